@@ -1,0 +1,3 @@
+"""Learning to rank, focused on the top of the list."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Files and frames become ragged arrays."""

@@ -1,0 +1,306 @@
+"""`RankingData`: features, labels and queries, checked once at the door and immutable afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data import checks
+from toprank.data.grades import Grades
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+
+__all__ = ["RankingData", "concatenate"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class RankingData:
+    """Documents with features and labels, grouped by query.
+
+    Args:
+        X: features, one row a document: a NumPy array, a SciPy sparse matrix (kept as CSR) or a data frame. float32
+            and float64 are kept as they are, without a copy; other numbers become float64. NaN means missing.
+        y: labels (grades), real numbers, higher is better. NaN and -1 mean "not judged". Default: all unjudged.
+        qid: the query of each document, whole numbers or strings. Rows of one query must be neighbours, unless
+            `regroup=True`. Default: all documents belong to one query.
+        queries: instead of `qid`, the grouping itself.
+        qids: with `queries`, one id for each query. Default: 0, 1, 2 …
+        document_ids: one id for each document, as strings.
+        document_weights: one weight for each document, not negative.
+        query_weights: one weight for each query, not negative.
+        positions: where each document was shown (click data), whole numbers.
+        feature_names: one name for each column.
+        regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
+
+    >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
+    >>> data
+    RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
+    >>> data.qids.tolist(), data.queries.offsets.tolist()
+    (['a', 'b'], [0, 2, 3])
+    """
+
+    X: Any
+    labels: FloatArray
+    queries: Queries
+    qids: Array
+    document_ids: Array | None
+    document_weights: FloatArray | None
+    query_weights: FloatArray | None
+    positions: npt.NDArray[np.int64] | None
+    feature_names: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        X: Any,
+        y: npt.ArrayLike | None = None,
+        *,
+        qid: npt.ArrayLike | None = None,
+        queries: Queries | None = None,
+        qids: npt.ArrayLike | None = None,
+        document_ids: npt.ArrayLike | None = None,
+        document_weights: npt.ArrayLike | None = None,
+        query_weights: npt.ArrayLike | None = None,
+        positions: npt.ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        regroup: bool = False,
+    ) -> None:
+        matrix, names = checks.features(X)
+        n = matrix.shape[0]
+        if n == 0:
+            raise DataError("There are no documents: X has no rows.")
+        order, grouping, ids = checks.grouping(qid, queries, qids, n, regroup)
+        per_document: dict[str, Array | None] = {
+            "labels": checks.labels(np.full(n, np.nan) if y is None else y, n),
+            "document_ids": None if document_ids is None else checks.identifiers(document_ids, n, "document_ids"),
+            "document_weights": checks.weights(document_weights, n, "document_weights", "documents"),
+            "positions": checks.positions(positions, n),
+        }
+        if order is not None:
+            matrix = matrix[order]
+            per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
+        self._set(
+            X=matrix,
+            queries=grouping,
+            qids=ids,
+            query_weights=checks.weights(query_weights, len(grouping), "query_weights", "queries"),
+            feature_names=checks.names(feature_names if feature_names is not None else names, matrix.shape[1]),
+            **per_document,
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        label: str | None = None,
+        qid: str | None = None,
+        features: Sequence[str] | None = None,
+        document_id: str | None = None,
+        weight: str | None = None,
+        regroup: bool = False,
+    ) -> RankingData:
+        """From a pandas, polars or Arrow table; see `toprank.data.frames.from_frame`."""
+        from toprank.data.frames import from_frame
+
+        return from_frame(
+            frame, label=label, qid=qid, features=features, document_id=document_id, weight=weight, regroup=regroup
+        )
+
+    @classmethod
+    def trusted(cls, **values: Any) -> RankingData:
+        """From fields that were checked before (a stored copy, a part of other data): nothing is looked at."""
+        data = object.__new__(RankingData)
+        data._set(**values)
+        return data
+
+    def _set(self, **values: Any) -> None:
+        for field in fields(RankingData):
+            value = values.get(field.name)
+            if isinstance(value, np.ndarray):
+                value = value.view()  # freeze our view; the caller's own array stays writable
+                value.flags.writeable = False
+            object.__setattr__(self, field.name, value)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents (rows)."""
+        return self.queries.n_documents
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.queries)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features (columns)."""
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether X is a SciPy CSR matrix."""
+        return not isinstance(self.X, np.ndarray)
+
+    @property
+    def qid(self) -> Array:
+        """The query id of each document."""
+        return self.queries.spread(self.qids)
+
+    @cached_property
+    def grades(self) -> Grades:
+        """The labels as codes into their distinct values."""
+        return Grades.of(self.labels)
+
+    @cached_property
+    def judged(self) -> npt.NDArray[np.bool_]:
+        """Which documents have a judgment: label neither NaN nor -1."""
+        result: npt.NDArray[np.bool_] = ~(np.isnan(self.labels) | (self.labels == -1))
+        return result
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, array in self.arrays().items():
+            digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        digest.update(repr(self.feature_names).encode())
+        return digest.hexdigest()
+
+    def arrays(self) -> dict[str, Array]:
+        """Every array the data consists of, by name; a sparse X gives its three parts."""
+        parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in _CSR_PARTS}
+        parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
+        optional = ("document_ids", "document_weights", "query_weights", "positions")
+        return parts | {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
+
+    def select(self, which: npt.ArrayLike) -> RankingData:
+        """The data of some queries: their numbers in the wanted order, or a mask over the queries.
+
+        >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
+        >>> data.select([1]).labels.tolist()
+        [2.0]
+        """
+        chosen = np.asarray(which)
+        if chosen.dtype == bool:
+            if len(chosen) != self.n_queries:
+                raise DataError(f"A mask of {len(chosen)} for {self.n_queries} queries: there must be one for each.")
+            chosen = np.flatnonzero(chosen)
+        if len(chosen) == 0:
+            raise DataError("No query is selected; data must hold at least one.")
+        sizes = self.queries.sizes[chosen]
+        queries = Queries.from_sizes(sizes)
+        rows = np.arange(queries.n_documents) + np.repeat(self.queries.offsets[chosen] - queries.offsets[:-1], sizes)
+        return self._rows(rows, queries, chosen)
+
+    def keep(self, documents: npt.NDArray[np.bool_]) -> RankingData:
+        """The data without some documents, by a mask; queries left without documents disappear."""
+        if len(documents) != self.n_documents:
+            raise DataError(f"A mask of {len(documents)} for {self.n_documents} documents: there must be one for each.")
+        left = self.queries.sum(documents.astype(np.int64))
+        if not left.any():
+            raise DataError("No document is left; data must hold at least one.")
+        chosen = np.flatnonzero(left)
+        return self._rows(np.flatnonzero(documents), Queries.from_sizes(left[chosen]), chosen)
+
+    def _rows(self, rows: Array, queries: Queries, chosen: Array) -> RankingData:
+        def part(name: str, index: Array) -> Array | None:
+            whole = getattr(self, name)
+            return None if whole is None else whole[index]
+
+        return RankingData.trusted(
+            X=self.X[rows],
+            queries=queries,
+            feature_names=self.feature_names,
+            **{name: part(name, rows) for name in ("labels", "document_ids", "document_weights", "positions")},
+            **{name: part(name, chosen) for name in ("qids", "query_weights")},
+        )
+
+    def replace(self, **changes: Any) -> RankingData:
+        """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
+        values = {field.name: getattr(self, field.name) for field in fields(RankingData)} | changes
+        unknown = set(changes) - {field.name for field in fields(RankingData)}
+        if unknown:
+            raise DataError(f"RankingData has no field called {', '.join(sorted(unknown))}.")
+        return RankingData(values.pop("X"), values.pop("labels"), **values)
+
+    def equals(self, other: RankingData) -> bool:
+        """Whether both hold the same values (NaN equals NaN), ids, weights and names."""
+        mine, theirs = self.arrays(), other.arrays()
+        return (
+            mine.keys() == theirs.keys()
+            and self.feature_names == other.feature_names
+            and all(checks.same(mine[name], theirs[name]) for name in mine)
+        )
+
+    def __len__(self) -> int:
+        return self.n_documents
+
+    def __repr__(self) -> str:
+        def count(number: int, noun: str) -> str:
+            return f"{number:,} {noun}" + ("" if number == 1 else "ies" if noun == "quer" else "s")
+
+        judged = self.labels[self.judged]
+        grades = f"grades {judged.min():g}-{judged.max():g}" if len(judged) else "no judgments"
+        return (
+            f"RankingData({self.n_queries:,} {'query' if self.n_queries == 1 else 'queries'}, "
+            f"{count(self.n_documents, 'document')}, {count(self.n_features, 'feature')}, "
+            f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, {grades})"
+        )
+
+
+_CSR_PARTS = ("data", "indices", "indptr")
+
+
+def concatenate(parts: Sequence[RankingData]) -> RankingData:
+    """Several data sets as one, in order. A query that appears in two parts is refused.
+
+    Optional columns must be there in all parts or in none; narrower feature matrices are refused.
+    """
+    if not parts:
+        raise DataError("There is nothing to concatenate.")
+    if len(parts) == 1:
+        return parts[0]
+    widths = {part.n_features for part in parts}
+    if len(widths) > 1:
+        raise DataError(f"The parts have different numbers of features: {sorted(widths)}. Read them with n_features=.")
+
+    def joined(name: str) -> Array | None:
+        arrays = [getattr(part, name) for part in parts]
+        if all(array is None for array in arrays):
+            return None
+        if any(array is None for array in arrays):
+            raise DataError(f"Some parts have {name} and some have not; drop it or give it everywhere.")
+        return np.concatenate(arrays)
+
+    if any(part.is_sparse for part in parts):
+        from scipy import sparse
+
+        X: Any = sparse.vstack([sparse.csr_matrix(part.X) for part in parts], format="csr")
+    else:
+        X = np.concatenate([part.X for part in parts])
+    kinds = {part.qids.dtype.kind for part in parts}
+    qids = np.concatenate([part.qids if len(kinds) == 1 else part.qids.astype(str) for part in parts])
+    repeated = checks.first_repeat(qids)
+    if repeated is not None:
+        raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
+    return RankingData.trusted(
+        X=X,
+        labels=joined("labels"),
+        queries=Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts])),
+        qids=qids,
+        document_ids=joined("document_ids"),
+        document_weights=joined("document_weights"),
+        query_weights=joined("query_weights"),
+        positions=joined("positions"),
+        feature_names=parts[0].feature_names,
+    )

@@ -1,0 +1,57 @@
+"""Labels as codes: each document points into the short list of distinct grades.
+
+Everything a metric or a loss wants to know about a label (its gain, whether it counts as relevant, its stopping
+probability) is then a table with one entry per grade, looked up instead of computed per document.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, kernel
+
+__all__ = ["Grades"]
+
+
+class Grades(NamedTuple):
+    """Distinct grades in rising order, and for each document the index of its own.
+
+    A NaN label (an unjudged document) has the last code, with the value NaN.
+
+    >>> Grades.of(np.array([0.0, 2.0, 1.0, 2.0])).codes.tolist()
+    [0, 2, 1, 2]
+    >>> Grades.of(np.array([0.5, -1.0, 0.5])).values.tolist()
+    [-1.0, 0.5]
+    """
+
+    values: FloatArray
+    codes: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, labels: FloatArray) -> Grades:
+        """Code the labels: small whole numbers in one pass, anything else by sorting."""
+        codes = np.empty(len(labels), dtype=np.uint8)
+        largest = _small_integers(labels, codes)
+        if largest >= 0:
+            return cls(np.arange(largest + 1, dtype=np.float64), codes)
+        values, inverse = np.unique(labels, return_inverse=True)
+        return cls(values, inverse.reshape(-1).astype(np.uint8 if len(values) <= 256 else np.int32))
+
+
+@kernel
+def _small_integers(labels: FloatArray, codes: npt.NDArray[np.uint8]) -> int:
+    """Fill `codes` where all labels are whole numbers from 0 to 63; the largest label, or -1 where they are not."""
+    largest = 0
+    for i in range(len(labels)):
+        label = labels[i]
+        if not (0.0 <= label <= 63.0):
+            return -1
+        code = np.uint8(label)
+        if code != label:
+            return -1
+        codes[i] = code
+        largest = max(largest, int(code))
+    return largest

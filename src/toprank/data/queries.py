@@ -1,0 +1,134 @@
+"""The ragged frame: which documents belong to which query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.errors import DataError
+
+__all__ = ["Queries"]
+
+
+class Queries:
+    """Consecutive documents grouped by query: query ``q`` owns the documents ``offsets[q]:offsets[q + 1]``.
+
+    An empty query cannot exist: offsets rise strictly from 0 to the number of documents.
+
+    >>> queries = Queries([0, 2, 5])
+    >>> len(queries), queries.n_documents, queries.sizes.tolist()
+    (2, 5, [2, 3])
+    >>> queries.sum([1.0, 2.0, 3.0, 4.0, 5.0]).tolist()
+    [3.0, 12.0]
+    """
+
+    __slots__ = ("__dict__", "offsets")
+    offsets: npt.NDArray[np.int64]
+
+    def __init__(self, offsets: npt.ArrayLike) -> None:
+        given = np.asarray(offsets)
+        if given.ndim != 1 or len(given) < 2:
+            raise DataError("Query offsets must be a list of at least two numbers, [0, ..., number of documents].")
+        if not np.issubdtype(given.dtype, np.integer):
+            raise DataError(f"Query offsets must be integers, not {given.dtype}.")
+        checked = np.array(given, dtype=np.int64)
+        if checked[0] != 0:
+            raise DataError(f"Query offsets must start at 0, not {checked[0]}.")
+        steps = np.diff(checked)
+        if steps.min() < 1:
+            raise DataError(
+                f"Query offsets must rise strictly; query number {int(np.argmin(steps > 0))} (from 0) would hold "
+                f"{steps[np.argmin(steps > 0)]} documents. Leave empty queries out."
+            )
+        checked.flags.writeable = False
+        self.offsets = checked
+
+    @classmethod
+    def from_sizes(cls, sizes: npt.ArrayLike) -> Queries:
+        """Queries from the number of documents in each (LightGBM's `group`).
+
+        >>> Queries.from_sizes([2, 3]).offsets.tolist()
+        [0, 2, 5]
+        """
+        counts = np.asarray(sizes)
+        if counts.ndim != 1 or len(counts) == 0 or not np.issubdtype(counts.dtype, np.integer):
+            raise DataError("Query sizes must be a non-empty list of integers.")
+        if counts.min() < 1:
+            empty = int(np.argmax(counts < 1))
+            raise DataError(f"Query number {empty} (from 0) has size {counts[empty]}; leave empty queries out.")
+        return cls(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Number of documents in each query."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def document_query(self) -> npt.NDArray[np.int64]:
+        """For each document, the number of its query."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return int(self.offsets[-1])
+
+    def sum(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Sum over the documents of each query."""
+        return np.add.reduceat(self._documents(values), self.offsets[:-1], axis=0)
+
+    def mean(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Mean over the documents of each query."""
+        total = self.sum(values)
+        return total / self.sizes.reshape((-1,) + (1,) * (total.ndim - 1))
+
+    def max(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Largest value in each query."""
+        return np.maximum.reduceat(self._documents(values), self.offsets[:-1], axis=0)
+
+    def min(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Smallest value in each query."""
+        return np.minimum.reduceat(self._documents(values), self.offsets[:-1], axis=0)
+
+    def spread(self, per_query: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Give every document the value of its query.
+
+        >>> Queries([0, 1, 3]).spread([7, 8]).tolist()
+        [7, 8, 8]
+        """
+        values = np.asarray(per_query)
+        if len(values) != len(self):
+            raise DataError(f"{len(values)} values for {len(self)} queries: there must be one for each.")
+        return np.repeat(values, self.sizes, axis=0)
+
+    def _documents(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        array = np.asarray(values)
+        if len(array) != self.n_documents:
+            raise DataError(f"{len(array)} values for {self.n_documents} documents: there must be one for each.")
+        return array
+
+    def __len__(self) -> int:
+        return self.n_queries
+
+    def __iter__(self) -> Iterator[slice]:
+        """The slice of documents of each query, in order."""
+        for start, stop in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
+            yield slice(start, stop)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Queries) and np.array_equal(self.offsets, other.offsets)
+
+    def __hash__(self) -> int:
+        return hash(self.offsets.tobytes())
+
+    def __repr__(self) -> str:
+        return f"Queries({self.n_queries} queries, {self.n_documents} documents)"

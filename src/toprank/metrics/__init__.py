@@ -1,0 +1,1 @@
+"""Gains, discounts, conventions and measures: rankings become numbers."""
