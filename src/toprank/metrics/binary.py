@@ -1,0 +1,165 @@
+"""Measures of binary relevance: a document counts as relevant when its grade reaches a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import UnknownNameError
+from toprank.metrics import closed_forms as forms
+from toprank.metrics.conventions import Blank
+from toprank.metrics.measure import (
+    Measure,
+    PerQuery,
+    Rules,
+    View,
+    count_relevant,
+    divided,
+    length_of,
+    relevant_table,
+    skipping_blank,
+    weighted,
+    with_blank,
+)
+
+__all__ = ["AP", "RR", "Precision", "RPrecision", "Recall", "Success"]
+
+
+@dataclass(frozen=True)
+class AP(Measure):
+    """Average precision: mean over relevant documents of the precision at their ranks.
+
+    AP@k is divided by ``norm``: ``all`` relevant documents (trec_eval), the ``hits`` within the cut-off, or ``min``
+    (k, relevant) as LightGBM and XGBoost do.
+    """
+
+    name: ClassVar[str] = "ap"
+    k: int | None = None
+    norm: Literal["all", "hits", "min"] | None = None
+    rel: float | None = None
+    blank: Blank | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm not in (None, "all", "hits", "min"):
+            raise UnknownNameError("norm", str(self.norm), ["all", "hits", "min"])
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, norm = relevant_table(rules, self.rel), self.norm or rules.convention.ap_norm
+        limit, rule = length_of(self.k, rules), self.blank or rules.convention.blank
+
+        def values(view: View) -> FloatArray:
+            out, total = np.empty(len(view.sizes)), count_relevant(view, relevant)
+            forms.average_precision(*view.ranked, relevant, limit, norm == "hits", out)
+            if norm != "hits":
+                out = divided(out, total if norm == "all" or self.k is None else np.minimum(total, self.k))
+            return with_blank(out, total == 0, rule, normalised=True)
+
+        return values
+
+
+@dataclass(frozen=True)
+class RR(Measure):
+    """Reciprocal rank of the first relevant document, 0 where none stands within k."""
+
+    name: ClassVar[str] = "rr"
+    k: int | None = None
+    rel: float | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
+
+        def values(view: View) -> FloatArray:
+            out = np.empty(len(view.sizes))
+            forms.reciprocal_rank(*view.ranked, relevant, limit, out)
+            return out
+
+        return skipping_blank(relevant, values, rules)
+
+
+@dataclass(frozen=True)
+class Precision(Measure):
+    """Share of relevant documents among the first k; a shorter list is padded with irrelevant ones."""
+
+    name: ClassVar[str] = "p"
+    k: int | None = None
+    rel: float | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
+
+        rule = rules.convention.short_precision
+
+        def values(view: View) -> FloatArray:
+            depth = np.minimum(view.sizes, len(ones)) if self.k is None or rule == "end" else self.k
+            out = weighted(view, relevant, ones) / depth
+            if self.k is not None and rule == "zero":
+                out[view.sizes < self.k] = 0.0
+            return out
+
+        return skipping_blank(relevant, values, rules)
+
+
+@dataclass(frozen=True)
+class Recall(Measure):
+    """Share of the relevant documents that stand among the first k."""
+
+    name: ClassVar[str] = "recall"
+    k: int | None = None
+    rel: float | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
+
+        def values(view: View) -> FloatArray:
+            total = count_relevant(view, relevant)
+            found = divided(weighted(view, relevant, ones), total)
+            return with_blank(found, total == 0, rules.convention.blank, normalised=True)
+
+        return values
+
+
+@dataclass(frozen=True)
+class Success(Measure):
+    """1 where any of the first k documents is relevant."""
+
+    name: ClassVar[str] = "success"
+    k: int | None = None
+    rel: float | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
+
+        def values(view: View) -> FloatArray:
+            out = np.empty(len(view.sizes))
+            forms.success(*view.ranked, relevant, limit, out)
+            return out
+
+        return skipping_blank(relevant, values, rules)
+
+
+@dataclass(frozen=True)
+class RPrecision(Measure):
+    """Precision at R, the number of relevant documents."""
+
+    name: ClassVar[str] = "rprec"
+    rel: float | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, ones = relevant_table(rules, self.rel), np.ones(rules.longest)
+
+        def values(view: View) -> FloatArray:
+            total = count_relevant(view, relevant)
+            found = divided(weighted(view, relevant, ones, total.astype(np.int64)), total)
+            return with_blank(found, total == 0, rules.convention.blank, normalised=True)
+
+        return values

@@ -1,0 +1,294 @@
+"""`evaluate`: scores in, one number per query and metric out, under a named convention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.conventions import CONVENTIONS, Convention
+from toprank.metrics.measure import Measure, PerQuery, Rules, View
+from toprank.metrics.parsing import parse, parse_all
+from toprank.metrics.ranking import rank_block
+
+__all__ = ["Evaluation", "evaluate", "evaluate_under_all", "evaluate_views"]
+
+Metrics = str | Measure | Iterable[str | Measure]
+Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
+_UNJUDGED = ("refuse", "irrelevant", "condense", "drop")
+_BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
+
+
+class ByMetric(Mapping[str, Any]):
+    """Values by metric; any spelling of the metric finds its value."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        wanted = parse(name)
+        for label, value in self._values.items():
+            if parse(label) == wanted:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """What `evaluate` found. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
+
+    measures: Mapping[str, Measure]
+    per_query: Mapping[str, FloatArray]
+    """One number per query; NaN where the query is left out of the mean."""
+    convention: Convention
+    max_grade: float
+    qids: npt.NDArray[Any]
+    n_documents: int
+    query_weights: FloatArray | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics, as they were asked for."""
+        return tuple(self.measures)
+
+    @property
+    def mean(self) -> Mapping[str, float]:
+        """Mean over the queries that count; NaN where none does."""
+        return ByMetric({name: self._mean(values) for name, values in self.per_query.items()})
+
+    @property
+    def counted(self) -> Mapping[str, int]:
+        """How many queries the mean of each metric is taken over."""
+        return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
+
+    def _mean(self, values: FloatArray) -> float:
+        counts = ~np.isnan(values)
+        if not counts.any():
+            return float("nan")
+        if self.query_weights is None:
+            return float(values[counts].mean())
+        weights = self.query_weights[counts]
+        return float((values[counts] * weights).sum() / weights.sum()) if weights.any() else float("nan")
+
+    def to_dict(self, per_query: bool = False) -> dict[str, Any]:
+        """Plain values for JSON."""
+        result: dict[str, Any] = {
+            "mean": {name: _json(value) for name, value in self.mean.items()},
+            "convention": self.convention.name,
+            "queries": len(self.qids),
+            "documents": self.n_documents,
+            "counted": dict(self.counted),
+            "max_grade": self.max_grade,
+        }
+        if per_query:
+            qids = [str(qid) for qid in self.qids.tolist()]
+            result["per_query"] = {
+                name: {qid: _json(value) for qid, value in zip(qids, values.tolist(), strict=True)}
+                for name, values in self.per_query.items()
+            }
+        return result
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in (*self.names, "metric"))
+        lines = [f"{'metric':<{width}}    mean  queries"]
+        for name, value in self.mean.items():
+            left_out = len(self.qids) - self.counted[name]
+            note = f"  ({left_out:,} left out)" if left_out else ""
+            lines.append(f"{name:<{width}}  {value:.4f}  {self.counted[name]:>7,}{note}")
+        lines.append(f"convention {self.convention}; max grade {self.max_grade:g}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}={value:.4f}" for name, value in self.mean.items())
+        return f"Evaluation({means}; {self.convention.name}, {len(self.qids):,} queries)"
+
+
+def _json(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def evaluate(
+    scores: npt.ArrayLike,
+    data: RankingData | npt.ArrayLike,
+    metrics: Metrics = "ndcg@10",
+    *,
+    qid: npt.ArrayLike | None = None,
+    convention: Convention | str = "standard",
+    max_grade: float | None = None,
+    relevant_from: float = 1.0,
+    unjudged: Unjudged | None = None,
+    weighted: bool = False,
+    threads: int | None = None,
+) -> Evaluation:
+    """Score a ranking.
+
+    Args:
+        scores: one number for each document, higher ranks first; in the order of the data. NaN is refused.
+        data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
+        metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
+        qid: the query of each document, where `data` are plain labels; rows need not be grouped.
+        convention: the rules, by name (see `toprank.metrics.CONVENTIONS`).
+        max_grade: the highest possible grade, for ERR and RBP. Default: the largest label of the data.
+        relevant_from: grades of at least this much are relevant for binary metrics.
+        unjudged: labels of NaN or -1 mean "not judged". ``refuse`` them (default), count them as ``irrelevant``
+            (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
+            have any.
+        weighted: weight the mean by the query weights of the data.
+        threads: number of threads; the result does not depend on it.
+
+    >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
+    >>> result.mean["ndcg@10"], result.mean["mrr"]
+    (1.0, 1.0)
+    """
+    rules_of = Convention.of(convention)
+    measures = parse_all(metrics)
+    if not isinstance(data, RankingData):
+        data, scores = _from_arrays(scores, data, qid)
+    elif qid is not None:
+        raise DataError("The data know their queries already; leave qid out.")
+    values = _scores(scores, data.n_documents)
+    data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)
+    permutation = _tie_order(data) if rules_of.ties == "document-id" else None
+    codes = data.grades.codes
+    if permutation is not None:
+        values, codes = values[permutation], codes[permutation]
+    if rules_of.single:
+        values = values.astype(np.float32).astype(np.float64)
+    offsets = data.queries.offsets
+    grades = data.grades.values
+    top = float(grades.max()) if max_grade is None else float(max_grade)
+    rules = Rules(rules_of, grades, top, relevant_from, int(data.queries.sizes.max()))
+    per_query = evaluate_views(values, codes, offsets, codes, offsets, measures, rules, threads)
+    weights = data.query_weights if weighted else None
+    if weighted and weights is None:
+        raise DataError("A weighted mean was asked for, but the data have no query weights.")
+    return Evaluation(measures, ByMetric(per_query), rules_of, top, data.qids, data.n_documents, weights)
+
+
+def evaluate_views(
+    scores: FloatArray,
+    codes: npt.NDArray[Any],
+    offsets: IntArray,
+    judged_codes: npt.NDArray[Any],
+    judged_offsets: IntArray,
+    measures: Mapping[str, Measure],
+    rules: Rules,
+    threads: int | None = None,
+) -> dict[str, FloatArray]:
+    """All measures on all queries, block by block: each block is ranked once and read by every measure."""
+    expected = rules.convention.ties == "expected"
+    plain = {name: m for name, m in measures.items() if expected or not m.pairwise_ties}
+    tied = {name: m for name, m in measures.items() if name not in plain}
+    passes = [(_bind(group, rules), _depth(group), keep) for group, keep in ((plain, expected), (tied, True)) if group]
+    out = {name: np.empty(len(offsets) - 1) for name in measures}
+
+    def work(block: tuple[int, int]) -> None:
+        first, last = block
+        for bound, depth, keep_ties in passes:
+            ranked = rank_block(scores, offsets, block, depth, keep_ties)
+            sizes = np.diff(offsets[first : last + 1])
+            view = View(*ranked, codes, sizes, judged_codes, judged_offsets[first : last + 1])
+            for name, per_query in bound.items():
+                out[name][first:last] = per_query(view)
+
+    each_block(work, blocks_of(offsets, _BLOCK), threads)
+    return out
+
+
+def _bind(measures: Mapping[str, Measure], rules: Rules) -> dict[str, PerQuery]:
+    return {name: measure.bind(rules) for name, measure in measures.items()}
+
+
+def _depth(measures: Mapping[str, Measure]) -> int | None:
+    depths = [measure.depth for measure in measures.values()]
+    return None if None in depths else max(cast(list[int], depths))
+
+
+def evaluate_under_all(
+    scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
+) -> dict[str, Evaluation | str]:
+    """The same ranking under every convention; where one cannot be applied, the reason instead."""
+    results: dict[str, Evaluation | str] = {}
+    for name in CONVENTIONS:
+        try:
+            results[name] = evaluate(scores, data, metrics, convention=name, **options)
+        except DataError as problem:
+            results[name] = str(problem)
+    if not any(isinstance(result, Evaluation) for result in results.values()):
+        raise DataError(str(next(iter(results.values()))))
+    return results
+
+
+def _scores(scores: npt.ArrayLike, n: int) -> FloatArray:
+    try:
+        values = np.ascontiguousarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"Scores must be numbers: {problem}.") from None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (n,):
+        raise DataError(f"There are {values.size} scores for {n} documents; there must be one for each.")
+    return values
+
+
+def _from_arrays(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, qid: npt.ArrayLike | None
+) -> tuple[RankingData, npt.ArrayLike]:
+    """Plain labels as data (without features); scattered rows of a query are brought together with their scores."""
+    rows = np.arange(np.size(labels), dtype=np.float64)[:, None]
+    data = RankingData(rows, labels, qid=qid, regroup=True)
+    order = data.X[:, 0].astype(np.int64)
+    in_place = bool((order[1:] > order[:-1]).all())
+    return data, scores if in_place else _scores(scores, len(order))[order]
+
+
+def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:
+    """Apply the rule for labels of NaN and -1."""
+    if rule not in _UNJUDGED:
+        raise UnknownNameError("rule for unjudged documents", rule, _UNJUDGED)
+    grades = data.grades.values
+    if not (np.isnan(grades) | (grades == -1)).any():
+        return data, scores
+    judged = data.judged
+    missing = int((~judged).sum())
+    if rule == "refuse":
+        raise DataError(
+            f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1). Choose what that means: "
+            "unjudged='irrelevant', 'condense' (take them out of the lists) or 'drop' (leave their queries out)."
+        )
+    if rule == "irrelevant":
+        return data.replace(labels=np.where(judged, data.labels, 0.0)), scores
+    if rule == "condense":
+        return data.keep(judged), scores[judged]
+    whole = data.queries.min(judged)
+    if not whole.any():
+        raise DataError("Every query has unjudged documents, so unjudged='drop' leaves none; use 'condense'.")
+    return data.select(whole), scores[data.queries.spread(whole)]
+
+
+def _tie_order(data: RankingData) -> IntArray:
+    """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
+    if data.document_ids is None:
+        raise DataError(
+            "This convention orders tied documents by their ids, but the data have none. Give document_ids, or choose "
+            "another convention."
+        )
+    _, rank = np.unique(data.document_ids, return_inverse=True)
+    return np.lexsort((-rank.reshape(-1), data.queries.document_query))

@@ -1,0 +1,175 @@
+"""Gains G(grade) and discounts F(rank): the two halves of every DCG-like metric.
+
+value = Σ_{rank j ≤ k} G(y_(j)) / F(j)
+
+Both are small frozen values with a name, so that a metric can be printed and read back. A table or any callable will
+do as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["Discount", "Gain"]
+
+_GAINS: dict[str, Callable[[FloatArray, float], FloatArray]] = {
+    "exponential": lambda y, _: np.exp2(y) - 1,
+    "linear": lambda y, _: y,
+    "clipped": lambda y, _: np.maximum(y, 0),  # trec_eval: a negative grade gains nothing
+    "err": lambda y, top: (np.exp2(y) - 1) / np.exp2(top),
+    "exponential/31": lambda y, _: (np.exp2(y) - 1) / 31,
+}
+_GAIN_ALIASES = {"exp": "exponential", "exp2": "exponential", "exp-log2": "exponential", "log2": "linear"}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much a document of a given grade is worth.
+
+    Names: ``exponential`` 2^y − 1, ``linear`` y, ``clipped`` max(y, 0), ``err`` (2^y − 1)/2^max_grade,
+    ``exponential/31`` (2^y − 1)/(2^5 − 1). `Gain.of` also takes a table (the gain of grade 0, 1, 2 …) or a callable
+    that maps an array of grades to an array of gains.
+
+    >>> Gain.of("exponential").table(np.array([0.0, 1.0, 2.0]), max_grade=2).tolist()
+    [0.0, 1.0, 3.0]
+    >>> Gain.of([0, 1, 5]).table(np.array([2.0, 1.0]), max_grade=2).tolist()
+    [5.0, 1.0]
+    """
+
+    name: str
+    steps: tuple[float, ...] | None = None
+    function: Callable[[Any], Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, what: Gain | str | Sequence[float] | Callable[[Any], Any]) -> Gain:
+        """A gain from its name, a table, or a callable."""
+        if isinstance(what, Gain):
+            return what
+        if isinstance(what, str):
+            name = _GAIN_ALIASES.get(what.strip().lower(), what.strip().lower())
+            if name not in _GAINS:
+                raise UnknownNameError("gain", what, [*_GAINS, *_GAIN_ALIASES])
+            return cls(name)
+        if callable(what):
+            return cls(getattr(what, "__name__", "custom"), function=what)
+        steps = tuple(float(step) for step in what)
+        return cls(_table_name(steps), steps=steps)
+
+    def table(self, grades: FloatArray, max_grade: float) -> FloatArray:
+        """The gain of each grade; refused where it is negative or not finite."""
+        if self.steps is not None:
+            index = grades.astype(np.int64)
+            if (index != grades).any() or (index < 0).any() or (index >= len(self.steps)).any():
+                raise DataError(
+                    f"The gain table {self.name} covers the grades 0 to {len(self.steps) - 1}, but the data hold "
+                    f"{_some(grades[(index != grades) | (index < 0) | (index >= len(self.steps))])}."
+                )
+            gains = np.array(self.steps)[index]
+        elif self.function is not None:
+            gains = np.asarray(self.function(grades), dtype=np.float64)
+            if gains.shape != grades.shape:
+                raise DataError(f"The gain '{self.name}' must return one number for each grade it is given.")
+        else:
+            with np.errstate(over="ignore"):
+                gains = _GAINS[self.name](grades, max_grade)
+        wrong = ~(np.isfinite(gains) & (gains >= 0))
+        if wrong.any():
+            raise DataError(
+                f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}; gains must be finite "
+                "and not negative. Choose another gain (gain=linear, a table), or mend the labels."
+            )
+        return np.ascontiguousarray(gains, dtype=np.float64)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_DISCOUNTS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "log2": lambda rank: np.log2(1 + rank),
+    "letor": lambda rank: np.where(rank <= 2, 1.0, np.log2(np.maximum(rank, 2))),
+    "reciprocal": lambda rank: rank,
+    "none": lambda rank: np.ones_like(rank),
+}
+
+
+@dataclass(frozen=True)
+class Discount:
+    """How much less a rank counts than the first: F(rank), increasing; the weight of a rank is 1/F.
+
+    Names: ``log2`` log2(1 + j), ``letor`` 1, 1, log2 3, log2 4 …, ``reciprocal`` j, ``zipf(β)`` j^β, ``none`` 1.
+    `Discount.of` also takes a table (F(1), F(2) …; later ranks weigh nothing) or a callable on an array of ranks.
+
+    >>> Discount.of("reciprocal").weights(3).tolist()
+    [1.0, 0.5, 0.3333333333333333]
+    >>> Discount.of("zipf(2)").weights(2).tolist()
+    [1.0, 0.25]
+    """
+
+    name: str
+    beta: float | None = None
+    steps: tuple[float, ...] | None = None
+    function: Callable[[Any], Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, what: Discount | str | Sequence[float] | Callable[[Any], Any]) -> Discount:
+        """A discount from its name, a table, or a callable."""
+        if isinstance(what, Discount):
+            return what
+        if isinstance(what, str):
+            return cls._named(what.strip().lower())
+        if callable(what):
+            return cls(getattr(what, "__name__", "custom"), function=what)
+        steps = tuple(float(step) for step in what)
+        return cls(_table_name(steps), steps=steps)
+
+    @classmethod
+    def _named(cls, name: str) -> Discount:
+        if name.startswith("zipf(") and name.endswith(")"):
+            try:
+                beta = float(name[5:-1])
+            except ValueError:
+                beta = float("nan")
+            if not 1 < beta < np.inf:
+                raise DataError(f"zipf(β) needs a number β > 1, not '{name[5:-1]}'.")
+            return cls(f"zipf({beta:g})", beta=beta)
+        if name not in _DISCOUNTS:
+            raise UnknownNameError("discount", name, [*_DISCOUNTS, "zipf(2)"])
+        return cls(name)
+
+    def weights(self, n: int) -> FloatArray:
+        """1/F(j) for the ranks 1 … n."""
+        ranks = np.arange(1, n + 1, dtype=np.float64)
+        if self.steps is not None:
+            divisors = np.full(n, np.inf)
+            divisors[: len(self.steps)] = self.steps[:n]
+        elif self.function is not None:
+            divisors = np.asarray(self.function(ranks), dtype=np.float64)
+            if divisors.shape != ranks.shape:
+                raise DataError(f"The discount '{self.name}' must return one number for each rank it is given.")
+        elif self.beta is not None:
+            divisors = ranks**self.beta
+        else:
+            divisors = _DISCOUNTS[self.name](ranks)
+        if not (divisors > 0).all():
+            raise DataError(f"The discount '{self.name}' must be positive at every rank.")
+        return 1.0 / divisors
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _table_name(steps: tuple[float, ...]) -> str:
+    if not steps:
+        raise DataError("A table of gains or discounts must hold at least one number.")
+    return "[" + ",".join(f"{step:g}" for step in steps) + "]"
+
+
+def _some(grades: FloatArray) -> str:
+    return ", ".join(f"{grade:g}" for grade in grades[:3]) + (" …" if len(grades) > 3 else "")

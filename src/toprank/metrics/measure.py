@@ -1,0 +1,176 @@
+"""Measures: what is computed from a ranking, as frozen values that can be printed and read back.
+
+`NDCG(10)` is a measure; under which convention it is evaluated is said elsewhere. A field left at None follows the
+convention. `measure.bind(rules)` computes its tables once and returns a function from ranked queries to one number
+per query: NaN where the measure is undefined or the query is left out of the mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError
+from toprank.metrics import closed_forms as forms
+from toprank.metrics.closed_forms import Codes, Flags
+from toprank.metrics.conventions import Blank, Convention
+from toprank.metrics.gains import Discount, Gain
+
+__all__ = ["Custom", "Measure", "PerQuery", "Rules", "View"]
+
+
+class View(NamedTuple):
+    """Ranked queries, and what was judged for them (more than was ranked, where a run missed documents)."""
+
+    order: IntArray
+    ends: Flags
+    starts: IntArray
+    codes: Codes
+    sizes: IntArray
+    judged_codes: Codes
+    judged_offsets: IntArray
+
+    @property
+    def ranked(self) -> tuple[IntArray, Flags, IntArray, Codes]:
+        """The arguments that all kernels share."""
+        return self.order, self.ends, self.starts, self.codes
+
+
+class Rules(NamedTuple):
+    """What a measure needs to know besides the ranking."""
+
+    convention: Convention
+    grades: FloatArray
+    """The distinct grades; documents carry indices into it."""
+    max_grade: float
+    relevant_from: float
+    """Grades of at least this much count as relevant, unless the measure says otherwise."""
+    longest: int
+    """Number of documents of the longest list."""
+
+
+PerQuery = Callable[[View], FloatArray]
+
+
+@dataclass(frozen=True)
+class Measure(ABC):
+    """Base of all measures; subclasses say how they are bound."""
+
+    name: ClassVar[str] = ""
+    higher_is_better: ClassVar[bool] = True
+    pairwise_ties: ClassVar[bool] = False
+    """The measure says itself what a tie is worth, whatever the convention does with ties."""
+
+    @property
+    def depth(self) -> int | None:
+        """How far down the ranking is looked at; None: to its end."""
+        return getattr(self, "k", None)
+
+    @abstractmethod
+    def bind(self, rules: Rules) -> PerQuery:
+        """The function that turns ranked queries into one number each."""
+
+    def __str__(self) -> str:
+        options = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "k" or value == field.default:
+                continue
+            options.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+        cut = f"@{self.depth}" if self.depth is not None and self.depth != self.default_depth() else ""
+        return self.name + cut + (f"({','.join(options)})" if options else "")
+
+    @classmethod
+    def default_depth(cls) -> Any:
+        """The cut-off that goes without saying."""
+        return next((field.default for field in fields(cls) if field.name == "k"), None)
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and (not isinstance(self.depth, int | np.integer) or self.depth < 1):
+            raise DataError(f"The cut-off of {self.name} must be a whole number of at least 1, not {self.depth}.")
+        for name, kind in (("gain", Gain), ("discount", Discount)):
+            value = getattr(self, name, None)
+            if value is not None:
+                object.__setattr__(self, name, kind.of(value))
+
+
+def length_of(k: int | None, rules: Rules) -> int:
+    return rules.longest if k is None else min(k, rules.longest)
+
+
+def weighted(view: View, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
+    n = len(view.starts) - 1
+    out = np.empty(n)
+    forms.weighted_sum(*view.ranked, table, weights, view.sizes if limits is None else limits, out)
+    return out
+
+
+def count_relevant(view: View, relevant: FloatArray) -> FloatArray:
+    out = np.empty(len(view.starts) - 1)
+    forms.count(view.judged_codes, view.judged_offsets, relevant, out)
+    return out
+
+
+def relevant_table(rules: Rules, rel: float | None) -> FloatArray:
+    threshold = rules.relevant_from if rel is None else rel
+    return (rules.grades >= threshold).astype(np.float64)
+
+
+def with_blank(values: FloatArray, blank: Any, rule: Blank, normalised: bool) -> FloatArray:
+    """Apply the convention's rule to the queries without anything relevant.
+
+    "one" speaks of measures divided by what an ideal ranking gets (0/0 there); others are plainly 0 on such a query.
+    """
+    worth = {"zero": 0.0, "one": 1.0 if normalised else 0.0, "skip": np.nan}[rule]
+    return np.where(blank, worth, values)
+
+
+def divided(values: FloatArray, by: FloatArray) -> FloatArray:
+    return np.divide(values, by, out=np.zeros_like(values), where=by > 0)
+
+
+def skipping_blank(table: FloatArray, values: PerQuery, rules: Rules) -> PerQuery:
+    """Leave blank queries out where the convention says so; they are 0 anyhow otherwise."""
+    if rules.convention.blank != "skip":
+        return values
+    some = (table > 0).astype(np.float64)
+    return lambda view: with_blank(values(view), count_relevant(view, some) == 0, "skip", normalised=False)
+
+
+@dataclass(frozen=True)
+class Custom(Measure):
+    """A measure of your own: a function of the labels in rank order, and optionally a cut-off.
+
+    It has no closed form for ties, so conventions that take expectations over tied orders refuse it.
+
+    >>> first_is_relevant = Custom("first", lambda labels: float(labels[0] > 0))
+    >>> str(first_is_relevant)
+    'first'
+    """
+
+    title: str
+    function: Callable[[FloatArray], float]
+    k: int | None = None
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        if rules.convention.ties == "expected":
+            raise DataError(
+                f"'{self.title}' is a custom measure without a closed form for ties, so it cannot be evaluated under "
+                f"'{rules.convention.name}'. Choose a convention that orders ties (for example 'letor-clipped')."
+            )
+
+        def values(view: View) -> FloatArray:
+            labels = rules.grades[view.codes[view.order]]
+            bounds = zip(view.starts[:-1].tolist(), view.starts[1:].tolist(), strict=True)
+            return np.array([float(self.function(labels[start:stop][: self.k])) for start, stop in bounds])
+
+        return values
+
+    def __str__(self) -> str:
+        return self.title if self.k is None else f"{self.title}@{self.k}"

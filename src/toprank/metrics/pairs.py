@@ -1,0 +1,138 @@
+"""Measures of agreement between two orders: T criterion, pairwise accuracy, τ, ρ, and the OWA ranking error.
+
+They are undefined on a single document or equal labels; such queries are left out of the mean, and counted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics import concordance
+from toprank.metrics.measure import Measure, PerQuery, Rules, View, relevant_table, weighted
+
+__all__ = ["OWA", "KendallTau", "PairwiseAccuracy", "SpearmanRho", "TCriterion"]
+
+
+@dataclass(frozen=True)
+class TCriterion(Measure):
+    """2/(m(m−1)) Σ_{i<i'} (y_(i) − y_(i')), (4) of 001; undefined on one document or equal labels."""
+
+    name: ClassVar[str] = "t"
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        ranks = np.arange(1, rules.longest + 1, dtype=np.float64)
+        ones, labels = np.ones(rules.longest), np.ascontiguousarray(rules.grades)
+
+        def values(view: View) -> FloatArray:
+            m = view.sizes.astype(np.float64)
+            # Σ_{i<i'} (y_(i) − y_(i')) = Σ_i (m + 1 − 2i) y_(i)
+            total = (m + 1) * weighted(view, labels, ones) - 2 * weighted(view, labels, ranks)
+            scaled = np.divide(2 * total, m * (m - 1), out=np.full(len(m), np.nan), where=m > 1)
+            return np.where(_equal_labels(view), np.nan, scaled)
+
+        return values
+
+
+def _equal_labels(view: View) -> Any:
+    first, starts = view.judged_offsets[0], view.judged_offsets[:-1] - view.judged_offsets[0]
+    codes = view.judged_codes[first : view.judged_offsets[-1]]
+    return np.maximum.reduceat(codes, starts) == np.minimum.reduceat(codes, starts)
+
+
+@dataclass(frozen=True)
+class _PairMeasure(Measure):
+    pairwise_ties: ClassVar[bool] = True
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+
+        def values(view: View) -> FloatArray:
+            counts = np.empty((len(view.sizes), len(concordance.PAIR_COLUMNS)))
+            concordance.pair_counts(*view.ranked, len(rules.grades), counts)
+            return self._of(dict(zip(concordance.PAIR_COLUMNS, counts.T, strict=True)))
+
+        return values
+
+    @abstractmethod
+    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+        """The measure from the counts of `concordance.pair_counts`, by name."""
+
+
+def _or_nan(above: FloatArray, below: FloatArray) -> FloatArray:
+    result: FloatArray = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+    return result
+
+
+@dataclass(frozen=True)
+class PairwiseAccuracy(_PairMeasure):
+    """Share of the pairs of different grades in the right order; a score tie counts one half."""
+
+    name: ClassVar[str] = "pairacc"
+
+    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+        return _or_nan(counts["concordant"] + counts["score_ties"] / 2, counts["label_pairs"])
+
+
+@dataclass(frozen=True)
+class KendallTau(_PairMeasure):
+    """Kendall's τ_b between scores and labels."""
+
+    name: ClassVar[str] = "tau"
+
+    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+        return _or_nan(
+            counts["concordant"] - counts["discordant"], np.sqrt(counts["label_pairs"]) * np.sqrt(counts["score_pairs"])
+        )
+
+
+@dataclass(frozen=True)
+class SpearmanRho(_PairMeasure):
+    """Spearman's ρ between scores and labels, on mean ranks."""
+
+    name: ClassVar[str] = "rho"
+
+    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+        return counts["spearman"]
+
+
+@dataclass(frozen=True)
+class OWA(Measure):
+    """Ordered-weighted ranking error of 003 (lower is better): mean over relevant documents of Φ(rank).
+
+    `weights`: ``constant``, ``top`` (constant on the top p %), ``1/j`` or ``exp``; ties count against the ranking.
+    """
+
+    name: ClassVar[str] = "owa"
+    higher_is_better: ClassVar[bool] = False
+    pairwise_ties: ClassVar[bool] = True
+    weights: str = "1/j"
+    p: float = 10.0
+    rel: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights not in _OWA_WEIGHTS:
+            raise UnknownNameError("OWA weighting", self.weights, _OWA_WEIGHTS)
+        if not 0 < self.p <= 100:
+            raise DataError(f"OWA's p is a percentage above 0 and up to 100, not {self.p:g}.")
+
+    def bind(self, rules: Rules) -> PerQuery:
+        """See `Measure.bind`."""
+        relevant, generator = relevant_table(rules, self.rel), _OWA_WEIGHTS.index(self.weights)
+
+        def values(view: View) -> FloatArray:
+            out = np.empty(len(view.sizes))
+            concordance.owa_error(*view.ranked, relevant, generator, self.p, out)
+            return out
+
+        return values
+
+
+_OWA_WEIGHTS = ("constant", "top", "1/j", "exp")

@@ -1,0 +1,162 @@
+"""Names of measures, read and written: `parse(str(m)) == m`, and the spellings of the usual tools are understood.
+
+The canonical form is ``name@k(option=value,…)``: ``ndcg@10``, ``ap@100(norm=hits)``, ``rbp(p=0.9)``. Also read:
+trec_eval's ``ndcg_cut_10``, ``P.5``, ``recip_rank``, ``map_cut_100``; ir_measures' ``nDCG@10``, ``AP(rel=2)@10``,
+``R@100``; LightGBM's and XGBoost's ``ndcg@10``, ``map@10``, ``ndcg@10-``, ``pre@5``. Spelling never sets the gain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.binary import AP, RR, Precision, Recall, RPrecision, Success
+from toprank.metrics.graded import DCG, ERR, NDCG, RBP, ApproxERR, AvgNDCG
+from toprank.metrics.measure import Measure
+from toprank.metrics.pairs import OWA, KendallTau, PairwiseAccuracy, SpearmanRho, TCriterion
+
+__all__ = ["MEASURES", "parse", "parse_all"]
+
+MEASURES: dict[str, type[Measure]] = {
+    kind.name: kind
+    for kind in (
+        NDCG,
+        DCG,
+        AvgNDCG,
+        ERR,
+        ApproxERR,
+        RBP,
+        AP,
+        RR,
+        Precision,
+        Recall,
+        Success,
+        RPrecision,
+        TCriterion,
+        PairwiseAccuracy,
+        KendallTau,
+        SpearmanRho,
+        OWA,
+    )
+}
+_ALIASES = {
+    "ndcgcut": "ndcg",
+    "map": "ap",
+    "mapcut": "ap",
+    "averageprecision": "ap",
+    "mrr": "rr",
+    "reciprank": "rr",
+    "reciprocalrank": "rr",
+    "precision": "p",
+    "prec": "p",
+    "pre": "p",
+    "r": "recall",
+    "hit": "success",
+    "hitrate": "success",
+    "rprecision": "rprec",
+    "aerr": "approxerr",
+    "tcriterion": "t",
+    "pairwiseaccuracy": "pairacc",
+    "kendall": "tau",
+    "kendalltau": "tau",
+    "spearman": "rho",
+    "spearmanrho": "rho",
+    "owaerror": "owa",
+}
+_SHAPE = re.compile(
+    r"(?P<name>[a-z][a-z0-9_\- ]*?)(?:[_.](?P<trec>\d+))?(?P<first>\([^()]*(?:\([^()]*\)[^()]*)*\))?"
+    r"(?:@(?P<cut>\d+))?(?P<second>\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<minus>-)?",
+    re.IGNORECASE,
+)
+
+
+def parse(what: Measure | str) -> Measure:
+    """The measure of that name.
+
+    >>> parse("nDCG@10") == parse("ndcg_cut_10") == NDCG(10)
+    True
+    >>> str(parse("AP(rel=2)@100"))
+    'ap@100(rel=2)'
+    """
+    if isinstance(what, Measure):
+        return what
+    match = _SHAPE.fullmatch(what.strip())
+    if match is None:
+        raise UnknownNameError("metric", what, known_names())
+    bare = re.sub(r"[_\- ]", "", match["name"].lower())
+    name = _ALIASES.get(bare, bare)
+    options = {**_options(match["first"], what), **_options(match["second"], what)}
+    if name == "meanndcg":
+        name, options["k"] = "avgndcg", None
+    kind = MEASURES.get(name)
+    if kind is None:
+        raise UnknownNameError("metric", what, known_names())
+    cut = match["cut"] or match["trec"]
+    if cut is not None:
+        options["k"] = int(cut)
+    if match["minus"]:
+        options["blank"] = "zero"  # XGBoost's suffix: a query with nothing relevant counts 0
+    return _make(kind, options, what)
+
+
+def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measure]:
+    """Several measures, each under the spelling it was asked by; a string may hold a list separated by commas.
+
+    >>> list(parse_all("ndcg@10, map"))
+    ['ndcg@10', 'map']
+    """
+    if isinstance(what, Measure):
+        what = [what]
+    if isinstance(what, str):
+        what = [part for part in re.split(r",(?![^(]*\))", what) if part.strip()]
+    measures = {(part.strip() if isinstance(part, str) else str(part)): parse(part) for part in what}
+    if not measures:
+        raise DataError("No metric is named; ask for at least one, for example ndcg@10.")
+    return measures
+
+
+def known_names() -> list[str]:
+    """Names to offer when a metric is unknown."""
+    return [f"{name}@10" if name in ("ndcg", "err", "p", "recall") else name for name in MEASURES] + sorted(_ALIASES)
+
+
+def _options(text: str | None, what: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for part in re.split(r",(?![^\[(]*[\])])", text[1:-1]) if text else []:
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise DataError(f"'{part.strip()}' in the metric '{what}' is not of the form option=value.")
+        options[key.strip().lower()] = _value(value.strip().strip("'\""))
+    if "dcg" in options:  # ir_measures: nDCG(dcg='exp-log2')
+        options["gain"] = options.pop("dcg")
+    return options
+
+
+def _value(text: str) -> Any:
+    if text.startswith("[") and text.endswith("]"):
+        return [float(step) for step in text[1:-1].split(",")]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _make(kind: type[Measure], options: dict[str, Any], what: str) -> Measure:
+    known = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in known:
+            if name == "k" or not known:
+                raise DataError(
+                    f"The metric '{kind.name}' takes no {'cut-off' if name == 'k' else 'options'} ('{what}')."
+                )
+            raise UnknownNameError(f"option of {kind.name}", name, known)
+    if isinstance(options.get("k"), float):
+        options["k"] = int(options["k"])
+    numeric = {"rel", "p", "beta", "max_grade"}
+    for name, value in options.items():
+        if name in numeric and not isinstance(value, float):
+            raise DataError(f"{name} in the metric '{what}' must be a number, not '{value}'.")
+    return kind(**options)

@@ -1,0 +1,173 @@
+"""`evaluate_run`: judgments (qrels) and a run, as trec_eval takes them.
+
+What distinguishes this from `evaluate`: relevant documents that the run missed still count in the ideal ranking and in
+the number of relevant documents, and queries may be missing altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import Queries
+from toprank.data.trec import Qrels, Run
+from toprank.errors import DataError
+from toprank.metrics.conventions import Convention
+from toprank.metrics.evaluation import ByMetric, Evaluation, Metrics, evaluate_views
+from toprank.metrics.measure import Measure, Rules
+from toprank.metrics.parsing import parse_all
+from toprank.metrics.ranking import rank_block
+
+__all__ = ["evaluate_run"]
+
+Array = npt.NDArray[Any]
+
+
+def evaluate_run(
+    qrels: Qrels | Mapping[str, Mapping[str, float]],
+    run: Run | Mapping[str, Mapping[str, float]],
+    metrics: Metrics = "ndcg@10",
+    *,
+    convention: Convention | str = "trec_eval",
+    complete: bool = False,
+    max_documents: int | None = None,
+    max_grade: float | None = None,
+    relevant_from: float = 1.0,
+    condense: bool = False,
+    threads: int | None = None,
+) -> Evaluation:
+    """Score a run against judgments.
+
+    Args:
+        qrels: judged documents, from `toprank.read_qrels` or ``{query: {document: grade}}``.
+        run: retrieved documents, from `toprank.read_run` or ``{query: {document: score}}``.
+        metrics: names or measures, for example ``["map", "ndcg_cut_10"]``.
+        convention: the rules, by name; ``trec_eval`` by default.
+        complete: queries that the run does not answer count 0 (trec_eval's ``-c``); otherwise they are left out.
+            Queries without judgments are always left out.
+        max_documents: only this many documents of each query are looked at (trec_eval's ``-M``).
+        max_grade: the highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
+        relevant_from: grades of at least this much are relevant (trec_eval's ``-l``).
+        condense: take documents without a judgment out of the run; otherwise they are irrelevant.
+        threads: number of threads; the result does not depend on it.
+
+    >>> qrels = {"q": {"a": 1, "b": 0, "c": 1}}
+    >>> evaluate_run(qrels, {"q": {"a": 0.9, "b": 0.5}}, "map").mean["map"]
+    0.5
+    """
+    rules_of, measures = Convention.of(convention), parse_all(metrics)
+    judgments, retrieved = Qrels.of(qrels), Run.of(run)
+    joined = _join(judgments, retrieved, rules_of, condense, max_documents)
+    top = float(joined.grades.max()) if max_grade is None else float(max_grade)
+    longest = int(max(np.diff(joined.offsets).max(), np.diff(joined.judged_offsets).max()))
+    rules = Rules(rules_of, joined.grades, top, relevant_from, longest)
+    per_query = evaluate_views(
+        joined.scores,
+        joined.codes,
+        joined.offsets,
+        joined.judged_codes,
+        joined.judged_offsets,
+        measures,
+        rules,
+        threads,
+    )
+    qids, n_documents = joined.qids, len(joined.codes)
+    if complete:
+        per_query, qids = _with_missing(per_query, qids, judgments, measures)
+    return Evaluation(measures, ByMetric(per_query), rules_of, top, qids, n_documents)
+
+
+class _Joined(NamedTuple):
+    """Run and judgments of the queries that have both, as flat arrays grouped by query."""
+
+    qids: Array
+    scores: FloatArray
+    codes: Array
+    offsets: IntArray
+    judged_codes: Array
+    judged_offsets: IntArray
+    grades: FloatArray
+
+
+def _join(qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documents: int | None) -> _Joined:
+    qids, query_of = np.unique(np.concatenate([qrels.qids, run.qids]), return_inverse=True)
+    _, document_of = np.unique(np.concatenate([qrels.document_ids, run.document_ids]), return_inverse=True)
+    n = len(qrels.qids)
+    judged_query, run_query = query_of[:n], query_of[n:]
+    judged_document, run_document = document_of[:n], document_of[n:]
+    both = np.zeros(len(qids), dtype=bool)
+    both[np.intersect1d(judged_query, run_query)] = True
+    if not both.any():
+        raise DataError("No query of the run has judgments; are the query ids spelled alike in both files?")
+
+    scores = run.scores.astype(np.float32).astype(np.float64) if rules.single else run.scores
+    grade, known = _grades_of_run(judged_query, judged_document, qrels.grades, run_query, run_document)
+    keep = both[run_query] & (known if condense else True)
+    # Ties: by document id descending where the convention says so, otherwise rows as they come.
+    within = -run_document if rules.ties == "document-id" else np.arange(len(run_document))
+    order = np.lexsort((within, run_query))
+    order = order[keep[order]]
+    if max_documents is not None:
+        order = _first_by_score(order, scores, run_query, max_documents)
+    if len(order) == 0:
+        raise DataError("No document of the run is judged, so condensed lists are all empty.")
+    present = np.unique(run_query[order])
+    judged_order = np.argsort(judged_query, kind="stable")
+    judged_order = judged_order[np.isin(judged_query[judged_order], present)]
+    all_grades = np.concatenate([qrels.grades[judged_order], grade[order]])
+    grades, codes = np.unique(all_grades, return_inverse=True)
+    codes = codes.reshape(-1)
+    return _Joined(
+        qids=qids[present],
+        scores=np.ascontiguousarray(scores[order]),
+        codes=codes[len(judged_order) :],
+        offsets=_offsets(run_query[order]),
+        judged_codes=codes[: len(judged_order)],
+        judged_offsets=_offsets(judged_query[judged_order]),
+        grades=grades,
+    )
+
+
+def _grades_of_run(
+    judged_query: Array, judged_document: Array, grades: FloatArray, run_query: Array, run_document: Array
+) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """The grade of each retrieved document (0 where it was not judged), and whether it was judged."""
+    width = int(max(judged_document.max(), run_document.max())) + 1
+    judged_key, run_key = judged_query * width + judged_document, run_query * width + run_document
+    by_key = np.argsort(judged_key)
+    place = np.minimum(np.searchsorted(judged_key[by_key], run_key), len(by_key) - 1)
+    known = judged_key[by_key][place] == run_key
+    return np.where(known, grades[by_key][place], 0.0), known
+
+
+def _offsets(sorted_queries: Array) -> IntArray:
+    _, sizes = np.unique(sorted_queries, return_counts=True)
+    return Queries.from_sizes(sizes).offsets
+
+
+def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: int) -> IntArray:
+    """Only the best `limit` rows of each query, kept in their order."""
+    if limit < 1:
+        raise DataError(f"max_documents must be at least 1, not {limit}.")
+    offsets = _offsets(query[order])
+    ranked = rank_block(np.ascontiguousarray(scores[order]), offsets, (0, len(offsets) - 1), limit, keep_ties=False)
+    positions = np.arange(ranked.starts[-1]) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
+    kept = ranked.order[: ranked.starts[-1]][positions < limit]
+    return order[np.sort(kept)]
+
+
+def _with_missing(
+    per_query: dict[str, FloatArray], qids: Array, qrels: Qrels, measures: Mapping[str, Measure]
+) -> tuple[dict[str, FloatArray], Array]:
+    """Add the judged queries that the run does not answer: 0 each, or the worst of a measure of error (1)."""
+    everyone = np.unique(qrels.qids)
+    place = np.searchsorted(everyone, qids)
+    filled = {}
+    for name, values in per_query.items():
+        filled[name] = np.full(len(everyone), 0.0 if measures[name].higher_is_better else 1.0)
+        filled[name][place] = values
+    return filled, everyone

@@ -1,0 +1,19 @@
+"""What several test modules share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def shared_data(*parts: str) -> Path:
+    """A path below TOPRANK_DATA; the test is skipped, with the reason, where the data are not at hand."""
+    root = os.environ.get("TOPRANK_DATA")
+    if not root:
+        pytest.skip("TOPRANK_DATA is not set: the benchmark collections are not at hand")
+    path = Path(root, *parts)
+    if not path.exists():
+        pytest.skip(f"{path} does not exist")
+    return path

@@ -1,0 +1,138 @@
+"""Under `standard` a metric is its mean over the orders of tied documents: checked by enumerating those orders."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import plain_metrics as plain
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import lists, rankings
+
+import toprank.metrics as tm
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+
+CASES = {
+    "dcg": plain.dcg,
+    "dcg@3": lambda y: plain.dcg(y, 3),
+    "ndcg": plain.ndcg,
+    "ndcg@1": lambda y: plain.ndcg(y, 1),
+    "ndcg@3": lambda y: plain.ndcg(y, 3),
+    "ndcg@3(gain=linear)": lambda y: plain.ndcg(y, 3, gain=lambda label: label),
+    "ndcg@4(gain=[0,1,1,7,8])": lambda y: plain.ndcg(y, 4, gain=lambda label: [0, 1, 1, 7, 8][int(label)]),
+    "dcg@4(discount=reciprocal)": lambda y: plain.dcg(y, 4, discount=lambda rank: rank),
+    "dcg(discount=zipf(1.5))": lambda y: plain.dcg(y, discount=lambda rank: rank**1.5),
+    "avgndcg": plain.average_ndcg,
+    "avgndcg@3": lambda y: plain.average_ndcg(y, 3),
+    "meanndcg": lambda y: plain.average_ndcg(y, None),
+    "err": plain.err,
+    "err@1": lambda y: plain.err(y, 1),
+    "err@3": lambda y: plain.err(y, 3),
+    "approxerr@3": lambda y: plain.approx_err(y, 3),
+    "approxerr(beta=1.5)": lambda y: plain.approx_err(y, beta=1.5),
+    "rbp": plain.rbp,
+    "rbp(p=0.5,rel=2)": lambda y: plain.rbp([float(label >= 2) for label in y], p=0.5, max_grade=1.0),
+    "ap": plain.ap,
+    "ap@3": lambda y: plain.ap(y, 3),
+    "ap@2(norm=hits)": lambda y: plain.ap(y, 2, "hits"),
+    "ap@3(norm=hits)": lambda y: plain.ap(y, 3, "hits"),
+    "ap@2(norm=min)": lambda y: plain.ap(y, 2, "min"),
+    "ap(rel=2)": lambda y: plain.ap(y, rel=2),
+    "rr": plain.rr,
+    "rr@2": lambda y: plain.rr(y, 2),
+    "p@2": lambda y: plain.precision(y, 2),
+    "p@5": lambda y: plain.precision(y, 5),
+    "p": lambda y: plain.precision(y, len(y)),
+    "recall@2": lambda y: plain.recall(y, 2),
+    "recall": plain.recall,
+    "success@1": lambda y: plain.success(y, 1),
+    "success@3": lambda y: plain.success(y, 3),
+    "rprec": plain.r_precision,
+    "t": plain.t_criterion,
+}
+
+
+@given(problem=rankings())
+@settings(max_examples=150, deadline=None)
+def test_metrics_equal_the_mean_over_tied_orders(problem):
+    scores, data = problem
+    result = tm.evaluate(scores, data, list(CASES), max_grade=4)
+    for name, metric in CASES.items():
+        wanted = [plain.expected(metric, s, y) for s, y in lists(scores, data)]
+        np.testing.assert_allclose(result.per_query[name], wanted, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+@given(problem=rankings(max_documents=12), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_the_order_of_rows_never_leaks_into_a_number(problem, seed):
+    scores, data = problem
+    rng = np.random.default_rng(seed)
+    shuffle = np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in data.queries])
+    shuffled = RankingData(data.X, data.labels[shuffle], queries=data.queries)
+    names = [*CASES, "pairacc", "tau", "rho", "owa", "owa(weights=top)"]
+    here, there = tm.evaluate(scores, data, names), tm.evaluate(scores[shuffle], shuffled, names)
+    for name in names:
+        np.testing.assert_allclose(here.per_query[name], there.per_query[name], rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("m", [2, 7, 65, 300])
+@pytest.mark.parametrize("spread", ["even", "clustered", "tied", "infinite", "huge"])
+def test_long_lists_rank_like_a_stable_sort(m, spread):
+    rng = np.random.default_rng(m)
+    scores = {
+        "even": rng.uniform(size=m),
+        "clustered": np.append(rng.normal(size=m - 1) * 1e-9, 1e6),
+        "tied": rng.integers(0, 3, m).astype(float),
+        "infinite": np.where(rng.uniform(size=m) < 0.3, -np.inf, rng.normal(size=m)),
+        "huge": rng.uniform(-1, 1, m) * 1.7e308,
+    }[spread]
+    wanted = np.argsort(-scores, kind="stable")
+    for depth in (None, 1, 5, 100):
+        order = tm.ranking(scores, Queries([0, m]), depth).order
+        np.testing.assert_array_equal(order, wanted[: len(order)])
+        assert len(order) >= min(depth or m, m)
+
+
+def test_many_distinct_real_grades_use_the_same_formulas():
+    rng = np.random.default_rng(0)
+    labels, scores = rng.uniform(0, 3, 700), rng.integers(0, 5, 700).astype(float)
+    result = tm.evaluate(scores, labels, ["ndcg@5", "avgndcg", "err"], qid=np.repeat([0, 1], 350), max_grade=3)
+    for q, rows in enumerate((slice(0, 350), slice(350, 700))):
+        top = [labels[rows][scores[rows] == value] for value in range(4, -1, -1)]
+        means = np.concatenate([np.full(len(group), np.mean(2**group - 1)) for group in top])
+        ideal = np.sort(2 ** labels[rows] - 1)[::-1]
+        discounts = np.log2(np.arange(2, 352))
+        at = np.cumsum(means / discounts) / np.cumsum(ideal / discounts)
+        assert result.per_query["ndcg@5"][q] == pytest.approx(at[4], rel=1e-12)
+        assert result.per_query["avgndcg"][q] == pytest.approx(at[:10].mean(), rel=1e-12)
+
+
+def test_err_of_a_large_tied_group_equals_its_sampled_mean():
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 5, 60).astype(float)
+    exact = tm.evaluate(np.zeros(60), labels, "err", max_grade=4).mean["err"]
+    sampled = np.array([plain.err(rng.permutation(labels).tolist()) for _ in range(4000)])
+    assert abs(exact - sampled.mean()) < 5 * sampled.std() / math.sqrt(4000)
+
+
+def test_results_are_the_same_bits_on_any_number_of_threads():
+    rng = np.random.default_rng(2)
+    queries = Queries.from_sizes(rng.integers(1, 900, 1500))
+    data = RankingData(np.zeros((queries.n_documents, 0)), rng.integers(0, 5, queries.n_documents), queries=queries)
+    scores = rng.integers(0, 200, queries.n_documents).astype(float)
+    names = ["ndcg@10", "map", "err", "tau", "avgndcg"]
+    one, two = (tm.evaluate(scores, data, names, threads=threads) for threads in (1, 3))
+    for name in names:
+        assert one.per_query[name].tobytes() == two.per_query[name].tobytes()
+
+
+def test_a_constant_ranking_is_worth_its_random_order():
+    labels = [2, 0, 0, 1]
+    gains = [3, 0, 0, 1]
+    discounts = [1 / math.log2(1 + j) for j in range(1, 5)]
+    ideal = 3 * discounts[0] + 1 * discounts[1]
+    wanted = sum(gains) / 4 * sum(discounts) / ideal
+    assert tm.evaluate(np.zeros(4), labels, "ndcg").mean["ndcg"] == pytest.approx(wanted, rel=1e-14)
