@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import plain_metrics as plain
 import pytest
 from hypothesis import given, settings
-from strategies import lists, rankings
 
+import plain_metrics as plain
 import toprank.metrics as tm
+from strategies import lists, rankings
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
@@ -151,9 +151,9 @@ def test_bad_input_is_a_sentence():
     data = RankingData(np.zeros((2, 0)), [0, 1], qid=[1, 1])
     with pytest.raises(DataError, match="3 scores for 2 documents"):
         tm.evaluate([1, 2, 3], data)
-    with pytest.raises(DataError, match="score of document 1 .*NaN"):
+    with pytest.raises(DataError, match=r"score of document 1 .*NaN"):
         tm.evaluate([1.0, np.nan], data)
-    with pytest.raises(DataError, match="score of document 1 .*NaN"):
+    with pytest.raises(DataError, match=r"score of document 1 .*NaN"):
         tm.evaluate([1.0, np.nan], data, "ndcg@1")
     with pytest.raises(UnknownNameError, match="did you mean 'ndcg@10'"):
         tm.evaluate([1.0, 2.0], data, "ncdg@10")

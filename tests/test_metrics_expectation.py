@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import plain_metrics as plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import lists, rankings
 
+import plain_metrics as plain
 import toprank.metrics as tm
+from strategies import lists, rankings
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 

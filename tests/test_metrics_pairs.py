@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy import stats
-from strategies import lists, rankings
 
 import toprank.metrics as tm
+from strategies import lists, rankings
 
 
 def plain_pairwise_accuracy(scores, labels):

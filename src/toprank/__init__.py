@@ -1,3 +1,63 @@
-"""Learning to rank, focused on the top of the list."""
+"""Learning to rank, focused on the top of the list.
+
+Names are imported when they are first used, so that `import toprank` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "RankingData": "toprank.data.dataset",
+    "Queries": "toprank.data.queries",
+    "concatenate": "toprank.data.dataset",
+    "read": "toprank.data.files",
+    "write": "toprank.data.files",
+    "read_scores": "toprank.data.files",
+    "write_scores": "toprank.data.files",
+    "read_qrels": "toprank.data.trec",
+    "read_run": "toprank.data.trec",
+    "folds": "toprank.data.folds",
+    "split": "toprank.data.folds",
+    "synthetic": "toprank.data.synthetic",
+    "check": "toprank.data.doctor",
+    "evaluate": "toprank.metrics.evaluation",
+    "evaluate_run": "toprank.metrics.runs",
+    "compare": "toprank.comparison",
+    "ToprankError": "toprank.errors",
+}
+_ROOMS = ("data", "metrics", "significance", "errors")
+
+__all__ = [*_HOMES, *_ROOMS, "__version__"]  # noqa: PLE0604 - the keys above are strings
+
+if TYPE_CHECKING:
+    from toprank import data, errors, metrics, significance
+    from toprank.comparison import compare
+    from toprank.data.dataset import RankingData, concatenate
+    from toprank.data.doctor import check
+    from toprank.data.files import read, read_scores, write, write_scores
+    from toprank.data.folds import folds, split
+    from toprank.data.queries import Queries
+    from toprank.data.synthetic import synthetic
+    from toprank.data.trec import read_qrels, read_run
+    from toprank.errors import ToprankError
+    from toprank.metrics.evaluation import evaluate
+    from toprank.metrics.runs import evaluate_run
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _ROOMS:
+        value = import_module(f"toprank.{name}")
+    else:
+        raise AttributeError(f"module 'toprank' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,43 @@
+# Every target does its own set-up: a virtual environment in .venv, rebuilt when pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check bench nightly docs clean
+
+.venv/.core: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/.dev: .venv/.core
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv/.bench: .venv/.dev
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	touch $@
+
+demo: .venv/.core  ## the main job on embedded data
+	$(BIN)/toprank demo
+
+test: .venv/.dev  ## the test suite, the slow part left out
+	$(BIN)/pytest -m "not nightly" -n 2
+
+nightly: .venv/.dev  ## everything, the slow part included
+	$(BIN)/pytest -n 2
+
+check: .venv/.dev  ## style, types, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+docs: .venv/.dev  ## the documentation, served locally
+	$(BIN)/mkdocs serve
+
+bench: .venv/.bench  ## every benchmark, peers in the same run
+	for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,79 @@
+"""The checks at the door of a comparison: systems by name, metrics and queries alike for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, UnknownNameError
+from toprank.significance.paired import column
+
+__all__ = ["Columns", "Named", "check_scores", "columns_of", "named", "pairs_of"]
+
+Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
+Columns = dict[str, dict[str, FloatArray]]
+
+
+def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, str]]:
+    """Each system with the baseline, or all pairs."""
+    if baseline is None:
+        return list(combinations(names, 2))
+    if baseline not in names:
+        raise UnknownNameError("system", baseline, names)
+    return [(name, baseline) for name in names if name != baseline]
+
+
+def named(given: Named) -> dict[str, Any]:
+    """Two or more systems with distinct names."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    columns: dict[str, Any] = {}
+    for name, value in pairs:
+        if not isinstance(name, str) or not name.strip():
+            raise DataError(f"A system must have a name, a piece of text; {name!r} is none.")
+        if name in columns:
+            raise DataError(f"Two systems are called '{name}'; give them different names.")
+        columns[name] = value
+    if len(columns) < 2:
+        raise DataError(f"A comparison needs at least two systems, not {len(columns)}.")
+    return columns
+
+
+def columns_of(per_query: Named) -> Columns:
+    """The per-query values as arrays: the same metrics and the same number of queries for every system."""
+    columns = {
+        name: {metric: column(values, f"{metric} of system '{name}'") for metric, values in of.items()}
+        for name, of in named(per_query).items()
+    }
+    first, reference = next(iter(columns.items()))
+    if not reference:
+        raise DataError("There is no metric to compare; name at least one, such as 'ndcg@10'.")
+    length = len(next(iter(reference.values())))
+    for name, of in columns.items():
+        if list(of) != list(reference):
+            raise DataError(
+                f"Systems '{first}' and '{name}' were evaluated with different metrics: "
+                f"{', '.join(reference)} and {', '.join(of)}. Evaluate all with the same."
+            )
+        for metric, values in of.items():
+            if values.shape != (length,):
+                raise DataError(
+                    f"{metric} of system '{name}' has shape {values.shape}, but system '{first}' has {length} queries; "
+                    "all must be evaluated on the same queries, in the same order."
+                )
+            if np.isnan(values).all():
+                raise DataError(f"{metric} is not defined on any query for system '{name}'; leave the metric out.")
+    return columns
+
+
+def check_scores(name: str, scores: Any, n_documents: int) -> None:
+    """Refuse a column of scores of a wrong length, saying whose it is."""
+    try:
+        size = np.size(scores)
+    except ValueError:
+        raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
+    if size != n_documents:
+        raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")

@@ -1,0 +1,220 @@
+"""Comparing systems pair by pair on per-query numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import significance
+from toprank.comparison.checks import Columns, check_scores, columns_of, named, pairs_of
+from toprank.comparison.plan import CORRECTIONS, Plan
+from toprank.comparison.results import Comparison, Difference
+from toprank.compute import FloatArray
+from toprank.errors import DataError, UnknownNameError
+from toprank.significance.effects import queries_for_effect
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["compare", "compare_values"]
+
+
+def compare(
+    systems: Mapping[str, npt.ArrayLike] | Iterable[tuple[str, npt.ArrayLike]],
+    data: RankingData | npt.ArrayLike,
+    metrics: Any = ("ndcg@10",),
+    *,
+    convention: Any = "standard",
+    baseline: str | None = None,
+    test: str = "randomization",
+    correction: str = "holm",
+    confidence: float = 0.95,
+    flips: int = 100_000,
+    resamples: int = 10_000,
+    margin: float = 0.01,
+    power: float = 0.8,
+    seed: int = 0,
+    threads: int | None = None,
+    **evaluate_options: Any,
+) -> Comparison:
+    """Evaluate several columns of scores on the same data and test their differences, query by query.
+
+    Args:
+        systems: Name → scores, one score per document of `data`.
+        data: The labelled documents, as for `evaluate`.
+        metrics: Metrics, as for `evaluate`.
+        convention: Evaluation convention, as for `evaluate`.
+        baseline: Name of the system with which every other is compared; None compares all pairs.
+        test: "randomization" (Fisher's sign flips, the default), "t" or "wilcoxon".
+        correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
+        confidence: Of the intervals; differences are called significant at level ``1 - confidence``.
+        flips: Random sign flips of the randomization test, beyond 20 non-zero differences.
+        resamples: Resamples of the bootstrap intervals.
+        margin: The largest difference that does not matter, for the equivalence test; the same for all metrics.
+        power: The chance to see the difference, for the number of queries needed.
+        seed: Seed of flips and resamples.
+        threads: Threads to use; the results do not depend on it.
+        **evaluate_options: Further options of `evaluate`.
+
+    Returns:
+        The comparison; `print` it, or see `Comparison.to_dict`, `to_markdown`, `to_latex`.
+    """
+    from toprank.data.dataset import RankingData
+    from toprank.metrics.evaluation import evaluate
+
+    plan = Plan(
+        baseline=baseline,
+        test=test,
+        correction=correction,
+        confidence=confidence,
+        flips=flips,
+        resamples=resamples,
+        margin=margin,
+        power=power,
+        lower_is_better=(),
+        seed=seed,
+    )
+    if evaluate_options.get("weighted"):
+        raise DataError("A comparison tests plain means over the queries; leave out weighted=True.")
+    scores = named(systems)
+    pairs_of(tuple(scores), baseline)  # an unknown baseline is refused before the work
+    n_documents = len(data) if isinstance(data, RankingData) else np.size(data)
+    for name, values in scores.items():
+        check_scores(name, values, n_documents)
+    evaluations = {
+        name: evaluate(values, data, metrics, convention=convention, threads=threads, **evaluate_options)
+        for name, values in scores.items()
+    }
+    one = next(iter(evaluations.values()))
+    errors = frozenset(name for name, measure in one.measures.items() if not measure.higher_is_better)
+    per_query = {name: dict(of.per_query) for name, of in evaluations.items()}
+    return _compared(columns_of(per_query), replace(plan, lower_is_better=errors), one.convention.name, threads)
+
+
+def compare_values(
+    per_query: Mapping[str, Mapping[str, npt.ArrayLike]] | Iterable[tuple[str, Mapping[str, npt.ArrayLike]]],
+    *,
+    convention: str | None = None,
+    baseline: str | None = None,
+    test: str = "randomization",
+    correction: str = "holm",
+    confidence: float = 0.95,
+    flips: int = 100_000,
+    resamples: int = 10_000,
+    margin: float = 0.01,
+    power: float = 0.8,
+    lower_is_better: Collection[str] = (),
+    seed: int = 0,
+    threads: int | None = None,
+) -> Comparison:
+    """Compare systems whose per-query numbers are known: system → metric → one value per query, in the same order.
+
+    NaN marks a query that does not count under the metric. `lower_is_better` names the metrics that are errors; the
+    other options are those of `compare`. The number of queries needed is for a t-test at the level divided by the
+    size of the family (where a correction is asked for): the hurdle that the smallest p-value of the family has to
+    take.
+
+    >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
+    >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
+    >>> compare_values({"a": a, "b": b}).verdicts[0]
+    'a is better than b by 0.1429 [0.1000, 0.2143] map, p = 0.0156 (Holm, 1 test).'
+    """
+    plan = Plan(
+        baseline=baseline,
+        test=test,
+        correction=correction,
+        confidence=confidence,
+        flips=flips,
+        resamples=resamples,
+        margin=margin,
+        power=power,
+        lower_is_better=lower_is_better,
+        seed=seed,
+    )
+    return _compared(columns_of(per_query), plan, convention, threads)
+
+
+def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int | None) -> Comparison:
+    metrics = tuple(next(iter(columns.values())))
+    for name in plan.lower_is_better:
+        if name not in metrics:
+            raise UnknownNameError("metric among those compared", name, metrics)
+    found = [
+        _difference(plan, metric, pair, columns, threads)
+        for pair in pairs_of(tuple(columns), plan.baseline)
+        for metric in metrics
+    ]
+    return Comparison(
+        **vars(plan),
+        means={name: {metric: float(np.nanmean(v)) for metric, v in of.items()} for name, of in columns.items()},
+        differences=_corrected(found, plan),
+        queries=len(next(iter(columns.values()))[metrics[0]]),
+        convention=convention,
+    )
+
+
+def _difference(plan: Plan, metric: str, pair: tuple[str, str], columns: Columns, threads: int | None) -> Difference:
+    """One pair under one metric, before the correction."""
+    a, b = (columns[name][metric] for name in pair)
+    both = ~(np.isnan(a) | np.isnan(b))
+    if not both.any():
+        raise DataError(f"{metric} is not defined on any query for both {pair[0]} and {pair[1]}; leave it out.")
+    a, b = a[both], b[both]
+    tested = _tested(plan, a, b, threads)
+    interval = significance.bootstrap_interval(
+        a, b, confidence=plan.confidence, resamples=plan.resamples, seed=plan.seed, threads=threads
+    )
+    lower_is_better = metric in plan.lower_is_better
+    wins, ties, losses = significance.win_tie_loss(b, a) if lower_is_better else significance.win_tie_loss(a, b)
+    return Difference(
+        metric=metric,
+        a=pair[0],
+        b=pair[1],
+        mean_a=float(a.mean()),
+        mean_b=float(b.mean()),
+        difference=tested.difference,
+        interval=interval,
+        effect_size=significance.effect_size(a, b).d,
+        p=tested.p,
+        p_adjusted=tested.p,
+        test=plan.test,
+        n=tested.n,
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        queries_needed=None,
+        equivalence_p=significance.equivalence_test(a, b, margin=plan.margin, alpha=plan.alpha).p,
+        equivalent=False,
+        significant=False,
+        lower_is_better=lower_is_better,
+    )
+
+
+def _tested(plan: Plan, a: FloatArray, b: FloatArray, threads: int | None) -> significance.TestResult:
+    if plan.test == "randomization":
+        return significance.randomization_test(a, b, flips=plan.flips, seed=plan.seed, threads=threads)
+    return significance.t_test(a, b) if plan.test == "t" else significance.wilcoxon(a, b)
+
+
+def _corrected(found: Sequence[Difference], plan: Plan) -> tuple[Difference, ...]:
+    """The differences with all that depends on the size of the family."""
+    adjust = CORRECTIONS[plan.correction]
+    adjusted = adjust([d.p for d in found]).tolist()
+    equivalence = adjust([d.equivalence_p for d in found]).tolist()
+    alpha = plan.alpha
+    hurdle = alpha if plan.correction == "none" else alpha / len(found)
+    return tuple(
+        replace(
+            d,
+            p_adjusted=p,
+            significant=p <= alpha,
+            equivalence_p=q,
+            equivalent=q <= alpha,
+            queries_needed=queries_for_effect(d.effect_size, power=plan.power, alpha=hurdle),
+        )
+        for d, p, q in zip(found, adjusted, equivalence, strict=True)
+    )

@@ -1,0 +1,219 @@
+"""What a comparison answers with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toprank.comparison.plan import Plan
+from toprank.comparison.tables import Table, latex_text, markdown_text
+from toprank.significance import Interval
+from toprank.significance.paired import ROUNDING
+from toprank.significance.results import number, p_value, queries
+
+__all__ = ["Comparison", "Difference"]
+
+_CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two systems under one metric. Signs are those of ``a - b``; against a baseline, `b` is the baseline.
+
+    Attributes:
+        metric: The metric's name.
+        a: The first system.
+        b: The second system.
+        mean_a: Mean of `a` over the queries that count for both.
+        mean_b: Mean of `b` over the same queries.
+        difference: Mean of ``a - b``.
+        interval: Bootstrap confidence interval of the difference, not adjusted for the family.
+        effect_size: Cohen's d_z; None for one query.
+        p: p-value of the test.
+        p_adjusted: p-value after the correction over the family.
+        test: Name of the test.
+        n: Number of queries that count for both.
+        wins: Queries on which `a` is the better one.
+        ties: Queries on which they are level.
+        losses: Queries on which `b` is the better one.
+        queries_needed: Queries needed to see such a difference; None where no number can be given.
+        equivalence_p: p-value of the equivalence test, after the same correction.
+        equivalent: Whether the difference is shown to lie within ±margin.
+        significant: Whether the difference is shown not to be zero.
+        lower_is_better: Whether the metric is an error.
+    """
+
+    metric: str
+    a: str
+    b: str
+    mean_a: float
+    mean_b: float
+    difference: float
+    interval: Interval
+    effect_size: float | None
+    p: float
+    p_adjusted: float
+    test: str
+    n: int
+    wins: int
+    ties: int
+    losses: int
+    queries_needed: int | None
+    equivalence_p: float
+    equivalent: bool
+    significant: bool
+    lower_is_better: bool = False
+
+    @property
+    def winner(self) -> str | None:
+        """The system with the better mean, significantly or not; None where the means are equal up to rounding."""
+        if abs(self.difference) <= ROUNDING * max(abs(self.mean_a), abs(self.mean_b)):
+            return None
+        return self.a if (self.difference > 0) != self.lower_is_better else self.b
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Plan):
+    """Systems compared in pairs, and the plan that was followed; `str` gives tables and verdicts.
+
+    Attributes:
+        means: system → metric → mean over the queries that count for the system.
+        differences: One per pair and metric, pair by pair.
+        queries: Number of queries.
+        convention: Name of the evaluation convention; None for values that were evaluated elsewhere.
+    """
+
+    means: Mapping[str, Mapping[str, float]]
+    differences: tuple[Difference, ...]
+    queries: int
+    convention: str | None
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Names of the systems, in the order given."""
+        return tuple(self.means)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics, in the order given."""
+        return tuple(next(iter(self.means.values())))
+
+    @property
+    def family(self) -> int:
+        """How many tests the correction takes together: pairs × metrics."""
+        return len(self.differences)
+
+    def verdict(self, difference: Difference) -> str:
+        """What one difference amounts to, as a sentence."""
+        d = difference
+        tests = "1 test" if self.family == 1 else f"{self.family} tests"
+        p = f"{p_value(d.p_adjusted)} ({_CORRECTIONS[self.correction]}, {tests})"
+        within = f"equivalent within ±{self.margin:g}"
+        if d.significant and d.winner is None:
+            return f"{d.a} and {d.b} differ in {d.metric}, {p}, although their means are equal."
+        if d.significant:
+            loser = d.b if d.winner == d.a else d.a
+            low, high = d.interval if d.difference > 0 else (-d.interval.high, -d.interval.low)
+            size = f"{number(abs(d.difference))} [{number(low)}, {number(high)}] {d.metric}"
+            lower = " (lower is better)" if d.lower_is_better else ""
+            tail = f"; so small a difference makes them {within}." if d.equivalent else "."
+            return f"{d.winner} is better than {loser} by {size}{lower}, {p}{tail}"
+        if d.equivalent:
+            shown = p_value(d.equivalence_p)
+            return f"{d.a} and {d.b} are {within} in {d.metric}, {shown} ({_CORRECTIONS[self.correction]}, {tests})."
+        needed = (
+            f"; about {d.queries_needed:,} queries would be needed to see a difference of this size"
+            if d.queries_needed is not None and d.queries_needed > d.n
+            else ""
+        )
+        return f"No difference between {d.a} and {d.b} can be shown in {d.metric} on {queries(d.n)}, {p}{needed}."
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """A sentence for every difference."""
+        return tuple(self.verdict(difference) for difference in self.differences)
+
+    def means_table(self) -> Table:
+        """Systems × metrics."""
+        rows = [(name, *(number(mean) for mean in means.values())) for name, means in self.means.items()]
+        return Table(("system", *self.metrics), rows, names=1)
+
+    def differences_table(self) -> Table:
+        """One row per pair and metric; a star marks what is significant at the level after the correction."""
+        header = (
+            "a", "b", "metric", "a - b", f"{100 * self.confidence:g} % interval", "d_z", "p",
+            f"p ({_CORRECTIONS[self.correction]})", "win/tie/loss", "queries", "needed", f"p (±{self.margin:g})",
+        )  # fmt: skip
+        rows = [
+            (
+                d.a, d.b, d.metric, number(d.difference), f"[{number(d.interval.low)}, {number(d.interval.high)}]",
+                "" if d.effect_size is None else number(d.effect_size), f"{d.p:.3g}",
+                f"{d.p_adjusted:.3g}{'*' if d.significant else ''}", f"{d.wins}/{d.ties}/{d.losses}", f"{d.n:,}",
+                "" if d.queries_needed is None else f"{d.queries_needed:,}",
+                f"{d.equivalence_p:.3g}{'*' if d.equivalent else ''}",
+            )
+            for d in self.differences
+        ]  # fmt: skip
+        return Table(header, rows, names=3)
+
+    @property
+    def heading(self) -> str:
+        """What was compared, under which convention."""
+        under = f", convention {self.convention}" if self.convention else ""
+        against = f"each against the baseline {self.baseline}" if self.baseline is not None else "all pairs"
+        return f"{len(self.means)} systems on {queries(self.queries)}{under}; {against}."
+
+    @property
+    def methods(self) -> str:
+        """How the numbers were found: the footnote of a table."""
+        flips = f", {self.flips:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
+        pairs, metrics = self.family // len(self.metrics), len(self.metrics)
+        corrected = self.correction != "none"
+        correction = f"{_CORRECTIONS[self.correction]} over {self.family} tests ({pairs} × {metrics}, pairs × metrics)"
+        strict = f"{self.alpha:g}/{self.family}" if corrected else f"{self.alpha:g}"
+        equivalence = f"two one-sided t-tests, {'same correction' if corrected else 'uncorrected'}"
+        return (
+            f"p: paired {self.test} test, two-sided{flips}, {correction if corrected else 'uncorrected'}; "
+            f"* at level {self.alpha:g}. Intervals: BCa bootstrap, {self.resamples:,} resamples, each for itself. "
+            f"Needed: queries for power {self.power:g} at level {strict}. "
+            f"p (±{self.margin:g}): equivalence, {equivalence}. "
+            f"Seed {self.seed}."
+        )
+
+    def __str__(self) -> str:
+        parts = [self.heading, self.means_table().text(), self.differences_table().text()]
+        return "\n\n".join([*parts, "\n".join(self.verdicts), self.methods])
+
+    def to_markdown(self) -> str:
+        """Heading, tables, verdicts and methods as Markdown."""
+        verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
+        tables = [self.means_table().markdown(), self.differences_table().markdown()]
+        return "\n\n".join([markdown_text(self.heading), *tables, verdicts, markdown_text(self.methods)]) + "\n"
+
+    def to_latex(self) -> str:
+        """The two tables for the booktabs package, the methods as a paragraph after them."""
+        tables = [self.means_table().latex(), self.differences_table().latex()]
+        return "\n\n".join([*tables, latex_text(self.methods)]) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""
+        options = ("queries", "convention", "baseline", "test", "correction", "family", "confidence", "alpha")
+        more = ("margin", "power", "flips", "resamples", "seed")
+        return {
+            "systems": list(self.systems),
+            "metrics": list(self.metrics),
+            **{name: getattr(self, name) for name in (*options, *more)},
+            "means": {system: dict(means) for system, means in self.means.items()},
+            "differences": [self._plain(difference) for difference in self.differences],
+        }
+
+    def _plain(self, difference: Difference) -> dict[str, Any]:
+        plain = asdict(difference) | {"interval": [finite(difference.interval.low), finite(difference.interval.high)]}
+        return plain | {"effect_size": finite(difference.effect_size), "verdict": self.verdict(difference)}
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is infinite (JSON has no word for that)."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,155 @@
+"""What the statistics answer with: frozen values whose `str` is a sentence.
+
+`None` stands for a quantity that does not exist (the spread of a single difference), never NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+__all__ = ["EffectSize", "EquivalenceResult", "Interval", "TestResult", "WinTieLoss", "number", "p_value", "queries"]
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """A two-sided test of "the two systems do not differ".
+
+    Attributes:
+        test: Its name: "randomization", "t" or "wilcoxon".
+        p: The p-value.
+        statistic: Mean difference (randomization), t, or the smaller rank sum W (wilcoxon); None where undefined.
+        difference: Mean of ``a - b`` over the queries used.
+        n: Number of queries used.
+        detail: How p was found, or why it is what it is.
+    """
+
+    __test__: ClassVar[bool] = False  # pytest would take the class for a test because of its name
+
+    test: str
+    p: float
+    statistic: float | None
+    difference: float
+    n: int
+    detail: str
+
+    def __str__(self) -> str:
+        title = {"randomization": "Randomization", "t": "Paired t", "wilcoxon": "Wilcoxon signed-rank"}[self.test]
+        return (
+            f"{title} test, two-sided: mean difference {number(self.difference)} on {queries(self.n)}, "
+            f"{p_value(self.p)} ({self.detail})."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval of the mean difference; unpacks as ``low, high = interval``."""
+
+    low: float
+    high: float
+    confidence: float
+    n: int
+    detail: str
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.low, self.high))
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.confidence:g} % confidence interval of the mean difference on {queries(self.n)}: "
+            f"[{number(self.low)}, {number(self.high)}] ({self.detail})."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSize:
+    """Mean difference in units of the standard deviation of the differences.
+
+    Attributes:
+        d: Cohen's d_z; infinite where all differences are equal and not zero, None for a single query.
+        g: `d` freed of its small-sample bias (Hedges); None where `d` is None.
+        n: Number of queries used.
+    """
+
+    d: float | None
+    g: float | None
+    n: int
+
+    def __str__(self) -> str:
+        if self.d is None:
+            return "The effect size of one query does not exist: a single difference has no spread."
+        return f"Effect size d_z = {number(self.d)} (Hedges' g = {number(self.g or 0.0)}) on {queries(self.n)}."
+
+
+@dataclass(frozen=True, slots=True)
+class EquivalenceResult:
+    """Two one-sided t-tests of "the mean difference lies outside ±margin".
+
+    Attributes:
+        margin: The largest difference that does not matter.
+        p: The larger of the two one-sided p-values.
+        equivalent: Whether p ≤ alpha, that is, whether `interval` lies within ±margin.
+        interval: The t interval of confidence ``1 - 2 alpha`` that decides it.
+        difference: Mean of ``a - b``.
+        n: Number of queries used.
+        alpha: The level of the test.
+    """
+
+    margin: float
+    p: float
+    equivalent: bool
+    interval: Interval
+    difference: float
+    n: int
+    alpha: float
+
+    def __str__(self) -> str:
+        verdict = "Equivalent" if self.equivalent else "Equivalence is not shown"
+        return (
+            f"{verdict} within ±{self.margin:g}: mean difference {number(self.difference)} on {queries(self.n)}, "
+            f"{p_value(self.p)} (two one-sided t-tests at level {self.alpha:g})."
+        )
+
+
+class WinTieLoss(NamedTuple):
+    """On how many queries `a` is above, level with, and below `b`."""
+
+    wins: int
+    ties: int
+    losses: int
+
+    def __str__(self) -> str:
+        def count(k: int, one: str, many: str) -> str:
+            return f"{k:,} {one if k == 1 else many}"
+
+        return (
+            f"{count(self.wins, 'win', 'wins')}, {count(self.ties, 'tie', 'ties')}, "
+            f"{count(self.losses, 'loss', 'losses')}."
+        )
+
+
+def number(value: float) -> str:
+    """Four decimals, or three significant digits where four decimals would hide the value.
+
+    >>> number(0.01234567), number(-0.000012345), number(0.0), number(float("-inf"))
+    ('0.0123', '-1.23e-05', '0.0000', '-∞')
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def p_value(p: float) -> str:
+    """A p-value in three significant digits, with its letter.
+
+    >>> p_value(0.031249), p_value(1.0), p_value(0.0)
+    ('p = 0.0312', 'p = 1', 'p < 1e-300')
+    """
+    return f"p = {p:.3g}" if p >= 1e-300 else "p < 1e-300"
+
+
+def queries(n: int) -> str:
+    """A number of queries in words."""
+    return f"{n:,} {'query' if n == 1 else 'queries'}"

@@ -1,0 +1,130 @@
+"""Tests of "the two systems do not differ": randomization, paired t, Wilcoxon; all two-sided."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, each_block
+from toprank.significance.kernels import FLIPS_PER_BLOCK, GROUP, flip_hits, ordered_sum
+from toprank.significance.paired import ROUNDING, check_count, differences, moments, rescaled, stream_start
+from toprank.significance.results import TestResult
+
+__all__ = ["randomization_test", "t_test", "wilcoxon"]
+
+_ENUMERATED = 20  # non-zero differences up to which all sign patterns are tried
+_ALL_ZERO = "all differences are zero"
+
+
+def randomization_test(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    flips: int = 100_000,
+    seed: int = 0,
+    threads: int | None = None,
+) -> TestResult:
+    """Fisher's randomization test: how often does a random sign for every difference give a sum as large?
+
+    If the systems do not differ, the two values of a query could as well be swapped, so every pattern of signs of the
+    differences is equally likely. Up to 20 non-zero differences all 2^n patterns are tried, ``p = hits / 2^n``;
+    beyond, `flips` random ones, ``p = (hits + 1) / (flips + 1)``, which is never 0. Both are exactly valid: under the
+    null hypothesis P(p ≤ α) ≤ α. A sum counts as equally large when it is smaller by rounding only (1e-12 of Σ|d|).
+
+    Args:
+        a: Values of the first system, one per query; or the differences where `b` is None.
+        b: Values of the second system on the same queries.
+        flips: Number of random flips; fewer than the default make p coarser and should be for trials only.
+        seed: The same seed gives the same p, on any number of threads.
+        threads: Threads to use; by default every core.
+
+    Returns:
+        The p-value; one query, or differences that are all zero, give p = 1.
+
+    >>> randomization_test([0.2, 0.1, 0.3]).p  # the observed signs, and their opposite, of 8 patterns
+    0.25
+    """
+    flips = check_count(flips, "flips")
+    start = stream_start(seed, 1)
+    all_values = differences(a, b)
+    mean, _ = moments(all_values)
+    values = all_values[all_values != 0]
+    if len(values) == 0:
+        p, detail = 1.0, _ALL_ZERO
+    elif len(values) <= _ENUMERATED:
+        p, detail = _enumerated(rescaled(values)[0]), f"all {2 ** len(values):,} sign patterns"
+    else:
+        hits = _sampled_hits(rescaled(values)[0], flips, start, threads)
+        p, detail = (hits + 1) / (flips + 1), f"{flips:,} random sign flips, seed {seed}"
+    return TestResult("randomization", p, mean, mean, len(all_values), detail)
+
+
+def _threshold(observed: float, values: FloatArray) -> float:
+    return abs(observed) - ROUNDING * float(np.abs(values).sum())
+
+
+def _enumerated(values: FloatArray) -> float:
+    """The share of all sign patterns whose sum is as large; the first sign may stay, as opposites are alike."""
+    sums = values[:1]
+    for value in values[1:]:
+        sums = np.concatenate([sums - value, sums + value])
+    return float(np.mean(np.abs(sums) >= _threshold(float(sums[-1]), values)))
+
+
+def _sampled_hits(values: FloatArray, flips: int, start: np.uint64, threads: int | None) -> int:
+    padded = np.concatenate([values, np.zeros(-len(values) % GROUP)])
+    threshold = _threshold(ordered_sum(padded), padded)
+
+    def hits(block: int) -> int:
+        return flip_hits(padded, threshold, start, block, min(FLIPS_PER_BLOCK, flips - block * FLIPS_PER_BLOCK))
+
+    return sum(each_block(hits, range(-(-flips // FLIPS_PER_BLOCK)), threads))
+
+
+def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
+    """Student's paired t-test: ``t = mean(d) / (sd(d) / √n)`` with n - 1 degrees of freedom.
+
+    One query, or differences that are all zero, give p = 1; differences that are all equal and not zero give an
+    infinite t and p = 0, the limit of a vanishing spread (the randomization test is the better judge there).
+
+    >>> round(t_test([0.2, 0.1, 0.3]).p, 4)
+    0.0742
+    """
+    from scipy.special import stdtr
+
+    values = differences(a, b)
+    n = len(values)
+    mean, spread = moments(values)
+    if spread is None:
+        return TestResult("t", 1.0, None, mean, n, "one query: its spread is unknown, so nothing can be shown")
+    if spread == 0:
+        if mean == 0:
+            return TestResult("t", 1.0, 0.0, mean, n, _ALL_ZERO)
+        return TestResult("t", 0.0, math.copysign(math.inf, mean), mean, n, "all differences are equal: t is infinite")
+    t = mean / spread * math.sqrt(n)
+    return TestResult("t", float(2 * stdtr(n - 1, -abs(t))), t, mean, n, f"t = {t:.3f}, {n - 1} degrees of freedom")
+
+
+def wilcoxon(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
+    """Wilcoxon's signed-rank test, by SciPy: are the differences symmetric about zero?
+
+    Zero differences are left out before ranking (Wilcoxon's own rule); equal sizes share their mean rank. The
+    distribution is exact where SciPy offers it (few queries), else normal without continuity correction. Differences
+    that are all zero give p = 1.
+
+    >>> wilcoxon([0.2, 0.1, 0.3]).p
+    0.25
+    """
+    values = differences(a, b)
+    mean, _ = moments(values)
+    nonzero = rescaled(values[values != 0])[0] if values.any() else values[:0]
+    if len(nonzero) == 0:
+        return TestResult("wilcoxon", 1.0, 0.0, mean, len(values), _ALL_ZERO)
+    from scipy import stats
+
+    result = stats.wilcoxon(nonzero)
+    zeros = len(values) - len(nonzero)
+    detail = f"W = {float(result.statistic):g}, {zeros:,} zero differences left out"
+    return TestResult("wilcoxon", float(result.pvalue), float(result.statistic), mean, len(values), detail)

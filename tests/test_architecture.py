@@ -1,0 +1,76 @@
+"""The house plan, checked: imports point one way, the shop window is complete, and opening the door is cheap."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toprank
+
+SOURCE = Path(toprank.__file__).parent
+
+# A room may import from its own floor's left-out neighbours never, and from every floor below.
+FLOORS = [
+    {"errors"},
+    {"compute"},
+    {"data"},
+    {"metrics"},
+    {"theory"},
+    {"losses", "scorers", "solvers"},
+    {"rankers"},
+    {"systems"},
+    {"significance"},
+    {"comparison", "selection"},
+    {"experiment"},
+    {"report", "reproduce"},
+    {"cli"},
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path):
+    """(room, line) for every import of toprank, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the arrow"
+            names = [f"{node.module}.{alias.name}" if node.module == "toprank" else node.module for alias in node.names]
+        for name in names:
+            parts = (name or "").split(".")
+            if parts[0] == "toprank" and len(parts) > 1 and parts[1] in FLOOR_OF:
+                yield parts[1], node.lineno
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_downwards(path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    assert room in FLOOR_OF, f"{room} has no floor in the house plan"
+    for other, line in imported_rooms(path):
+        assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{path}:{line}: {room} must not import {other}"
+
+
+def test_every_public_name_is_there():
+    for name in toprank.__all__:
+        assert getattr(toprank, name) is not None
+    assert set(toprank.__all__) <= set(dir(toprank))
+    with pytest.raises(AttributeError, match="no attribute 'rnak'"):
+        _ = toprank.rnak
+
+
+def test_importing_toprank_imports_nothing_heavy():
+    heavy = ["numpy", "numba", "scipy", "pyarrow", "pandas", "polars", "lightgbm", "sklearn", "torch", "rich", "typer"]
+    code = f"import sys, toprank; print([name for name in {heavy} if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
