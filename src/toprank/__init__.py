@@ -31,7 +31,30 @@ _HOMES = {
 }
 _ROOMS = ("data", "metrics", "significance", "errors")
 
-__all__ = [*_HOMES, *_ROOMS, "__version__"]  # noqa: PLE0604 - the keys above are strings
+__all__ = [
+    "RankingData",
+    "Queries",
+    "concatenate",
+    "read",
+    "write",
+    "read_scores",
+    "write_scores",
+    "read_qrels",
+    "read_run",
+    "folds",
+    "split",
+    "synthetic",
+    "check",
+    "evaluate",
+    "evaluate_run",
+    "compare",
+    "ToprankError",
+    "data",
+    "metrics",
+    "significance",
+    "errors",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from toprank import data, errors, metrics, significance

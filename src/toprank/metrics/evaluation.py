@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -16,112 +15,14 @@ from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, PerQuery, Rules, View
 from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.ranking import rank_block
+from toprank.metrics.result import ByMetric, Evaluation
 
-__all__ = ["Evaluation", "evaluate", "evaluate_under_all", "evaluate_views"]
+__all__ = ["Evaluation", "Judge", "evaluate", "evaluate_under_all", "evaluate_views"]
 
 Metrics = str | Measure | Iterable[str | Measure]
 Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
 _UNJUDGED = ("refuse", "irrelevant", "condense", "drop")
 _BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
-
-
-class ByMetric(Mapping[str, Any]):
-    """Values by metric; any spelling of the metric finds its value."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._values:
-            return self._values[name]
-        wanted = parse(name)
-        for label, value in self._values.items():
-            if parse(label) == wanted:
-                return value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """What `evaluate` found. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
-
-    measures: Mapping[str, Measure]
-    per_query: Mapping[str, FloatArray]
-    """One number per query; NaN where the query is left out of the mean."""
-    convention: Convention
-    max_grade: float
-    qids: npt.NDArray[Any]
-    n_documents: int
-    query_weights: FloatArray | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics, as they were asked for."""
-        return tuple(self.measures)
-
-    @property
-    def mean(self) -> Mapping[str, float]:
-        """Mean over the queries that count; NaN where none does."""
-        return ByMetric({name: self._mean(values) for name, values in self.per_query.items()})
-
-    @property
-    def counted(self) -> Mapping[str, int]:
-        """How many queries the mean of each metric is taken over."""
-        return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
-
-    def _mean(self, values: FloatArray) -> float:
-        counts = ~np.isnan(values)
-        if not counts.any():
-            return float("nan")
-        if self.query_weights is None:
-            return float(values[counts].mean())
-        weights = self.query_weights[counts]
-        return float((values[counts] * weights).sum() / weights.sum()) if weights.any() else float("nan")
-
-    def to_dict(self, per_query: bool = False) -> dict[str, Any]:
-        """Plain values for JSON."""
-        result: dict[str, Any] = {
-            "mean": {name: _json(value) for name, value in self.mean.items()},
-            "convention": self.convention.name,
-            "queries": len(self.qids),
-            "documents": self.n_documents,
-            "counted": dict(self.counted),
-            "max_grade": self.max_grade,
-        }
-        if per_query:
-            qids = [str(qid) for qid in self.qids.tolist()]
-            result["per_query"] = {
-                name: {qid: _json(value) for qid, value in zip(qids, values.tolist(), strict=True)}
-                for name, values in self.per_query.items()
-            }
-        return result
-
-    def __str__(self) -> str:
-        width = max(len(name) for name in (*self.names, "metric"))
-        lines = [f"{'metric':<{width}}    mean  queries"]
-        for name, value in self.mean.items():
-            left_out = len(self.qids) - self.counted[name]
-            note = f"  ({left_out:,} left out)" if left_out else ""
-            lines.append(f"{name:<{width}}  {value:.4f}  {self.counted[name]:>7,}{note}")
-        lines.append(f"convention {self.convention}; max grade {self.max_grade:g}")
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        means = ", ".join(f"{name}={value:.4f}" for name, value in self.mean.items())
-        return f"Evaluation({means}; {self.convention.name}, {len(self.qids):,} queries)"
-
-
-def _json(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def evaluate(
@@ -210,6 +111,44 @@ def evaluate_views(
 
     each_block(work, blocks_of(offsets, _BLOCK), threads)
     return out
+
+
+class Judge:
+    """One metric bound to data, to be asked again and again (early stopping, line searches): `judge(scores)`.
+
+    >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
+    >>> Judge(data, "mrr")([0.1, 0.9])
+    1.0
+    """
+
+    def __init__(
+        self,
+        data: RankingData,
+        metric: str | Measure = "ndcg@10",
+        *,
+        convention: Convention | str = "standard",
+        max_grade: float | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
+        self.max_grade, self.threads = max_grade, threads
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger value is a better one."""
+        return self.measure.higher_is_better
+
+    def per_query(self, scores: npt.ArrayLike) -> FloatArray:
+        """The value of each query; NaN where it is left out."""
+        options = {"convention": self.convention, "max_grade": self.max_grade, "threads": self.threads}
+        result = evaluate(scores, self.data, [self.measure], **options)  # type: ignore[arg-type]
+        values: FloatArray = result.per_query[str(self.measure)]
+        return values
+
+    def __call__(self, scores: npt.ArrayLike) -> float:
+        """The mean over queries."""
+        values = self.per_query(scores)
+        return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
 
 def _bind(measures: Mapping[str, Measure], rules: Rules) -> dict[str, PerQuery]:

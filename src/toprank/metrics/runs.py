@@ -17,10 +17,11 @@ from toprank.data.queries import Queries
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import ByMetric, Evaluation, Metrics, evaluate_views
+from toprank.metrics.evaluation import Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.ranking import rank_block
+from toprank.metrics.result import ByMetric, Evaluation
 
 __all__ = ["evaluate_run"]
 

@@ -1,0 +1,47 @@
+"""`toprank check`: the data doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toprank.cli import common
+
+
+def check(
+    data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
+    cutoffs: Annotated[str, typer.Option(help="Cut-offs you evaluate at, separated by commas.")] = "10",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where anything is found.")] = False,
+    json: common.Json = False,
+    missing: common.MissingValues = common.Missing.nan,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """Say what is wrong with data, in sentences, each with a remedy.
+
+    Examples:
+      toprank check train.txt
+
+      toprank check train.txt vali.txt test.txt --cutoffs 5,10 --strict
+    """
+    del seed
+    from toprank.data.doctor import check_file
+
+    try:
+        depths = tuple(int(cut) for cut in cutoffs.split(",") if cut.strip())
+    except ValueError:
+        depths = ()
+    if not depths or min(depths) < 1:
+        raise typer.BadParameter(f"--cutoffs takes whole numbers of at least 1, separated by commas, not '{cutoffs}'.")
+    options = {"missing": missing.value} if missing != common.Missing.nan else {}
+    with common.progress(f"Examining {data[0]} …", quiet):
+        report = check_file(data, cutoffs=depths, threads=threads, **options)
+    if json:
+        common.print_json(report.to_dict())
+    else:
+        typer.echo(str(report))
+    if strict and report.findings:
+        raise typer.Exit(1)

@@ -1,0 +1,75 @@
+"""What all commands share: options that mean the same everywhere, and how results and progress are printed.
+
+Results go to standard output, everything else to standard error, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default. Results never depend on it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random; the same seed gives the same bits.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
+Metrics = Annotated[str, typer.Option("--metrics", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")]
+ConventionName = Annotated[
+    str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
+]
+Regroup = Annotated[bool, typer.Option(help="Bring scattered rows of a query together instead of refusing them.")]
+Cache = Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")]
+
+
+class Missing(StrEnum):
+    """What an absent value in a text file is."""
+
+    nan = "nan"
+    zero = "zero"
+
+
+MissingValues = Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")]
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output; NaN is written as null by whoever made the value."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+
+
+def say(message: str, quiet: bool) -> None:
+    """A remark on standard error."""
+    if not quiet:
+        sys.stderr.write(message + "\n")
+
+
+@contextmanager
+def progress(message: str, quiet: bool) -> Iterator[None]:
+    """Show that work goes on while it does, where a person is watching."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message):
+        yield
+
+
+def read_data(path: Path, quiet: bool, missing: Missing = Missing.nan, **options: Any) -> RankingData:
+    """Read data, with progress. Options are handed on only where they were asked for: not every format has all."""
+    from toprank.data.files import read
+
+    wanted = {name: value for name, value in options.items() if value}
+    if missing != Missing.nan:
+        wanted["missing"] = missing.value
+    with progress(f"Reading {path} …", quiet):
+        return read(path, **wanted)

@@ -1,0 +1,97 @@
+"""`toprank compare`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toprank.cli import common
+
+
+class Test(StrEnum):
+    """Which paired test."""
+
+    randomization = "randomization"
+    t = "t"
+    wilcoxon = "wilcoxon"
+
+
+class Correction(StrEnum):
+    """How p-values are corrected for the number of tests."""
+
+    holm = "holm"
+    bonferroni = "bonferroni"
+    none = "none"
+
+
+def compare(
+    data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")],
+    scores: Annotated[
+        list[Path], typer.Argument(help="Two or more files of scores; a system is called after its file.")
+    ],
+    metrics: common.Metrics = "ndcg@10",
+    convention: common.ConventionName = "standard",
+    baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
+    test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
+    correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")] = 0.95,
+    flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
+    margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
+    json: common.Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    missing: common.MissingValues = common.Missing.nan,
+    regroup: common.Regroup = False,
+    cache: common.Cache = False,
+    seed: common.Seed = 0,
+    threads: common.Threads = None,
+    quiet: common.Quiet = False,
+) -> None:
+    """Compare rankings of the same data, with intervals and corrected p-values.
+
+    Examples:
+      toprank compare test.txt bm25.scores lambdamart.scores
+
+      toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
+    """
+    from toprank.comparison import compare as compare_systems
+    from toprank.data.files import read_scores
+    from toprank.metrics import Convention, parse_all
+
+    if sum((json, markdown, latex)) > 1:
+        raise typer.BadParameter("choose one of --json, --markdown and --latex.")
+    if len(scores) < 2:
+        raise typer.BadParameter("give at least two files of scores.")
+    parse_all(metrics)
+    Convention.of(convention)
+    documents = common.read_data(data, quiet, missing, regroup=regroup, cache=cache, threads=threads)
+    systems = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
+    with common.progress("Comparing …", quiet):
+        result = compare_systems(
+            systems,
+            documents,
+            metrics,
+            convention=convention,
+            baseline=baseline,
+            test=test.value,
+            correction=correction.value,
+            confidence=confidence,
+            flips=flips,
+            margin=margin,
+            seed=seed,
+            threads=threads,
+        )
+    if json:
+        common.print_json(result.to_dict())
+    else:
+        typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+
+
+def _names(paths: list[Path]) -> dict[str, Path]:
+    """Systems by the stem of their file; by the whole path where stems coincide."""
+    stems = Counter(path.stem for path in paths)
+    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}

@@ -1,0 +1,193 @@
+"""`toprank evaluate` and `toprank conventions`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common
+from toprank.errors import DataError
+
+if TYPE_CHECKING:
+    from toprank.metrics.evaluation import Evaluation
+
+
+class Unjudged(StrEnum):
+    """What a label of -1 means."""
+
+    refuse = "refuse"
+    irrelevant = "irrelevant"
+    condense = "condense"
+    drop = "drop"
+
+
+def evaluate(
+    data: Annotated[
+        Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")
+    ] = None,
+    scores: Annotated[Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy.")] = None,
+    qrels: Annotated[Path | None, typer.Option(help="Judgments in TREC format, with --run, instead of DATA.")] = None,
+    run: Annotated[Path | None, typer.Option(help="A run in TREC format.")] = None,
+    metrics: common.Metrics = "ndcg@10,map",
+    convention: Annotated[
+        str | None,
+        typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
+    ] = None,
+    per_query: Annotated[bool, typer.Option("--per-query", help="Every query's number too.")] = False,
+    json: common.Json = False,
+    max_grade: Annotated[
+        float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")
+    ] = None,
+    relevant_from: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0,
+    unjudged: Annotated[Unjudged | None, typer.Option(help="What labels of -1 mean. Default: refuse them.")] = None,
+    complete: Annotated[bool, typer.Option(help="With --run: unanswered queries count 0 (trec_eval -c).")] = False,
+    max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
+    missing: common.MissingValues = common.Missing.nan,
+    regroup: common.Regroup = False,
+    cache: common.Cache = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """Score a ranking under a named convention.
+
+    Examples:
+      toprank evaluate test.txt model.scores
+
+      toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
+
+      toprank evaluate test.txt model.scores -c all
+
+      toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
+    """
+    del seed  # evaluation draws nothing; the option is there so that every command takes it
+    shared: dict[str, Any] = {"max_grade": max_grade, "relevant_from": relevant_from, "threads": threads}
+    if qrels is not None or run is not None:
+        if qrels is None or run is None or data is not None:
+            raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
+        name = convention or "trec_eval"
+        condense = {None: False, Unjudged.irrelevant: False, Unjudged.condense: True}.get(unjudged)
+        if condense is None:
+            raise typer.BadParameter("with --run, --unjudged is 'irrelevant' or 'condense'.")
+        shared |= {"complete": complete, "max_documents": max_documents, "condense": condense}
+        results = _evaluate_run(qrels, run, metrics, name, shared, quiet)
+    else:
+        if data is None or scores is None:
+            raise typer.BadParameter("give DATA and SCORES, or --qrels and --run.")
+        if complete or max_documents is not None:
+            raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
+        shared["unjudged"] = unjudged.value if unjudged else None
+        reading = {"missing": missing, "regroup": regroup, "cache": cache}
+        results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, reading, quiet)
+    _print(results, per_query, json)
+
+
+def _evaluate_scores(
+    data: Path,
+    scores: Path,
+    metrics: str,
+    convention: str,
+    shared: dict[str, Any],
+    reading: dict[str, Any],
+    quiet: bool,
+) -> dict[str, Evaluation | str]:
+    from toprank.data.files import read_scores
+    from toprank.metrics import Convention, parse_all
+    from toprank.metrics import evaluate as measure
+    from toprank.metrics.evaluation import evaluate_under_all
+
+    parse_all(metrics)  # a misspelt name is said before a large file is read
+    if convention != "all":
+        Convention.of(convention)
+    documents = common.read_data(data, quiet, threads=shared["threads"], **reading)
+    values = read_scores(scores, documents.n_documents)
+    if convention == "all":
+        return evaluate_under_all(values, documents, metrics, **shared)
+    return {convention: measure(values, documents, metrics, convention=convention, **shared)}
+
+
+def _evaluate_run(
+    qrels: Path, run: Path, metrics: str, convention: str, shared: dict[str, Any], quiet: bool
+) -> dict[str, Evaluation | str]:
+    from toprank.data.trec import read_qrels, read_run
+    from toprank.metrics import CONVENTIONS, Convention, parse_all
+    from toprank.metrics.runs import evaluate_run
+
+    parse_all(metrics)
+    names = list(CONVENTIONS) if convention == "all" else [Convention.of(convention).name]
+    with common.progress(f"Reading {run} …", quiet):
+        judgments, retrieved = read_qrels(qrels), read_run(run)
+    results: dict[str, Evaluation | str] = {}
+    for name in names:
+        try:
+            results[name] = evaluate_run(judgments, retrieved, metrics, convention=name, **shared)
+        except DataError as problem:
+            if len(names) == 1:
+                raise
+            results[name] = str(problem)
+    return results
+
+
+def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool) -> None:
+    from toprank.metrics.evaluation import Evaluation
+
+    if json:
+        every = {
+            name: result.to_dict(per_query) if isinstance(result, Evaluation) else {"not_applicable": result}
+            for name, result in results.items()
+        }
+        common.print_json(next(iter(every.values())) if len(every) == 1 else {"conventions": every})
+        return
+    if len(results) > 1:
+        typer.echo(side_by_side(results))
+        return
+    [result] = results.values()
+    if isinstance(result, Evaluation) and per_query:
+        typer.echo("\t".join(["query", *result.names]))
+        columns = [result.per_query[name] for name in result.names]
+        for qid, *values in zip(result.qids.tolist(), *columns, strict=True):
+            typer.echo("\t".join([str(qid), *(f"{value:.4f}" for value in values)]))
+    typer.echo(str(result))
+
+
+def side_by_side(results: dict[str, Evaluation | str]) -> str:
+    """A table of conventions by metrics; where a convention cannot be applied, the reason below it."""
+    from toprank.metrics.evaluation import Evaluation
+
+    done = {name: result for name, result in results.items() if isinstance(result, Evaluation)}
+    metrics = next(iter(done.values())).names
+    width = max(len(name) for name in results)
+    cells = [max(len(metric), 6) for metric in metrics]
+    head = "  ".join([f"{'convention':<{width}}", *(f"{m:>{w}}" for m, w in zip(metrics, cells, strict=True))])
+    lines = [head]
+    for name, result in results.items():
+        if isinstance(result, Evaluation):
+            values = [f"{result.mean[metric]:>{w}.4f}" for metric, w in zip(metrics, cells, strict=True)]
+            lines.append("  ".join([f"{name:<{width}}", *values]))
+        else:
+            lines.append(f"{name:<{width}}  not applicable: {result}")
+    return "\n".join(lines)
+
+
+def conventions(
+    json: common.Json = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """List the conventions and their rules.
+
+    Example:
+      toprank conventions
+    """
+    del threads, seed, quiet
+    from toprank.metrics import CONVENTIONS
+
+    if json:
+        common.print_json({name: {"rules": str(one), "source": one.source} for name, one in CONVENTIONS.items()})
+        return
+    for convention in CONVENTIONS.values():
+        typer.echo(f"{convention}\n    after {convention.source}")

@@ -1,0 +1,140 @@
+"""The command line as a stranger meets it: output, exit status, and one sentence when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from support import shared_data
+
+
+def toprank(*arguments, status=0):
+    command = [sys.executable, "-m", "toprank", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == status, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def files(tmp_path):
+    """data.txt, and scores of a good and a useless ranker."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)
+    data = tr.RankingData(rng.normal(size=(200, 3)).astype(np.float32), labels, qid=np.repeat(np.arange(20), 10))
+    tr.write(data, tmp_path / "data.txt")
+    tr.write_scores(labels + rng.normal(size=200), tmp_path / "good.scores")
+    tr.write_scores(rng.normal(size=200), tmp_path / "useless.scores")
+    return tmp_path
+
+
+def test_evaluate(files):
+    data, scores = tr.read(files / "data.txt"), tr.read_scores(files / "good.scores", 200)
+    done = toprank("evaluate", files / "data.txt", files / "good.scores", "-m", "ndcg@10,map", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["mean"] == dict(tr.evaluate(scores, data, "ndcg@10,map").mean)
+    assert answer["convention"] == "standard"
+    assert answer["queries"] == 20
+    table = toprank("evaluate", files / "data.txt", files / "good.scores", "-c", "letor4", "--per-query").stdout
+    assert "convention letor4" in table
+    assert len(table.splitlines()) == 1 + 20 + 1 + 2 + 1
+    everything = toprank("evaluate", files / "data.txt", files / "good.scores", "-c", "all").stdout
+    assert all(name in everything for name in tr.metrics.CONVENTIONS)
+    assert "trec_eval      not applicable" in everything
+
+
+def test_evaluate_a_run(tmp_path):
+    (tmp_path / "q").write_text("1 0 a 1\n1 0 b 0\n2 0 a 1\n")
+    (tmp_path / "r").write_text("1 Q0 b 1 2.0 t\n1 Q0 a 2 1.0 t\n")
+    done = toprank("evaluate", "--qrels", tmp_path / "q", "--run", tmp_path / "r", "-m", "map,recip_rank", "--json")
+    assert json.loads(done.stdout)["mean"] == {"map": 1 / 2, "recip_rank": 1 / 2}
+    done = toprank("evaluate", "--qrels", tmp_path / "q", "--run", tmp_path / "r", "-m", "map", "--complete", "--json")
+    assert json.loads(done.stdout)["mean"] == {"map": 1 / 4}
+
+
+def test_compare(files):
+    arguments = ("compare", files / "data.txt", files / "good.scores", files / "useless.scores")
+    answer = json.loads(toprank(*arguments, "--baseline", "useless", "--json").stdout)
+    [difference] = answer["differences"]
+    assert (difference["a"], difference["b"]) == ("good", "useless")
+    assert difference["difference"] > 0
+    assert "good is better than useless" in toprank(*arguments).stdout
+    assert "| system |" in toprank(*arguments, "--markdown").stdout
+    assert r"\toprule" in toprank(*arguments, "--latex").stdout
+
+
+def test_check_and_convert(files):
+    done = toprank("check", files / "data.txt")
+    assert done.stdout
+    (files / "bad.txt").write_text("1 qid:1 1:1\n1 qid:1 1:1\n")
+    assert toprank("check", files / "bad.txt", "--strict", status=1).stdout
+    assert json.loads(toprank("check", files / "bad.txt", "--json").stdout)["findings"]
+    data = tr.read(files / "data.txt")
+    for name in ("data.parquet", "data.csv", "data.arrow", "data.toprank-data", "data.txt.gz", "data.txt.zst"):
+        toprank("convert", files / "data.txt", files / name)
+        back = tr.read(files / name)
+        np.testing.assert_array_equal(back.X.astype(np.float32), data.X)  # CSV does not say which float it holds
+        np.testing.assert_array_equal(back.labels, data.labels)
+        assert back.qids.tolist() == data.qids.tolist()
+
+
+def test_demo_and_version(tmp_path):
+    shown = toprank("demo", "--out", tmp_path / "demo").stdout
+    assert "optimal is better than noisy" in shown
+    assert (tmp_path / "demo" / "data.txt").exists()
+    assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
+    assert "standard" in toprank("conventions").stdout
+    for command in ("evaluate", "compare", "check", "convert", "demo"):
+        assert "toprank " + command in toprank(command, "--help").stdout.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["evaluate", "none.txt", "none.scores"], 1, "none.txt"),
+        (["evaluate", "data.txt"], 2, "SCORES"),
+        (["evaluate", "data.txt", "good.scores", "-m", "ncdg@10"], 2, "did you mean 'ndcg@10'"),
+        (["evaluate", "data.txt", "good.scores", "-c", "letr4"], 2, "letor4"),
+        (["evaluate", "data.txt", "good.scores", "--mterics", "map"], 2, "--mterics"),
+        (["evaluate", "data.txt", "short.scores"], 1, "200"),
+        (["evaluate", "data.txt", "words.scores"], 1, "words.scores:2"),
+        (["evaluate", "broken.txt", "good.scores"], 1, "broken.txt:2:"),
+        (["evaluate", "empty.txt", "good.scores"], 1, "empty.txt"),
+        (["evaluate", "split.txt", "good.scores"], 1, "split.txt:3"),
+        (["compare", "data.txt", "good.scores", "useless.scores", "--baseline", "god"], 2, "good"),
+        (["compare", "data.txt", "good.scores"], 2, "two"),
+        (["convert", "data.txt", "out.xyz"], 2, "xyz"),
+        (["convert", "broken.txt", "out.parquet"], 1, "broken.txt:2:"),
+        (["check", "none.txt"], 1, "none.txt"),
+        (["check", "data.txt", "--cutoffs", "x"], 2, "cutoffs"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_status(files, monkeypatch, arguments, status, words):
+    monkeypatch.chdir(files)
+    (files / "short.scores").write_text("1\n2\n")
+    (files / "words.scores").write_text("1\ntwo\n" + "3\n" * 198)
+    (files / "broken.txt").write_text("1 qid:1 1:1\n2 qid:1 one:1\n")
+    (files / "empty.txt").write_text("")
+    (files / "split.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n1 qid:1 1:1\n")
+    done = toprank(*arguments, status=status)
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert not (files / "out.parquet").exists()
+    assert not list(files.glob("*.tmp"))
+
+
+def test_evaluate_on_real_data(tmp_path):
+    path = shared_data("letor", "OHSUMED", "S1.txt")
+    data = tr.read(path)
+    tr.write_scores(np.zeros(data.n_documents), tmp_path / "zero.scores")
+    results = json.loads(toprank("evaluate", path, tmp_path / "zero.scores", "-c", "all", "--json").stdout)[
+        "conventions"
+    ]
+    # Rows of OHSUMED lie in an order that is itself a ranker: file order must look far better than random order.
+    assert results["letor-clipped"]["mean"]["ndcg@10"] > results["standard"]["mean"]["ndcg@10"] + 0.1
