@@ -26,7 +26,8 @@ def conventions() -> None:
     means = {name: r.mean["ndcg@10"] for name, r in results.items() if isinstance(r, Evaluation)}
     order = sorted(means, key=means.__getitem__)
     figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
-    bars = axes.barh(order, [means[name] for name in order], color=[ACCENT if n == "standard" else MUTED for n in order])
+    colours = [ACCENT if name == "standard" else MUTED for name in order]
+    bars = axes.barh(order, [means[name] for name in order], color=colours)
     axes.bar_label(bars, fmt="%.3f", padding=4, color=INK)
     axes.set_xlim(0, 1)
     axes.set_title("One ranking, one metric name: “NDCG@10” under nine conventions", loc="left", color=INK)

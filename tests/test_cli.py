@@ -91,7 +91,7 @@ def test_demo_and_version(tmp_path):
     assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
     assert "standard" in toprank("conventions").stdout
     for command in ("evaluate", "compare", "check", "convert", "demo"):
-        assert "toprank " + command in toprank(command, "--help").stdout.split("Example", 1)[1]
+        assert "toprank " + command in toprank(command, "--help").stdout.split("For example:", 1)[1]
 
 
 @pytest.mark.parametrize(

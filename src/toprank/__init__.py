@@ -28,8 +28,16 @@ _HOMES = {
     "evaluate_run": "toprank.metrics.runs",
     "compare": "toprank.comparison",
     "ToprankError": "toprank.errors",
+    "LinearRanker": "toprank.rankers.linear",
+    "ExpectedGainRanker": "toprank.rankers.expected_gain",
+    "AdaRank": "toprank.rankers.adarank",
+    "RankBoost": "toprank.rankers.rankboost",
+    "CoordinateAscent": "toprank.rankers.coordinate_ascent",
+    "load": "toprank.rankers.files",
+    "scorer": "toprank.rankers.scoring",
+    "select": "toprank.selection",
 }
-_ROOMS = ("data", "metrics", "significance", "errors")
+_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory")
 
 __all__ = [
     "RankingData",
@@ -49,15 +57,27 @@ __all__ = [
     "evaluate_run",
     "compare",
     "ToprankError",
+    "LinearRanker",
+    "ExpectedGainRanker",
+    "AdaRank",
+    "RankBoost",
+    "CoordinateAscent",
+    "load",
+    "scorer",
+    "select",
     "data",
     "metrics",
     "significance",
     "errors",
+    "losses",
+    "solvers",
+    "systems",
+    "theory",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from toprank import data, errors, metrics, significance
+    from toprank import data, errors, losses, metrics, significance, solvers, systems, theory
     from toprank.comparison import compare
     from toprank.data.dataset import RankingData, concatenate
     from toprank.data.doctor import check
@@ -69,6 +89,14 @@ if TYPE_CHECKING:
     from toprank.errors import ToprankError
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
+    from toprank.rankers.adarank import AdaRank
+    from toprank.rankers.coordinate_ascent import CoordinateAscent
+    from toprank.rankers.expected_gain import ExpectedGainRanker
+    from toprank.rankers.files import load
+    from toprank.rankers.linear import LinearRanker
+    from toprank.rankers.rankboost import RankBoost
+    from toprank.rankers.scoring import scorer
+    from toprank.selection import select
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,10 @@ are the same bits on any number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar, cast
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
@@ -19,7 +20,17 @@ import numpy.typing as npt
 
 from toprank.errors import DataError
 
-__all__ = ["FloatArray", "IntArray", "available_threads", "blocks_of", "each_block", "kernel"]
+__all__ = [
+    "FloatArray",
+    "IntArray",
+    "available_threads",
+    "blocks_of",
+    "each_block",
+    "kernel",
+    "one_blas_thread",
+    "summing_kernel",
+    "writable",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -32,6 +43,11 @@ Block = TypeVar("Block")
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
     """Compile `function` with Numba: no interpreter lock, cached on disk, division by zero as in NumPy."""
     return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, or a copy where it is read-only: to Numba that is another type, and would be compiled for anew."""
+    return array if array.flags.writeable else array.copy()
 
 
 def available_threads(threads: int | None = None) -> int:
@@ -67,3 +83,21 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
         return [function(block) for block in blocks]
     with ThreadPoolExecutor(workers, thread_name_prefix="toprank") as pool:
         return list(pool.map(function, blocks))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Matrix products on one thread each while we run several: two pools of threads on the same cores only compete."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def summing_kernel(function: Callable[P, T]) -> Callable[P, T]:
+    """A `kernel` whose sums may be regrouped, so that they use the whole width of the machine's registers.
+
+    The result is the same on every run and any number of threads, but may differ in the last bits between machines.
+    """
+    fast = {"reassoc", "contract", "nsz"}
+    return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=fast)(function))

@@ -22,9 +22,10 @@ def check(
 ) -> None:
     """Say what is wrong with data, in sentences, each with a remedy.
 
-    Examples:
-      toprank check train.txt
+    For example:
 
+    \b
+      toprank check train.txt
       toprank check train.txt vali.txt test.txt --cutoffs 5,10 --strict
     """
     del seed

@@ -53,9 +53,10 @@ def compare(
 ) -> None:
     """Compare rankings of the same data, with intervals and corrected p-values.
 
-    Examples:
-      toprank compare test.txt bm25.scores lambdamart.scores
+    For example:
 
+    \b
+      toprank compare test.txt bm25.scores lambdamart.scores
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
     """
     from toprank.comparison import compare as compare_systems

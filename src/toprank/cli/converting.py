@@ -26,13 +26,12 @@ def convert(
 ) -> None:
     """Convert between LETOR text, Parquet, Arrow, CSV, TREC files and the stored copy.
 
-    Examples:
+    For example:
+
+    \b
       toprank convert train.txt train.parquet
-
       toprank convert train.txt.gz train.toprank-data
-
       toprank convert S1.txt S2.txt S3.txt train.txt
-
       toprank convert run.txt candidates.csv --qrels qrels.txt
     """
     del seed

@@ -19,7 +19,9 @@ def demo(
 ) -> None:
     """Make data whose truth is known, examine them, score three rankings under every convention, and compare them.
 
-    Example:
+    For example:
+
+    \b
       toprank demo --out demo
     """
     import tempfile

@@ -54,13 +54,12 @@ def evaluate(
 ) -> None:
     """Score a ranking under a named convention.
 
-    Examples:
+    For example:
+
+    \b
       toprank evaluate test.txt model.scores
-
       toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
-
       toprank evaluate test.txt model.scores -c all
-
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
     del seed  # evaluation draws nothing; the option is there so that every command takes it
@@ -180,7 +179,9 @@ def conventions(
 ) -> None:
     """List the conventions and their rules.
 
-    Example:
+    For example:
+
+    \b
       toprank conventions
     """
     del threads, seed, quiet

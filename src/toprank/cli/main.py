@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from toprank import __version__
-from toprank.cli import checking, comparing, converting, demonstrating, evaluating
+from toprank.cli import checking, comparing, converting, demonstrating, evaluating, predicting, training
 from toprank.errors import ToprankError, UnknownNameError
 
 __all__ = ["app", "run"]
@@ -27,6 +27,11 @@ app.command("compare")(comparing.compare)
 app.command("check")(checking.check)
 app.command("convert")(converting.convert)
 app.command("conventions")(evaluating.conventions)
+app.command("train")(training.train)
+app.command("predict")(predicting.predict)
+app.command("rank")(predicting.rank)
+app.command("inspect")(predicting.inspect)
+app.command("systems")(training.systems)
 app.command("demo")(demonstrating.demo)
 
 

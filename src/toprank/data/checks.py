@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,31 +17,48 @@ Array = npt.NDArray[Any]
 
 
 def features(X: Any) -> tuple[Any, Sequence[str] | None]:
-    """X as a dense array or CSR matrix in float32 or float64, and the column names of a frame."""
-    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    """X as a dense array or canonical CSR matrix in float32 or float64, and the column names of a frame."""
     if hasattr(X, "tocsr"):
-        matrix = X.tocsr()
-        if matrix.dtype not in (np.float32, np.float64):
-            matrix = matrix.astype(np.float64)
-        return matrix, names
-    if hasattr(X, "to_pandas") and hasattr(X, "schema") and not hasattr(X, "to_numpy"):  # an Arrow table
-        names, X = list(X.column_names), np.column_stack([X.column(i).to_numpy() for i in range(X.num_columns)])
-    array = np.asarray(X)
+        return sparse_features(X), None
+    if hasattr(X, "columns") or hasattr(X, "schema"):
+        from toprank.data.frames import matrix_of
+
+        return matrix_of(X)
+    array = numbers(X, "X")
     if array.ndim != 2:
         raise DataError(f"X must have two dimensions (documents × features), not {array.ndim}.")
-    if array.dtype not in (np.float32, np.float64):
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as problem:
-            raise DataError(f"X must hold numbers: {problem}. Encode text and category columns first.") from None
-    return array, names
+    return (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)), None
+
+
+def sparse_features(X: Any) -> Any:
+    """Any SciPy sparse matrix as `csr_matrix` in float32 or float64, columns sorted and without duplicates."""
+    from scipy import sparse
+
+    if len(X.shape) != 2:
+        raise DataError(f"X must have two dimensions (documents × features), not {len(X.shape)}.")
+    if X.dtype.kind not in "biuf":
+        raise DataError(f"X must hold real numbers, not {X.dtype}.")
+    matrix = sparse.csr_matrix(X)
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # the caller's matrix is not ours to sort
+        matrix.sum_duplicates()
+    return matrix
+
+
+def numbers(given: Any, name: str) -> Array:
+    """`given` as an array of real numbers, whatever its shape."""
+    try:
+        array = np.asarray(given)
+        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None
 
 
 def labels(y: npt.ArrayLike, n: int) -> FloatArray:
-    try:
-        array = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"Labels must be numbers: {problem}.") from None
+    """One finite label for each of `n` documents, or NaN for "not judged"."""
+    array = numbers(y, "labels").astype(np.float64, copy=False)
     check_length(array, n, "labels", "documents")
     infinite = np.isinf(array)
     if infinite.any():
@@ -50,6 +68,7 @@ def labels(y: npt.ArrayLike, n: int) -> FloatArray:
 
 
 def check_length(array: Array, n: int, name: str, of: str) -> None:
+    """Refuse an array that is not a list of `n` entries."""
     if array.ndim != 1:
         raise DataError(f"{name} must have one dimension, not {array.ndim}.")
     if len(array) != n:
@@ -58,28 +77,45 @@ def check_length(array: Array, n: int, name: str, of: str) -> None:
 
 def identifiers(ids: npt.ArrayLike, n: int, name: str) -> Array:
     """Ids as whole numbers (query ids only) or as strings."""
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as problem:
+        raise DataError(f"{name} must be a plain list of ids: {problem}.") from None
     check_length(array, n, name, "documents" if name != "qids" else "queries")
-    if array.dtype.kind == "f":
-        whole = array.astype(np.int64, copy=True) if np.isfinite(array).all() else None
-        if whole is None or not np.array_equal(whole, array):
-            raise DataError(f"{name} must be whole numbers or strings; found fractions or missing values.")
-        array = whole
-    if array.dtype.kind in "iu" and name != "document_ids":
-        return array.astype(np.int64)
     if array.dtype.kind == "O":
-        missing = [i for i, value in enumerate(array.tolist()) if value is None or value != value]
-        if missing:
-            raise DataError(f"{name} has no value in row {missing[0]}; every row needs one.")
+        array = _plain_objects(array, name)
+    if array.dtype.kind == "f":
+        whole = np.isfinite(array) & (np.abs(array) < 2.0**63) & (np.trunc(array) == array)
+        if not whole.all():
+            raise DataError(
+                f"{name} must be whole numbers or strings; row {int(np.argmin(whole))} has {array[~whole][0]}."
+            )
+        array = array.astype(np.int64)
+    fits = array.dtype.kind in "iu" and (array.dtype != np.uint64 or not len(array) or array.max() < 2**63)
+    if fits and name != "document_ids":
+        return array.astype(np.int64, copy=False)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8", "replace")
-    return array if array.dtype.kind == "U" else np.array([str(value) for value in array.tolist()])
+    return array if array.dtype.kind == "U" else array.astype(str)
+
+
+def _plain_objects(array: Array, name: str) -> Array:
+    """An array of Python objects as whole numbers where all are, else as strings; nothing may be missing."""
+    values = array.tolist()
+    for row, value in enumerate(values):
+        # A missing value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves.
+        if value is None or (value == value) is not True:
+            raise DataError(f"{name} has no value in row {row}; every row needs one.")
+    if all(type(value) is int for value in values):
+        return np.array(values)
+    return np.array([value if isinstance(value, str) else str(value) for value in values])
 
 
 def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArray | None:
+    """Finite weights, none negative and not all zero; None stays None."""
     if given is None:
         return None
-    array = np.asarray(given, dtype=np.float64)
+    array = numbers(given, name).astype(np.float64, copy=False)
     check_length(array, n, name, of)
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
@@ -90,17 +126,19 @@ def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArr
 
 
 def positions(given: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64] | None:
+    """Whole numbers, one for each document; None stays None."""
     if given is None:
         return None
-    array = np.asarray(given)
+    array = numbers(given, "positions")
     check_length(array, n, "positions", "documents")
     if array.dtype.kind not in "iu":
         raise DataError(f"positions must be whole numbers, not {array.dtype}.")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
-    if given is None:
+    """Feature names, all different, one for each of `width` columns; None where there is nothing to name."""
+    if given is None or (width == 0 and len(given) == 0):
         return None
     given = tuple(str(name) for name in given)
     if len(given) != width:
@@ -144,21 +182,47 @@ def grouping(
     if not regroup:
         row = int(starts[repeated])
         raise DataError(
-            f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row}. "
+            f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
             "Sort the rows by query, or ask for regroup=True."
         )
+    return regrouped(row_ids)
+
+
+def regrouped(row_ids: Array) -> tuple[Array, Queries, Array]:
+    """The stable order that brings the rows of each query together, queries by first appearance."""
     ids, first, inverse = np.unique(row_ids, return_index=True, return_inverse=True)
     by_appearance = np.argsort(first, kind="stable")
     place = np.empty(len(ids), dtype=np.int64)
     place[by_appearance] = np.arange(len(ids))
-    order = np.argsort(place[inverse.reshape(-1)], kind="stable")
-    sizes = np.bincount(place[inverse.reshape(-1)])
-    return order, Queries.from_sizes(sizes), ids[by_appearance]
+    query_of_row = place[inverse.reshape(-1)]
+    order = np.argsort(query_of_row, kind="stable")
+    return order, Queries.from_sizes(np.bincount(query_of_row)), ids[by_appearance]
 
 
 def same(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same values: NaN equals NaN, floats also have the same precision."""
     if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
         return False
     if a.dtype.kind == "f":
         return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
     return bool(np.array_equal(a, b))
+
+
+def digest(array: Array) -> str:
+    """A BLAKE2b hash of an array's shape and values, whatever its memory layout, string width or integer size.
+
+    >>> digest(np.array(["a", "b"])) == digest(np.array(["a", "b", "long"])[:2])
+    True
+    """
+    if array.dtype.kind == "U":
+        width = max(1, int(np.char.str_len(array).max(initial=1)))
+        array = array.astype(f"<U{width}")
+    elif array.dtype.kind in "iu":
+        array = array.astype("<i8", copy=False)
+    else:
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    result = hashlib.blake2b(f"{array.dtype.str} {array.shape};".encode(), digest_size=16)
+    rows = array.reshape(len(array), -1) if array.size else array
+    for block in np.array_split(rows, max(1, array.nbytes >> 26)):  # a strided array is made contiguous piece by piece
+        result.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+    return result.hexdigest()

@@ -15,7 +15,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["RankingData", "concatenate"]
 
@@ -97,23 +97,14 @@ class RankingData:
         )
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        *,
-        label: str | None = None,
-        qid: str | None = None,
-        features: Sequence[str] | None = None,
-        document_id: str | None = None,
-        weight: str | None = None,
-        regroup: bool = False,
-    ) -> RankingData:
-        """From a pandas, polars or Arrow table; see `toprank.data.frames.from_frame`."""
+    def from_frame(cls, frame: Any, **roles: Any) -> RankingData:
+        """From a pandas, polars or Arrow table: ``RankingData.from_frame(df, label="rel", qid="query")``.
+
+        See `toprank.data.frames.from_frame` for the arguments and for the column names that need none.
+        """
         from toprank.data.frames import from_frame
 
-        return from_frame(
-            frame, label=label, qid=qid, features=features, document_id=document_id, weight=weight, regroup=regroup
-        )
+        return from_frame(frame, **roles)
 
     @classmethod
     def trusted(cls, **values: Any) -> RankingData:
@@ -126,8 +117,9 @@ class RankingData:
         for field in fields(RankingData):
             value = values.get(field.name)
             if isinstance(value, np.ndarray):
-                value = value.view()  # freeze our view; the caller's own array stays writable
-                value.flags.writeable = False
+                value = _read_only(value)
+            elif field.name == "X":
+                value = _read_only_sparse(value)
             object.__setattr__(self, field.name, value)
 
     @property
@@ -169,12 +161,8 @@ class RankingData:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, array in self.arrays().items():
-            digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
-            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-        digest.update(repr(self.feature_names).encode())
-        return digest.hexdigest()
+        parts = [f"{name} {checks.digest(array)}" for name, array in self.arrays().items()]
+        return hashlib.blake2b(repr((self.X.shape, self.feature_names, parts)).encode(), digest_size=16).hexdigest()
 
     def arrays(self) -> dict[str, Array]:
         """Every array the data consists of, by name; a sparse X gives its three parts."""
@@ -190,30 +178,51 @@ class RankingData:
         >>> data.select([1]).labels.tolist()
         [2.0]
         """
-        chosen = np.asarray(which)
-        if chosen.dtype == bool:
-            if len(chosen) != self.n_queries:
-                raise DataError(f"A mask of {len(chosen)} for {self.n_queries} queries: there must be one for each.")
-            chosen = np.flatnonzero(chosen)
-        if len(chosen) == 0:
-            raise DataError("No query is selected; data must hold at least one.")
+        chosen = self._query_numbers(which)
         sizes = self.queries.sizes[chosen]
         queries = Queries.from_sizes(sizes)
+        if (np.diff(chosen) == 1).all():  # neighbours: a view, so a part of a memory-mapped copy stays on disk
+            first = int(self.queries.offsets[chosen[0]])
+            return self._rows(slice(first, first + queries.n_documents), queries, chosen)
         rows = np.arange(queries.n_documents) + np.repeat(self.queries.offsets[chosen] - queries.offsets[:-1], sizes)
         return self._rows(rows, queries, chosen)
 
-    def keep(self, documents: npt.NDArray[np.bool_]) -> RankingData:
-        """The data without some documents, by a mask; queries left without documents disappear."""
-        if len(documents) != self.n_documents:
-            raise DataError(f"A mask of {len(documents)} for {self.n_documents} documents: there must be one for each.")
-        left = self.queries.sum(documents.astype(np.int64))
-        if not left.any():
-            raise DataError("No document is left; data must hold at least one.")
-        chosen = np.flatnonzero(left)
-        return self._rows(np.flatnonzero(documents), Queries.from_sizes(left[chosen]), chosen)
+    def _query_numbers(self, which: npt.ArrayLike) -> Array:
+        """A mask or list of queries as a list of different numbers, at least one."""
+        chosen = np.asarray(which)
+        if chosen.dtype == bool and chosen.shape != (self.n_queries,):
+            raise DataError(f"A mask of {chosen.size} for {self.n_queries} queries: there must be one for each.")
+        if chosen.size == 0 or (chosen.dtype == bool and not chosen.any()):
+            raise DataError("No query is selected; data must hold at least one.")
+        if chosen.dtype == bool:
+            return np.flatnonzero(chosen)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise DataError(
+                f"Queries are selected by a list of numbers or a mask, not by {chosen.dtype} {chosen.shape}."
+            )
+        outside = (chosen < 0) | (chosen >= self.n_queries)
+        if outside.any():
+            raise DataError(f"There is no query number {chosen[outside][0]}; they run from 0 to {self.n_queries - 1}.")
+        if len(np.unique(chosen)) < len(chosen):
+            raise DataError("A query is selected twice; query ids must differ within data.")
+        return chosen
 
-    def _rows(self, rows: Array, queries: Queries, chosen: Array) -> RankingData:
-        def part(name: str, index: Array) -> Array | None:
+    def keep(self, documents: npt.ArrayLike) -> RankingData:
+        """The data without some documents, by a mask; queries left without documents disappear."""
+        mask = np.asarray(documents)
+        if mask.dtype != bool or mask.shape != (self.n_documents,):
+            raise DataError(
+                f"Documents are kept by a mask of {self.n_documents} booleans, one for each, "
+                f"not by {mask.dtype} {mask.shape}."
+            )
+        left = self.queries.sum(mask)
+        chosen = np.flatnonzero(left)
+        if len(chosen) == 0:
+            raise DataError("No document is left; data must hold at least one.")
+        return self._rows(np.flatnonzero(mask), Queries.from_sizes(left[chosen]), chosen)
+
+    def _rows(self, rows: Array | slice, queries: Queries, chosen: Array) -> RankingData:
+        def part(name: str, index: Array | slice) -> Array | None:
             whole = getattr(self, name)
             return None if whole is None else whole[index]
 
@@ -227,10 +236,11 @@ class RankingData:
 
     def replace(self, **changes: Any) -> RankingData:
         """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
-        values = {field.name: getattr(self, field.name) for field in fields(RankingData)} | changes
-        unknown = set(changes) - {field.name for field in fields(RankingData)}
-        if unknown:
-            raise DataError(f"RankingData has no field called {', '.join(sorted(unknown))}.")
+        values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
+        for name in changes:
+            if name not in values:
+                raise UnknownNameError("field of RankingData", name, values)
+        values |= changes
         return RankingData(values.pop("X"), values.pop("labels"), **values)
 
     def equals(self, other: RankingData) -> bool:
@@ -238,6 +248,7 @@ class RankingData:
         mine, theirs = self.arrays(), other.arrays()
         return (
             mine.keys() == theirs.keys()
+            and self.X.shape == other.X.shape
             and self.feature_names == other.feature_names
             and all(checks.same(mine[name], theirs[name]) for name in mine)
         )
@@ -246,25 +257,42 @@ class RankingData:
         return self.n_documents
 
     def __repr__(self) -> str:
-        def count(number: int, noun: str) -> str:
-            return f"{number:,} {noun}" + ("" if number == 1 else "ies" if noun == "quer" else "s")
+        def count(number: int, singular: str, plural: str) -> str:
+            return f"{number:,} {singular if number == 1 else plural}"
 
         judged = self.labels[self.judged]
-        grades = f"grades {judged.min():g}-{judged.max():g}" if len(judged) else "no judgments"
         return (
-            f"RankingData({self.n_queries:,} {'query' if self.n_queries == 1 else 'queries'}, "
-            f"{count(self.n_documents, 'document')}, {count(self.n_features, 'feature')}, "
-            f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, {grades})"
+            f"{type(self).__name__}({count(self.n_queries, 'query', 'queries')}, "
+            f"{count(self.n_documents, 'document', 'documents')}, {count(self.n_features, 'feature', 'features')}, "
+            f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, "
+            + (f"grades {judged.min():g}-{judged.max():g})" if len(judged) else "no judgments)")
         )
 
 
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
+def _read_only(array: Array) -> Array:
+    """A frozen view; the caller's own array stays writable."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _read_only_sparse(matrix: Any) -> Any:
+    """A CSR matrix over frozen views of the three arrays. Built by hand: SciPy's constructor reads the indices."""
+    from scipy import sparse
+
+    frozen = sparse.csr_matrix(matrix.shape, dtype=matrix.dtype)
+    for part in _CSR_PARTS:
+        setattr(frozen, part, _read_only(getattr(matrix, part)))
+    return frozen
+
+
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Several data sets as one, in order. A query that appears in two parts is refused.
 
-    Optional columns must be there in all parts or in none; narrower feature matrices are refused.
+    Optional columns must be there in all parts or in none, and all parts must have the same features.
     """
     if not parts:
         raise DataError("There is nothing to concatenate.")
@@ -273,6 +301,8 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}. Read them with n_features=.")
+    if len({part.feature_names for part in parts}) > 1:
+        raise DataError("The parts have different feature names; give all parts the same, or none.")
 
     def joined(name: str) -> Array | None:
         arrays = [getattr(part, name) for part in parts]

@@ -17,9 +17,11 @@ __all__ = ["Grades"]
 
 
 class Grades(NamedTuple):
-    """Distinct grades in rising order, and for each document the index of its own.
+    """Grades in rising order, and for each document the index of its own.
 
-    A NaN label (an unjudged document) has the last code, with the value NaN.
+    Small whole numbers have themselves as codes, so `values` is then 0, 1 … up to the largest label, whether each
+    occurs or not; otherwise `values` are the distinct labels. A NaN label (an unjudged document) has the last code,
+    with the value NaN.
 
     >>> Grades.of(np.array([0.0, 2.0, 1.0, 2.0])).codes.tolist()
     [0, 2, 1, 2]

@@ -30,7 +30,7 @@ class Queries:
     offsets: npt.NDArray[np.int64]
 
     def __init__(self, offsets: npt.ArrayLike) -> None:
-        given = np.asarray(offsets)
+        given = _array(offsets, "Query offsets")
         if given.ndim != 1 or len(given) < 2:
             raise DataError("Query offsets must be a list of at least two numbers, [0, ..., number of documents].")
         if not np.issubdtype(given.dtype, np.integer):
@@ -44,8 +44,7 @@ class Queries:
                 f"Query offsets must rise strictly; query number {int(np.argmin(steps > 0))} (from 0) would hold "
                 f"{steps[np.argmin(steps > 0)]} documents. Leave empty queries out."
             )
-        checked.flags.writeable = False
-        self.offsets = checked
+        self.offsets = _frozen(checked)
 
     @classmethod
     def from_sizes(cls, sizes: npt.ArrayLike) -> Queries:
@@ -54,7 +53,7 @@ class Queries:
         >>> Queries.from_sizes([2, 3]).offsets.tolist()
         [0, 2, 5]
         """
-        counts = np.asarray(sizes)
+        counts = _array(sizes, "Query sizes")
         if counts.ndim != 1 or len(counts) == 0 or not np.issubdtype(counts.dtype, np.integer):
             raise DataError("Query sizes must be a non-empty list of integers.")
         if counts.min() < 1:
@@ -65,12 +64,12 @@ class Queries:
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
         """Number of documents in each query."""
-        return np.diff(self.offsets)
+        return _frozen(np.diff(self.offsets))
 
     @cached_property
     def document_query(self) -> npt.NDArray[np.int64]:
         """For each document, the number of its query."""
-        return np.repeat(np.arange(len(self)), self.sizes)
+        return _frozen(np.repeat(np.arange(len(self)), self.sizes))
 
     @property
     def n_queries(self) -> int:
@@ -105,16 +104,10 @@ class Queries:
         >>> Queries([0, 1, 3]).spread([7, 8]).tolist()
         [7, 8, 8]
         """
-        values = np.asarray(per_query)
-        if len(values) != len(self):
-            raise DataError(f"{len(values)} values for {len(self)} queries: there must be one for each.")
-        return np.repeat(values, self.sizes, axis=0)
+        return np.repeat(_one_for_each(per_query, len(self), "queries"), self.sizes, axis=0)
 
     def _documents(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
-        array = np.asarray(values)
-        if len(array) != self.n_documents:
-            raise DataError(f"{len(array)} values for {self.n_documents} documents: there must be one for each.")
-        return array
+        return _one_for_each(values, self.n_documents, "documents")
 
     def __len__(self) -> int:
         return self.n_queries
@@ -132,3 +125,24 @@ class Queries:
 
     def __repr__(self) -> str:
         return f"Queries({self.n_queries} queries, {self.n_documents} documents)"
+
+
+def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as problem:
+        raise DataError(f"{name} must be a plain list: {problem}.") from None
+
+
+def _one_for_each(values: npt.ArrayLike, n: int, of: str) -> npt.NDArray[Any]:
+    array = _array(values, "The values")
+    found = len(array) if array.ndim else 1
+    if found != n or not array.ndim:
+        raise DataError(f"{found} values for {n} {of}: there must be one for each.")
+    return array
+
+
+def _frozen(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The same array, read-only: queries are shared and hashed, so nobody may change them."""
+    array.flags.writeable = False
+    return array

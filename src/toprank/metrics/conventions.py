@@ -116,7 +116,7 @@ CONVENTIONS: dict[str, Convention] = {
             source="trec_eval",
         ),
         _LIGHTGBM,
-        replace(_LIGHTGBM, name="xgboost", short_precision="end", source="XGBoost's own evaluator"),
+        replace(_LIGHTGBM, name="xgboost", short_precision="end", single=True, source="XGBoost's own evaluator"),
         replace(_STANDARD, name="sklearn", gain=Gain.of("linear"), source="scikit-learn's ndcg_score"),
     )
 }

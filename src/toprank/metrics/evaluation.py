@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import CONVENTIONS, Convention
@@ -177,7 +177,7 @@ def evaluate_under_all(
 
 def _scores(scores: npt.ArrayLike, n: int) -> FloatArray:
     try:
-        values = np.ascontiguousarray(scores, dtype=np.float64)
+        values = writable(np.ascontiguousarray(scores, dtype=np.float64))
     except (TypeError, ValueError) as problem:
         raise DataError(f"Scores must be numbers: {problem}.") from None
     if values.ndim == 2 and values.shape[1] == 1:

@@ -99,11 +99,11 @@ class Evaluation:
 
     def __str__(self) -> str:
         width = max(len(name) for name in (*self.names, "metric"))
-        lines = [f"{'metric':<{width}}    mean  queries"]
+        lines = [f"{'metric':<{width}}     mean  queries"]
         for name, value in self.mean.items():
             left_out = len(self.qids) - self.counted[name]
             note = f"  ({left_out:,} left out)" if left_out else ""
-            lines.append(f"{name:<{width}}  {value:.4f}  {self.counted[name]:>7,}{note}")
+            lines.append(f"{name:<{width}}  {value:>7.4f}  {self.counted[name]:>7,}{note}")
         lines.append(f"convention {self.convention}; max grade {self.max_grade:g}")
         return "\n".join(lines)
 

@@ -1,0 +1,142 @@
+"""`toprank predict`, `rank` and `inspect`: what a model file is good for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.")]
+Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
+
+
+def _load(model: Path, data: Path, quiet: bool, **reading: Any) -> tuple[Any, RankingData]:
+    from toprank.cli.training import _is_text
+    from toprank.rankers.files import load
+
+    ranker = load(model)
+    if _is_text(data):
+        reading["n_features"] = ranker.n_features_in_  # trailing features may be absent from a text file
+    return ranker, common.read_data(data, quiet, **reading)
+
+
+def predict(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")
+    ] = None,
+    missing: common.MissingValues = common.Missing.nan,
+    regroup: common.Regroup = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """Score documents: one number per line, in the order of DATA.
+
+    For example:
+
+    \b
+      toprank predict m.toprank test.txt -o test.scores
+    """
+    del seed
+    from toprank.data.scores import write_scores
+
+    ranker, documents = _load(model, data, quiet, missing=missing, regroup=regroup, threads=threads)
+    scores = ranker.predict(documents)
+    if output is not None:
+        write_scores(scores, output)
+        common.say(f"{output}: {len(scores):,} scores", quiet)
+    else:
+        typer.echo("\n".join(repr(score) for score in scores.tolist()))
+
+
+def rank(
+    model: Model,
+    data: Data,
+    top: Annotated[int, typer.Option(min=1, help="How many documents of each query.")] = 10,
+    trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
+    json: common.Json = False,
+    missing: common.MissingValues = common.Missing.nan,
+    regroup: common.Regroup = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """Print the best documents of each query, best first.
+
+    For example:
+
+    \b
+      toprank rank m.toprank test.txt --top 10
+      toprank rank m.toprank test.txt --top 1000 --trec > run.txt
+    """
+    del seed
+    ranker, documents = _load(model, data, quiet, missing=missing, regroup=regroup, threads=threads)
+    scores = ranker.predict(documents)
+    lists = _ranked(scores, documents, top)
+    if json:
+        common.print_json({str(qid): [name for name, _ in rows] for qid, rows in lists.items()})
+        return
+    tag = ranker.training_.get("system", "toprank")
+    for qid, rows in lists.items():
+        if trec:
+            for place, (name, score) in enumerate(rows, start=1):
+                typer.echo(f"{qid} Q0 {name} {place} {score!r} {tag}")
+        else:
+            typer.echo("\t".join([str(qid), *(str(name) for name, _ in rows)]))
+
+
+def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[Any, float]]]:
+    import numpy as np
+
+    from toprank.metrics import ranking
+
+    ranked = ranking(scores, data.queries, top)
+    names = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+    lists = {}
+    for q, qid in enumerate(data.qids.tolist()):
+        rows = ranked.order[ranked.starts[q] : ranked.starts[q + 1]][:top]
+        lists[qid] = list(zip(names[rows].tolist(), scores[rows].tolist(), strict=True))
+    return lists
+
+
+def inspect(
+    model: Model,
+    json: common.Json = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """Describe a model file: what it is, where it comes from, what it weighs.
+
+    For example:
+
+    \b
+      toprank inspect m.toprank
+    """
+    del threads, seed, quiet
+    from toprank.rankers.files import inspect as describe
+
+    metadata = describe(model)
+    if json:
+        common.print_json(metadata)
+        return
+    for key, value in _flat(metadata):
+        typer.echo(f"{key}: {value}")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    lines: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            lines += _flat(value, f"{prefix}{key}.")
+        else:
+            lines.append((f"{prefix}{key}", value))
+    return lines

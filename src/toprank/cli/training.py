@@ -1,0 +1,172 @@
+"""`toprank train`, `systems`: from data to a model file."""
+
+from __future__ import annotations
+
+import json as json_text
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
+    model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
+    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "cs-RgList",
+    valid: Annotated[
+        Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="What to choose by. Default: the system's own.")] = None,
+    convention: common.ConventionName = "standard",
+    json: common.Json = False,
+    missing: common.MissingValues = common.Missing.nan,
+    regroup: common.Regroup = False,
+    cache: common.Cache = False,
+    seed: common.Seed = 0,
+    threads: common.Threads = None,
+    quiet: common.Quiet = False,
+) -> None:
+    """Train a ranker and write it to a file.
+
+    For example:
+
+    \b
+      toprank train train.txt --system cs-RgList --valid vali.txt --model m.toprank
+      toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
+    """
+    from toprank import systems
+    from toprank.metrics import Convention, parse
+
+    chosen, options = systems.get(system), _settings(setting or [])
+    if metric is not None:
+        parse(metric)
+    Convention.of(convention)
+    untrained = chosen.make(**options)
+    if "seed" in untrained.get_params(deep=False):
+        options.setdefault("seed", seed)
+    reading: dict[str, Any] = {"missing": missing, "regroup": regroup, "cache": cache, "threads": threads}
+    documents = common.read_data(data, quiet, **reading)
+    held_out = None
+    if valid is not None:
+        if _is_text(valid):
+            reading["n_features"] = documents.n_features  # trailing features may be absent from a text file
+        held_out = common.read_data(valid, quiet, **reading)
+    ranker, tried = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
+    ranker.training_ |= {"system": chosen.name, "convention": convention, "command": shlex.join(sys.argv)}
+    ranker.training_["metrics"] = _training_metrics(ranker, documents, metric or chosen.metric, convention)
+    ranker.save(model)
+    _report(chosen.name, ranker, tried, model, json, quiet)
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix in (".txt", ".gz", ".zst", ".dat", ".svm", ".letor") or path.suffix == ""
+
+
+def _train(
+    system: Any,
+    data: RankingData,
+    valid: RankingData | None,
+    options: dict[str, Any],
+    metric: str | None,
+    convention: str,
+    threads: int | None,
+    quiet: bool,
+) -> tuple[Any, list[dict[str, Any]]]:
+    from toprank.selection import select
+
+    with common.progress(f"Training {system.name} …", quiet):
+        if valid is None:
+            return system.make(**options, threads=threads).fit(data), []
+        result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **options)
+        return result.ranker, result.tried
+
+
+def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: str) -> dict[str, float]:
+    from toprank.metrics import evaluate
+
+    return dict(evaluate(ranker.predict(data), data, [metric], convention=convention).mean)
+
+
+def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, json: bool, quiet: bool) -> None:
+    solution = getattr(ranker, "solution_", None)
+    if json:
+        common.print_json(
+            {
+                "system": name,
+                "model": str(model),
+                "training": ranker.training_,
+                "tried": tried,
+                "solver": None if solution is None else solution.message,
+            }
+        )
+        return
+    if tried:
+        typer.echo(f"{len(tried)} candidates on the validation data; the best is kept.")
+    for part in ("metrics", "valid"):
+        for metric, value in ranker.training_.get(part, {}).items():
+            if isinstance(value, float):
+                typer.echo(f"{metric} on {'training' if part == 'metrics' else 'validation'} data: {value:.4f}")
+    if solution is not None:
+        typer.echo(solution.message)
+    common.say(f"{model}: {name}, {ranker.n_features_in_} features", quiet)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """key=value pairs, the values as JSON where they are, else as text."""
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"--set takes key=value, not '{pair}'.")
+        try:
+            options[key.strip()] = json_text.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    return options
+
+
+def systems(
+    json: common.Json = False,
+    threads: common.Threads = None,
+    seed: common.Seed = 0,
+    quiet: common.Quiet = False,
+) -> None:
+    """List the systems that can be trained by name.
+
+    For example:
+
+    \b
+      toprank systems
+    """
+    del threads, seed, quiet
+    from toprank.systems import SYSTEMS
+
+    if json:
+        common.print_json(
+            {
+                name: {
+                    "idea": one.idea,
+                    "source": one.source,
+                    "ranker": one.ranker,
+                    "loss": one.loss,
+                    "options": dict(one.options),
+                    "grid": {key: list(values) for key, values in one.grid.items()},
+                }
+                for name, one in SYSTEMS.items()
+            }
+        )
+        return
+    width = max(len(name) for name in SYSTEMS)
+    for name, one in SYSTEMS.items():
+        typer.echo(f"{name:<{width}}  {one.idea}")
+        typer.echo(f"{'':<{width}}  {one.source}")

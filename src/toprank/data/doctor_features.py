@@ -1,0 +1,192 @@
+"""What the data doctor says about features (columns) and about documents that are alike (rows)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.dataset import RankingData
+from toprank.data.findings import Finding, examples_of, some
+from toprank.data.mixing import Words, mixed_words
+from toprank.data.scan import Scan
+
+_WILD = 1e4  # features whose ranges differ by more than this are worth a note
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Data and what one look at their features told."""
+
+    data: RankingData
+    scan: Scan
+
+    def feature(self, column: np.signedinteger[Any]) -> str:
+        """What to call a column: its name, or its number from 1."""
+        names = self.data.feature_names
+        return names[column] if names else str(column + 1)
+
+
+def features_findings(one: Examined) -> Iterator[Finding]:
+    """Constant, duplicate, infinite, missing, and wildly different features."""
+    look, n = one.scan, one.data.n_documents
+    whole = (look.missing == 0) & (look.infinite == 0)
+    empty = look.missing == n
+    constant = (whole & (look.smallest == look.largest)) | empty
+    yield from _some_features(
+        one,
+        constant,
+        "constant-features",
+        "warning",
+        "holds the same value in all documents",
+        "hold the same value in all documents",
+        "Drop them: they cannot tell documents apart.",
+    )
+    yield from _duplicate_features(one, ~constant)
+    yield from _some_features(
+        one,
+        look.infinite > 0,
+        "infinite-features",
+        "problem",
+        f"holds infinities: {int(look.infinite.sum()):,} in all",
+        f"hold infinities: {int(look.infinite.sum()):,} in all",
+        "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them.",
+    )
+    share = look.missing.sum() / max(1, n * one.data.n_features)
+    yield from _some_features(
+        one,
+        look.missing > 0,
+        "missing-values",
+        "note",
+        f"has missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
+        f"have missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
+        "Trees take NaN as it is; for linear and neural models fill them in, or read text with missing='zero'.",
+    )
+    yield from _scales(one, ~constant & (look.infinite == 0))
+
+
+def _some_features(
+    one: Examined, which: npt.NDArray[np.bool_], code: str, severity: Any, singular: str, plural: str, remedy: str
+) -> Iterator[Finding]:
+    columns = np.flatnonzero(which)
+    if len(columns):
+        sentence = some(len(columns), one.data.n_features, f"feature {singular}", f"features {plural}") + "."
+        yield Finding(
+            code, severity, sentence, len(columns), examples_of(one.feature(column) for column in columns), remedy
+        )
+
+
+def _duplicate_features(one: Examined, varying: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+    columns = np.flatnonzero(varying)
+    _, first, inverse = np.unique(one.scan.column_hash[columns], return_index=True, return_inverse=True)
+    originals = columns[first[inverse.reshape(-1)]]
+    copies = np.flatnonzero(originals != columns)
+    if len(copies):
+        pairs = (f"{one.feature(columns[copy])} = {one.feature(originals[copy])}" for copy in copies)
+        yield Finding(
+            "duplicate-features",
+            "warning",
+            some(len(copies), one.data.n_features, "feature repeats another", "features repeat others") + " exactly.",
+            len(copies),
+            examples_of(pairs),
+            "Drop the copies: they share the weight of the original and make solutions ambiguous.",
+        )
+
+
+def _scales(one: Examined, which: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+    columns = np.flatnonzero(which & (one.scan.largest > one.scan.smallest))
+    ranges = one.scan.largest[columns] / 2 - one.scan.smallest[columns] / 2  # halves cannot overflow
+    if len(ranges) < 2 or ranges.max() / _WILD < ranges.min():
+        return
+    narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
+    yield Finding(
+        "scales",
+        "note",
+        f"Features have very different ranges: {2 * ranges.min():.3g} for {one.feature(narrow)}, "
+        f"{2 * ranges.max():.3g} for {one.feature(wide)}.",
+        int(np.count_nonzero(ranges < ranges.max() / _WILD)),
+        (),
+        "Scale them (per query or over all) for linear and neural models; trees do not mind.",
+    )
+
+
+def rows_findings(one: Examined) -> Iterator[Finding]:
+    """Documents that occur twice in a query, by content or by id, and labels that contradict each other."""
+    data = one.data
+    query_keys = mixed_words(np.arange(1, data.n_queries + 1, dtype=np.uint64))
+    of_query = data.queries.spread(query_keys)
+    if data.n_features:
+        first, second = _alike(one.scan.row_hash ^ of_query)
+        yield from _repeats(
+            data,
+            second,
+            "duplicate-documents",
+            "has the same features as another of its query",
+            "have the same features as another of their query",
+            "Remove true duplicates; if they are different documents, the features cannot tell them apart.",
+        )
+        yield from _conflicts(data, first, second)
+    if data.document_ids is not None:
+        ids = np.fromiter(map(hash, data.document_ids.tolist()), dtype=np.int64, count=data.n_documents)
+        _, second = _alike(mixed_words(ids.view(np.uint64)) ^ of_query)
+        yield from _repeats(
+            data,
+            second,
+            "duplicate-document-ids",
+            "has the id of another of its query",
+            "have the id of another of their query",
+            "Keep one of each: evaluation counts a document that is listed twice twice.",
+            data.document_ids,
+        )
+
+
+def _alike(keys: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Pairs of neighbours (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    return order[again], order[again + 1]
+
+
+def _repeats(
+    data: RankingData,
+    repeated: npt.NDArray[np.int64],
+    code: str,
+    singular: str,
+    plural: str,
+    remedy: str,
+    ids: npt.NDArray[Any] | None = None,
+) -> Iterator[Finding]:
+    if not len(repeated):
+        return
+    rows = np.sort(repeated)
+    queries = data.queries.document_query[rows]
+    names = [f"row {row}" for row in rows[:5]] if ids is None else [str(ids[row]) for row in rows[:5]]
+    examples = examples_of(
+        f"{name} of query {data.qids[query]}" for name, query in zip(names, queries[:5], strict=True)
+    )
+    concerned = len(np.unique(queries))
+    number = some(len(rows), data.n_documents, f"document {singular}", f"documents {plural}")
+    sentence = f"{number}, in {concerned:,} {'query' if concerned == 1 else 'queries'}."
+    yield Finding(code, "warning", sentence, len(rows), examples, remedy)
+
+
+def _conflicts(data: RankingData, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> Iterator[Finding]:
+    judged = data.judged[first] & data.judged[second]
+    against = judged & (data.labels[first] != data.labels[second])
+    if not against.any():
+        return
+    queries = np.unique(data.queries.document_query[second[against]])
+    count = int(np.count_nonzero(against))
+    yield Finding(
+        "conflicting-labels",
+        "warning",
+        f"{count:,} {'pair' if count == 1 else 'pairs'} of documents with the same features in the same query "
+        f"{'has' if count == 1 else 'have'} different labels.",
+        count,
+        examples_of(f"query {data.qids[query]}" for query in queries),
+        "No function of these features can order them; add features, or agree on one label.",
+    )

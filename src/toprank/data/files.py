@@ -1,0 +1,251 @@
+"""One door for all files: the format is told by content and name, and the right reader or writer does the work."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from toprank.data.bytesource import head_of, plain_name
+from toprank.data.cache import cached
+from toprank.data.dataset import RankingData, concatenate
+from toprank.data.scores import read_scores, write_scores
+from toprank.data.store import SUFFIX as STORE_SUFFIX
+from toprank.data.store import is_store, open_store, write_store
+from toprank.errors import DataError, FileError, FormatError, UnknownNameError
+
+__all__ = ["format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
+
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
+
+FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
+_LETOR_SUFFIXES = (".txt", ".letor", ".svm", ".dat")
+
+
+def read(
+    paths: Paths,
+    *,
+    format: str | None = None,
+    cache: bool = False,
+    verify: bool = False,
+    threads: int | None = None,
+    **options: Any,
+) -> RankingData:
+    """Read ranking data, whatever the format.
+
+    LETOR / SVMrank text (plain, .gz, .zst), Parquet (a file or a folder of them), Arrow IPC / Feather, CSV, TREC qrels
+    and runs, and stored copies. Several files of one format are read as one data set.
+
+    Args:
+        paths: a file, a folder, or a list of files.
+        format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
+        cache: keep a stored copy of the file beside it, ``<file>.toprank-data``, and open that instead the next time,
+            as long as file and options stay the same.
+        verify: compare the content of a stored copy (or of the cache) with the hashes it was written with.
+        threads: how many threads to use. Default: all cores.
+        **options: for the reader of the format: see `toprank.data.letor.read_letor`,
+            `toprank.data.tables.read_table`; a run takes ``qrels=``, a file of judgments for its labels.
+
+    Raises:
+        FileError: a file cannot be read.
+        FormatError: a file's content is not what its format promises.
+        UnknownNameError: there is no such format or option.
+    """
+    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not files:
+        raise DataError("There is no file to read: the list of paths is empty.")
+    kind = _common_format(files, format)
+    reader = _reader(kind)
+    _check_options(f"option for reading {kind}", reader, options)
+    if threads is not None and "threads" in inspect.signature(reader).parameters:
+        options["threads"] = threads
+    if kind == "store":
+        return concatenate([open_store(file, verify=verify) for file in files])
+    if cache:
+        return _read_cached(files, kind, options, verify)
+    if verify:
+        raise DataError("verify=True checks the hashes of a stored copy; read one, or ask for cache=True.")
+    return reader(files if len(files) > 1 else files[0], **options)
+
+
+def _common_format(files: Sequence[PathLike], given: str | None) -> str:
+    if given is not None:
+        if given not in FORMATS:
+            raise UnknownNameError("format", given, FORMATS)
+        return given
+    kinds = [format_of(file) for file in files]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise DataError(f"{files[0]} is {kinds[0]} and {file} is {kind}; files that are read as one must be alike.")
+    return kinds[0]
+
+
+def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], verify: bool) -> RankingData:
+    if len(files) > 1 or Path(files[0]).is_dir():
+        raise DataError("cache=True keeps a copy beside one file; read files one by one, or write a stored copy.")
+
+    def read_as(path: PathLike, *, format: str, **rest: Any) -> RankingData:
+        return _reader(format)(path, **rest)
+
+    return cached(files[0], {"format": kind, **options}, read_as, verify=verify)
+
+
+def _reader(kind: str) -> Callable[..., RankingData]:
+    """The function that reads a format; its keywords are the options."""
+    if kind == "letor":
+        from toprank.data.letor import read_letor
+
+        return read_letor
+    readers: dict[str, Callable[..., RankingData]] = {"qrels": _read_qrels, "run": _read_run, "store": open_store}
+    if kind in readers:
+        return readers[kind]
+    from toprank.data.tables import read_table
+
+    return partial(read_table, format=kind)
+
+
+def _check_options(kind: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuse what the function has no keyword for; some keywords are not the caller's to give."""
+    parameters = inspect.signature(function).parameters.values()
+    keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    known = [name for name in keywords if name not in ("format", "threads", "verify", "source")]
+    for name in options:
+        if name not in known:
+            raise UnknownNameError(kind, name, known or ("(there are none)",))
+
+
+def _read_qrels(paths: Paths) -> RankingData:
+    from toprank.data.trec import data_of_qrels, read_qrels
+
+    return concatenate([data_of_qrels(read_qrels(path)) for path in _listed(paths)])
+
+
+def _read_run(paths: Paths, *, qrels: PathLike | None = None) -> RankingData:
+    from toprank.data.trec import data_of_run, read_qrels, read_run
+
+    judgments = None if qrels is None else read_qrels(qrels)
+    return concatenate([data_of_run(read_run(path), judgments) for path in _listed(paths)])
+
+
+def _listed(paths: Paths) -> list[PathLike]:
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
+# Which format is it?
+
+
+def is_readable_folder(path: PathLike) -> bool:
+    """Whether a folder is data by itself: a stored copy, or a folder of Parquet files."""
+    folder = Path(path)
+    return is_store(folder) or any(entry.suffix.lower() in (".parquet", ".pq") for entry in folder.iterdir())
+
+
+def format_of(path: PathLike) -> str:
+    """The format of a file or folder, by content first and by name where that does not tell.
+
+    Raises:
+        FileError: the path cannot be read, or is a folder without data.
+        FormatError: neither content nor name tells.
+    """
+    file = Path(path)
+    if file.is_dir():
+        if is_readable_folder(file):
+            return "store" if is_store(file) else "parquet"
+        raise FileError(
+            f"{file} is a folder, but neither a stored copy nor one of Parquet files; for LETOR folds use folds()."
+        )
+    from toprank.data.letor import looks_like_letor
+    from toprank.data.tables import table_format
+
+    head = head_of(file)
+    if head.startswith(b"FEA1"):
+        raise FormatError("This is the old Feather format (version 1); write it again as version 2.", path=file)
+    by_magic = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+    magic = next((kind for start, kind in by_magic.items() if head.startswith(start)), None)
+    suffix = plain_name(file).suffix.lower()
+    named = table_format(file) or (suffix[1:] if suffix in (".qrels", ".run") else None)
+    content = "letor" if looks_like_letor(head) else _trec_format(head)
+    found = magic or named or content or ("letor" if suffix in _LETOR_SUFFIXES else None)
+    if found is None:
+        raise FormatError(
+            f"Neither the content nor the name tells the format; give format= as one of {', '.join(FORMATS)}.",
+            path=file,
+        )
+    return found
+
+
+def _trec_format(head: bytes) -> str | None:
+    """Whether the first row has the columns of TREC judgments or of a TREC run."""
+    rows = (line.split() for line in head.split(b"\n"))
+    first = next((row for row in rows if row), [])
+    try:
+        if len(first) == 4:  # query, iteration, document, grade
+            int(first[3])
+            return "qrels"
+        if len(first) == 6:  # query, Q0, document, rank, score, name of the run
+            float(first[4])
+            return "run"
+    except ValueError:
+        return None
+    return None
+
+
+# Writing
+
+
+def write(data: RankingData, path: PathLike, *, format: str | None = None, **options: Any) -> None:
+    """Write ranking data; the file appears whole or not at all.
+
+    Args:
+        data: the data.
+        path: where to. The suffix tells the format: .txt, .letor, .svm, .dat (LETOR text), .parquet, .arrow, .feather,
+            .csv, .tsv, .qrels, .toprank-data (a stored copy); text may be compressed by .gz or .zst behind it.
+        format: letor, parquet, arrow, csv, qrels or store, where the suffix does not tell.
+        **options: for the writer of the format: see `toprank.data.letor.write_letor`.
+    """
+    kind = format or _format_to_write(path)
+    if kind == "run":
+        raise DataError("A run needs scores: make one with toprank.data.trec.run_of, and write it with write_run.")
+    if kind not in FORMATS:
+        raise UnknownNameError("format", kind, [name for name in FORMATS if name != "run"])
+    writer = _writer(kind)
+    _check_options(f"option for writing {kind}", writer, options)
+    writer(data, path, **options)
+
+
+def _format_to_write(path: PathLike) -> str:
+    from toprank.data.tables import table_format
+
+    name = plain_name(path)
+    suffix = name.suffix.lower()
+    if suffix in _LETOR_SUFFIXES:
+        return "letor"
+    if suffix in (".qrels", ".run"):
+        return suffix[1:]
+    if os.fspath(path).rstrip("/").endswith(STORE_SUFFIX):
+        return "store"
+    table = table_format(path)
+    if table is None:
+        known = (*_LETOR_SUFFIXES, ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", STORE_SUFFIX)
+        raise UnknownNameError("format for the suffix", Path(path).suffix, known)
+    return table
+
+
+def _writer(kind: str) -> Callable[..., None]:
+    if kind == "letor":
+        from toprank.data.letor import write_letor
+
+        return write_letor
+    if kind == "qrels":
+        from toprank.data.trec import write_qrels
+
+        return write_qrels
+    if kind == "store":
+        return write_store
+    from toprank.data.tables import write_table
+
+    return partial(write_table, format=kind)

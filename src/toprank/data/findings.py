@@ -1,0 +1,101 @@
+"""What the data doctor says: findings, each a sentence with counts and a remedy, gathered in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+__all__ = ["Finding", "Report", "Subject"]
+
+Severity = Literal["problem", "warning", "note"]
+_SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about the data.
+
+    Attributes:
+        code: a short name that stays the same between versions, such as ``blank-queries``.
+        severity: a ``problem`` makes results wrong, a ``warning`` may, a ``note`` is good to know.
+        sentence: what was found, with counts.
+        count: how many queries, documents, features … it concerns.
+        examples: the first few of them.
+        remedy: what to do about it.
+    """
+
+    code: str
+    severity: Severity
+    sentence: str
+    count: int
+    examples: tuple[str, ...]
+    remedy: str
+
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.examples) else ""
+        shown = f" ({', '.join(self.examples)}{more})" if self.examples else ""
+        return f"{self.severity}: {self.sentence.removesuffix('.')}{shown}. {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The size of one data set that was examined."""
+
+    name: str
+    queries: int
+    documents: int
+    features: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.queries:,} queries, {self.documents:,} documents, {self.features:,} features"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was found, worst first."""
+
+    subjects: tuple[Subject, ...]
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, subjects: Iterable[Subject], findings: Iterable[Finding]) -> Report:
+        """A report with the findings sorted by severity, otherwise in their order."""
+        ranked = sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+        return cls(tuple(subjects), tuple(ranked))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values for JSON."""
+        return {
+            "data": [asdict(subject) for subject in self.subjects],
+            "findings": [asdict(finding) | {"examples": list(finding.examples)} for finding in self.findings],
+        }
+
+    def __str__(self) -> str:
+        lines = [str(subject) for subject in self.subjects]
+        return "\n".join(lines + ([f"- {finding}" for finding in self.findings] or ["Nothing was found."]))
+
+
+def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
+    """The first few items as short strings."""
+    shown = []
+    for item in items:
+        text = str(item)
+        shown.append(text if len(text) <= 40 else text[:39] + "…")
+        if len(shown) == _SHOWN:
+            break
+    return tuple(shown)
+
+
+def some(count: int, total: int, singular: str, plural: str) -> str:
+    """How many of how many, in words that agree.
+
+    >>> some(1, 7, "query has", "queries have"), some(7, 7, "query has", "queries have")
+    ('1 of 7 queries has', 'All 7 queries have')
+    """
+    noun, _, verb = (singular if count == 1 else plural).partition(" ")
+    many = plural.partition(" ")[0]
+    if count == total and total > 1:
+        return f"All {total:,} {plural}"
+    return f"{count:,} of {total:,} {many} {verb}".rstrip() if total > 1 else f"The only {noun} {verb}".rstrip()

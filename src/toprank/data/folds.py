@@ -1,0 +1,233 @@
+"""Cross-validation by query: the folds that LETOR collections bring along, K-fold, and hold-out splits.
+
+Whole queries move together. Which part a query falls into depends on its id and the seed alone, through a hash: the
+same on every platform and NumPy version, and whatever the order of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.dataset import RankingData, concatenate
+from toprank.errors import DataError, FileError
+
+__all__ = ["Fold", "Folds", "folds", "split"]
+
+_PARTS = {
+    "train": ("train", "trainingset"),
+    "valid": ("vali", "validationset", "valid"),
+    "test": ("test", "testset"),
+}
+_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+_N_PARTITIONS = 5
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One division of the queries: to train on, to choose hyper-parameters on, and to report on."""
+
+    name: str
+    train: RankingData
+    valid: RankingData
+    test: RankingData
+
+
+class Folds(Sequence[Fold]):
+    """Folds that are read or cut out when they are asked for; ``folds[0]``, ``for fold in folds``, ``len(folds)``."""
+
+    def __init__(self, names: Sequence[str], load: Callable[[int], Fold]) -> None:
+        self.names = tuple(names)
+        self._load = load
+
+    @overload
+    def __getitem__(self, which: int) -> Fold: ...
+    @overload
+    def __getitem__(self, which: slice) -> Folds: ...
+    def __getitem__(self, which: int | slice) -> Fold | Folds:
+        numbers = range(len(self.names))[which]
+        if isinstance(numbers, range):
+            return Folds([self.names[number] for number in numbers], lambda place: self._load(numbers[place]))
+        return self._load(numbers)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Fold]:
+        return (self._load(number) for number in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Folds({', '.join(self.names)})"
+
+
+def folds(
+    source: RankingData | str | os.PathLike[str], k: int = _N_PARTITIONS, *, seed: int = 0, **read_options: Any
+) -> Folds:
+    """Train / validation / test folds, from a LETOR folder or by dividing data.
+
+    Args:
+        source: what to take folds of.
+
+            - A folder with ``Fold1 … Fold5``, each with ``train/vali/test.txt`` (LETOR 4.0, MSLR) or
+              ``trainingset/validationset/testset.txt`` (LETOR 3.0), also ``valid.txt``.
+            - A folder with the partitions ``S1.txt … S5.txt``: fold f trains on S(f), S(f+1), S(f+2), validates on
+              S(f+3), tests on S(f+4), modulo 5.
+            - A folder with one such train, validation and test file: a single fold.
+            - A folder with one of these one level down, in ``QueryLevelNorm`` or the only folder inside.
+            - Data, or a file that `toprank.read` reads: K-fold by query, where fold i tests on part i, validates on
+              part i + 1 and trains on the rest.
+
+            Text files may end in ``.gz`` or ``.zst``.
+        k: number of parts when data are divided, at least 3.
+        seed: decides the division.
+        **read_options: passed to `toprank.read`.
+
+    >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
+    >>> [fold.test.n_queries for fold in folds(data, k=5)]
+    [2, 2, 2, 2, 2]
+    """
+    if isinstance(source, RankingData):
+        if read_options:
+            raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
+        return _k_fold(source, k, seed)
+    from toprank.data.files import is_readable_folder, read
+
+    path = Path(source)
+    if not path.is_dir() or is_readable_folder(path):
+        return _k_fold(read(path, **read_options), k, seed)
+    if k != _N_PARTITIONS:
+        raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
+    return _letor_folds(path, lambda file, **options: read(file, **(read_options | options)))
+
+
+def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> tuple[RankingData, ...]:
+    """Divide the queries into parts of about the given fractions; queries keep their order within a part.
+
+    >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
+    >>> [part.n_queries for part in split(data)]
+    [6, 2, 2]
+    """
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise DataError(f"Fractions must be positive and add up to 1, not {list(fractions)}.")
+    ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
+    sizes = np.diff(ends, prepend=0)
+    if sizes.min() < 1:
+        raise DataError(
+            f"{data.n_queries} queries are too few for the fractions {list(fractions)}: a part would be empty."
+        )
+    order = _shuffled(data.qids, seed)
+    return tuple(data.select(np.sort(part)) for part in np.split(order, ends[:-1]))
+
+
+def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
+    if k < 3:
+        raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
+    if data.n_queries < k:
+        raise DataError(f"{data.n_queries} queries cannot be divided into {k} parts; lower k.")
+    order = _shuffled(data.qids, seed)
+    part = np.empty(data.n_queries, dtype=np.int64)
+    part[order] = np.arange(data.n_queries) % k
+
+    def load(number: int) -> Fold:
+        after = (number + 1) % k
+        train = data.select((part != number) & (part != after))
+        return Fold(f"Fold{number + 1}", train, data.select(part == after), data.select(part == number))
+
+    return Folds([f"Fold{number + 1}" for number in range(k)], load)
+
+
+def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
+    """Query numbers ordered by a hash of seed and id."""
+    keys = [hashlib.blake2b(f"{seed}/{qid}".encode(), digest_size=8).digest() for qid in qids.tolist()]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+# Folders
+
+
+def _letor_folds(path: Path, read: Callable[..., RankingData]) -> Folds:
+    for folder in (path, *_one_level_down(path)):
+        numbered = _numbered_folders(folder)
+        if numbered:
+            files = [_part_files(fold) for fold in numbered]
+            return _from_part_files([fold.name for fold in numbered], files, read)
+        partitions = [_existing(folder, (f"S{number}",)) for number in range(1, _N_PARTITIONS + 1)]
+        if any(partitions):
+            return _from_partitions(folder, partitions, read)
+        if _existing(folder, _PARTS["train"]):
+            return _from_part_files([folder.name], [_part_files(folder)], read)
+    raise FileError(
+        f"{path} holds no folds: looked for Fold1 … with train.txt, vali.txt and test.txt (or trainingset.txt, "
+        "validationset.txt and testset.txt), for S1.txt … S5.txt, and for train.txt, vali.txt and test.txt, here and "
+        "one level down in QueryLevelNorm or an only subfolder; also with .gz or .zst."
+    )
+
+
+def _one_level_down(path: Path) -> list[Path]:
+    inside = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    return [entry for entry in inside if entry.name.lower() == "querylevelnorm"] or (inside if len(inside) == 1 else [])
+
+
+def _numbered_folders(folder: Path) -> list[Path]:
+    found = [(int(match[1]), entry) for entry in folder.iterdir() if (match := re.fullmatch(r"Fold(\d+)", entry.name))]
+    return [entry for _, entry in sorted(found) if entry.is_dir()]
+
+
+def _existing(folder: Path, stems: Sequence[str]) -> Path | None:
+    candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES)
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _part_files(folder: Path) -> dict[str, Path]:
+    """The train, validation and test file of a folder."""
+    files = {}
+    for part, stems in _PARTS.items():
+        file = _existing(folder, stems)
+        if file is None:
+            names = ", ".join(f"{stem}.txt" for stem in stems)
+            raise FileError(f"{folder} has no {part} file; looked for {names}, also with .gz or .zst.")
+        files[part] = file
+    return files
+
+
+def _from_part_files(names: list[str], files: list[dict[str, Path]], read: Callable[..., RankingData]) -> Folds:
+    def load(number: int) -> Fold:
+        parts = _same_width(list(files[number].values()), read)
+        return Fold(names[number], *parts)
+
+    return Folds(names, load)
+
+
+def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable[..., RankingData]) -> Folds:
+    files = [file for file in partitions if file is not None]
+    if len(files) < _N_PARTITIONS:
+        absent = ", ".join(f"S{number + 1}.txt" for number, file in enumerate(partitions) if file is None)
+        raise FileError(f"{folder} has only some of the partitions S1.txt … S5.txt; missing: {absent}.")
+    parts: list[RankingData] = []  # read once, when the first fold is asked for
+
+    def load(number: int) -> Fold:
+        if not parts:
+            parts.extend(_same_width(files, read))
+        s = [parts[(number + step) % _N_PARTITIONS] for step in range(_N_PARTITIONS)]
+        return Fold(f"Fold{number + 1}", concatenate(s[:3]), s[3], s[4])
+
+    return Folds([f"Fold{number + 1}" for number in range(_N_PARTITIONS)], load)
+
+
+def _same_width(files: list[Path], read: Callable[..., RankingData]) -> list[RankingData]:
+    """Read files; those in which the last features never occur are read again with the width of the widest."""
+    parts = [read(file) for file in files]
+    width = max(part.n_features for part in parts)
+    return [
+        part if part.n_features == width else read(file, n_features=width)
+        for part, file in zip(parts, files, strict=True)
+    ]

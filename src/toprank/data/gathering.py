@@ -1,0 +1,143 @@
+"""Filling arrays from a stream of Arrow record batches whose columns' roles are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data import checks
+from toprank.data.dataset import RankingData
+from toprank.data.layout import Layout, is_number
+from toprank.errors import DataError
+
+__all__ = ["ROWS_AT_A_TIME", "fill", "gather", "role_values"]
+
+Array = npt.NDArray[Any]
+ROWS_AT_A_TIME = 8192
+
+
+def gather(
+    batches: Iterable[Any], layout: Layout, n_rows: int, *, regroup: bool, ids_from_text: bool = False
+) -> RankingData:
+    """Ranking data from record batches.
+
+    Args:
+        batches: the batches; each holds at least the columns of the layout.
+        layout: what the columns mean.
+        n_rows: how many rows to expect (more are welcome, at the cost of a copy).
+        regroup: bring scattered rows of a query together.
+        ids_from_text: take query ids that are all plain whole numbers for numbers (text files have no types).
+    """
+    X, columns = fill(batches, layout, n_rows)
+    n = len(X)
+    if n == 0:
+        raise DataError("The table has no rows.")
+    values = {role: role_values(role, name, columns[role]) for role, name in layout.roles.items()}
+    qid = values.pop("qid", None)
+    if ids_from_text and qid is not None:
+        qid = _whole_numbers(qid)
+    order, queries, qids = checks.grouping(qid, None, None, n, regroup)
+    if order is not None:
+        X, values = X[order], {role: column[order] for role, column in values.items()}
+    query_weights = values.get("query_weight")
+    if query_weights is not None:
+        smallest, largest = queries.min(query_weights), queries.max(query_weights)
+        if not np.array_equal(smallest, largest):
+            query = qids[np.argmax(smallest != largest)]
+            raise DataError(f"Query {query} has several query weights; all its rows must have the same.")
+        query_weights = smallest
+    return RankingData(
+        X,
+        values.get("label"),
+        queries=queries,
+        qids=qids,
+        document_ids=values.get("document_id"),
+        document_weights=values.get("weight"),
+        query_weights=query_weights,
+        positions=values.get("position"),
+        feature_names=layout.feature_names,
+    )
+
+
+def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:
+    """The feature matrix, and the pieces of each role's column."""
+    try:
+        X = np.empty((n_rows, len(layout.features)), dtype=layout.dtype)
+    except (MemoryError, ValueError):  # a number of rows that is damaged may also be negative
+        raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
+    columns: dict[str, list[Any]] = {role: [] for role in layout.roles}
+    filled = 0
+    for whole in batches:
+        index = {name: whole.schema.get_field_index(name) for name in layout.columns}
+        for role, name in layout.roles.items():
+            columns[role].append(whole.column(index[name]))
+        if filled + whole.num_rows > len(X):
+            X.resize((max(filled + whole.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
+        # A few thousand rows at a time: a strip of X that stays in cache while its columns are written.
+        for start in range(0, whole.num_rows, ROWS_AT_A_TIME):
+            part = whole.slice(start, ROWS_AT_A_TIME)
+            rows = X[filled : filled + part.num_rows]
+            for place, name in enumerate(layout.features):
+                rows[:, place] = _floats(part.column(index[name]))
+            filled += part.num_rows
+    if filled < len(X):
+        X.resize((filled, X.shape[1]), refcheck=False)
+    return X, columns
+
+
+def _floats(column: Any) -> Array:
+    """An Arrow array of numbers as floats; empty cells are NaN."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if not pa.types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    floats: Array = column.to_numpy(zero_copy_only=False)
+    return floats
+
+
+def role_values(role: str, name: str, pieces: list[Any]) -> Array:
+    """The column of a role as an array: ids as they are, everything else as floats."""
+    import pyarrow as pa
+
+    kind = pieces[0].type
+    if pa.types.is_dictionary(kind):
+        pieces = [piece.dictionary_decode() for piece in pieces]
+        kind = pieces[0].type
+    is_id = role in ("qid", "document_id")
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    if not (is_number(kind) or (is_id and text)):
+        expected = "whole numbers or text" if is_id else "numbers"
+        raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {kind}.")
+    missing = _first_null(pieces)
+    if missing is not None and role != "label":
+        raise DataError(
+            f"Column '{name}' ({role}) is empty in row {missing} (counted from 0); every row needs a value."
+        )
+    if text:
+        return np.array([value for piece in pieces for value in piece.to_pylist()], dtype=str)
+    if pa.types.is_integer(kind) and role != "label":
+        return np.concatenate([piece.to_numpy(zero_copy_only=False) for piece in pieces])
+    return np.concatenate([_floats(piece) for piece in pieces])
+
+
+def _first_null(pieces: list[Any]) -> int | None:
+    before = 0
+    for piece in pieces:
+        if piece.null_count:
+            return before + int(np.argmax(piece.is_null().to_numpy(zero_copy_only=False)))
+        before += len(piece)
+    return None
+
+
+def _whole_numbers(ids: Array) -> Array:
+    """Text ids as integers where each is written exactly as the integer would be, else unchanged."""
+    try:
+        numbers = ids.astype(np.int64)
+    except (ValueError, OverflowError):
+        return ids
+    return numbers if np.array_equal(numbers.astype(str), ids) else ids

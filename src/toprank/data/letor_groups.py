@@ -1,0 +1,145 @@
+"""From the runs of LETOR text (consecutive rows with one query token) to queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import IntArray
+from toprank.data.bytesource import ByteSource, check_size
+from toprank.data.letor_passes import Survey
+from toprank.data.letor_survey import ENTRIES, N_WORDS, ROWS, START, STOP, VALUE
+from toprank.errors import FormatError
+
+__all__ = ["Grouping"]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which rows belong to which query, and where they go.
+
+    Attributes:
+        ids: one id for each query, in order of first appearance; empty where the text has no query tokens.
+        sizes: the number of rows of each query.
+        places: for each run, the row and the entry of the result where it starts.
+        run_rows: for each run, its number of rows.
+        stretch_sizes: for each file, the sizes of its stretches of rows of one query, in order.
+        problem: what is wrong with the grouping, if something is. It waits here, since a line that cannot be read at
+            all is the better thing to report.
+    """
+
+    ids: npt.NDArray[Any]
+    sizes: IntArray
+    places: IntArray
+    run_rows: IntArray
+    stretch_sizes: list[IntArray]
+    problem: FormatError | None
+
+    @classmethod
+    def of(cls, surveys: Sequence[Survey], regroup: bool) -> Grouping:
+        """Group the runs of all chunks; with `regroup`, scattered rows of a query are brought together."""
+        runs = _Runs(
+            table=np.concatenate([survey.runs for survey in surveys]),
+            files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
+            sources={survey.chunk.file: survey.chunk.source for survey in surveys},
+        )
+        table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
+        codes, ids, problem = _queries(runs, all_numbers=not any(survey.state[N_WORDS] for survey in surveys))
+
+        starts = np.flatnonzero(np.append(True, (codes[1:] != codes[:-1]) | (files[1:] != files[:-1])))
+        sizes = np.add.reduceat(table[:, ROWS], starts)
+        if named.any() and not named.all():
+            problem = _half_named(runs, named)
+        elif problem is None and named.all() and not regroup:
+            problem = _scattered(runs, codes, starts)
+        order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
+        return cls(
+            ids=ids,
+            sizes=np.bincount(codes, weights=table[:, ROWS]).astype(np.int64),
+            places=_places(table[:, [ROWS, ENTRIES]], order),
+            run_rows=table[:, ROWS],
+            stretch_sizes=[sizes[files[starts] == file] for file in range(files[-1] + 1)],
+            problem=problem,
+        )
+
+    def scatter(self, per_row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values in the order of the text, brought into the order of the result."""
+        first_rows = np.cumsum(self.run_rows) - self.run_rows
+        moved = np.empty_like(per_row)
+        moved[np.arange(len(per_row)) + np.repeat(self.places[:, 0] - first_rows, self.run_rows)] = per_row
+        return moved
+
+    def row_of_text(self, row: int) -> int:
+        """Where a row of the result stood in the text, counted from 0 over all files."""
+        run = int(np.flatnonzero((self.places[:, 0] <= row) & (row < self.places[:, 0] + self.run_rows))[0])
+        return int(self.run_rows[:run].sum() + row - self.places[run, 0])
+
+
+class _Runs(NamedTuple):
+    """The run tables of all chunks as one, with the file of each run."""
+
+    table: IntArray
+    files: IntArray
+    sources: dict[int, ByteSource]
+
+    def token(self, run: int) -> bytes:
+        return self.sources[int(self.files[run])].buffer[self.table[run, START] : self.table[run, STOP]]
+
+    def fault(self, problem: str, run: int, column: int) -> FormatError:
+        """The error for a run, at the place that a column of its table names."""
+        return self.sources[int(self.files[run])].fault(problem, int(self.table[run, column]))
+
+
+def _queries(runs: _Runs, all_numbers: bool) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
+    """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
+    if all_numbers:
+        values, first, inverse = np.unique(runs.table[:, VALUE], return_index=True, return_inverse=True)
+        by_appearance = np.argsort(first)
+        rank = np.empty(len(values), dtype=np.int64)
+        rank[by_appearance] = np.arange(len(values))
+        return rank[inverse.reshape(-1)], values[by_appearance], None
+    numbers: dict[bytes | None, int] = {}
+    codes = np.empty(len(runs.table), dtype=np.int64)
+    for run, start in enumerate(runs.table[:, START].tolist()):
+        codes[run] = numbers.setdefault(runs.token(run) if start >= 0 else None, len(numbers))
+    tokens = [token for token in numbers if token is not None]
+    widest = max(map(len, tokens), default=0)
+    text_bytes = sum(len(source.text) for source in runs.sources.values())
+    check_size(4 * widest * len(tokens), text_bytes, "The query ids, padded to the longest one,", "Shorten that one.")
+    try:
+        return codes, np.array([token.decode() for token in tokens]), None
+    except UnicodeDecodeError as bad:
+        run = int(np.argmax(codes == numbers[bad.object]))
+        return codes, np.array([]), runs.fault("The id of the query is not UTF-8 text.", run, START)
+
+
+def _places(sizes: IntArray, order: IntArray) -> IntArray:
+    """Where each run starts, in rows and in entries, when the runs follow each other in this order."""
+    places = np.empty(sizes.shape, dtype=np.int64)  # row by row: to Numba another order is another type
+    places[order] = np.cumsum(sizes[order], axis=0) - sizes[order]
+    return places
+
+
+def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
+    odd = int(np.argmax(named != named[0]))
+    if named[0]:
+        what = "Expected 'qid:' and the id of the query behind the label, as in the lines before."
+    else:
+        what = "This line names its query with 'qid:', but lines before it do not; every line must, or none."
+    return runs.fault(what, odd, STOP if named[0] else START)
+
+
+def _scattered(runs: _Runs, codes: IntArray, starts: IntArray) -> FormatError | None:
+    """The error for the first stretch of rows whose query appeared before; codes count by first appearance."""
+    stretches = codes[starts]
+    again = stretches[1:] <= np.maximum.accumulate(stretches)[:-1]
+    if not again.any():
+        return None
+    run = int(starts[1 + np.argmax(again)])
+    name = runs.token(run).decode("utf-8", "replace")[:40]
+    problem = f"Query {name} starts again here: its rows are not neighbours."
+    return runs.fault(f"{problem} Sort the lines by query, or read with regroup=True.", run, START)

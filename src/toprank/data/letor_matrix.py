@@ -1,0 +1,154 @@
+"""The second pass over LETOR text: allocate what the survey has measured, fill it, and finish it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import IntArray
+from toprank.data import letor_kernels as kernels
+from toprank.data.bytesource import ByteSource, check_size
+from toprank.data.letor_faults import fault_at
+from toprank.data.letor_groups import Grouping
+from toprank.data.letor_passes import Survey, parse_chunks
+from toprank.data.letor_survey import (
+    ENTRIES,
+    ID_FOREIGN,
+    ID_LENGTH,
+    LARGEST_ID,
+    LEAST_ID,
+    MOST_ID,
+    N_IDENTIFIED,
+    N_ROWS,
+)
+from toprank.errors import DataError, FormatError
+
+__all__ = ["Reader"]
+
+# A quiet NaN with a payload that no arithmetic produces; it never leaves the row that is being read.
+_HOLES: dict[int, Any] = {4: np.uint32(0x7FC07070), 8: np.uint64(0x7FF8707070707070)}
+
+
+class Reader:
+    """Reads features, labels and document ids of surveyed files into arrays of the wanted kind."""
+
+    def __init__(
+        self,
+        sources: Sequence[ByteSource],
+        surveys: Sequence[Survey],
+        grouping: Grouping,
+        dtype: np.dtype[Any],
+        dense: bool,
+        zeros: bool,
+        threads: int | None,
+    ) -> None:
+        self.surveys, self.grouping, self.threads = surveys, grouping, threads
+        self.dtype, self.dense, self.zeros = dtype, dense, zeros
+        self.text_bytes = sum(len(source.text) for source in sources)
+        self.n_rows = int(grouping.run_rows.sum())
+
+    def read(
+        self, n_features: int | None, first_id: int | None
+    ) -> tuple[Any, npt.NDArray[np.float64], npt.NDArray[Any] | None]:
+        """Features, labels and document ids."""
+        states = np.array([survey.state for survey in self.surveys])
+        least, most = int(states[:, LEAST_ID].min()), int(states[:, MOST_ID].max())
+        ids = self._room_for_ids(states)
+        while True:  # twice only where a row with ids out of order proves the survey wrong
+            first = first_id if first_id is not None else int(least != 0)
+            width = n_features if n_features is not None else max(most - first + 1, 0)
+            result = self._result(width, ids)
+            missing = 0.0 if self.zeros and self.dense else np.nan
+            hole = _HOLES[self.dtype.itemsize]
+            shape = kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
+            below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.threads)
+            if beyond < 0:
+                break
+            least, most = min(least, below), max(most, beyond)
+            del result
+        X = result.values.reshape(self.n_rows, width) if self.dense else self._sparse(result, shape, shuffled)
+        return X, result.labels, self._document_ids(ids, states)
+
+    def _result(self, width: int, ids: npt.NDArray[Any]) -> kernels.Result:
+        if self.dense:
+            n_values, n_ends = self.n_rows * width, 0
+            what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
+            check_size(n_values * self.dtype.itemsize, self.text_bytes, what, "Read with layout='sparse'.")
+        else:
+            n_values, n_ends = int(sum(survey.runs[:, ENTRIES].sum() for survey in self.surveys)), self.n_rows
+        index = np.int32 if self.dense or max(n_values, width) <= LARGEST_ID else np.int64
+        values = np.empty(n_values, dtype=self.dtype)
+        return kernels.Result(
+            values=values,
+            bits=values.view(_HOLES[self.dtype.itemsize].dtype),
+            columns=np.empty(0 if self.dense else n_values, dtype=index),
+            row_ends=np.zeros(n_ends + 1, dtype=index)[1:],
+            labels=np.empty(self.n_rows),
+            ids=ids.view(np.uint32).reshape(self.n_rows, -1) if len(ids) else np.empty((0, 0), dtype=np.uint32),
+        )
+
+    def _sparse(self, result: kernels.Result, shape: kernels.Shape, shuffled: bool) -> Any:
+        from scipy import sparse
+
+        ends = result.row_ends.base
+        X = sparse.csr_matrix((result.values, result.columns, ends), shape=(self.n_rows, shape.width), copy=False)
+        if shuffled:
+            X.has_sorted_indices = False
+            X.sort_indices()
+            repeats = X.indices[1:] == X.indices[:-1]
+            repeats[X.indptr[1:-1][(X.indptr[1:-1] > 0) & (X.indptr[1:-1] < X.nnz)] - 1] = False
+            if repeats.any():
+                entry = int(np.argmax(repeats))
+                row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
+                feature = int(X.indices[entry]) + shape.first_id
+                raise _repeated_id(self.surveys, self.grouping.row_of_text(row), feature)
+        if self.zeros and (absent := np.isnan(X.data)).any():
+            kept = np.concatenate([[0], np.cumsum(~absent)])[X.indptr].astype(X.indptr.dtype)
+            X = sparse.csr_matrix((X.data[~absent], X.indices[~absent], kept), shape=X.shape)
+        return X
+
+    def _room_for_ids(self, states: IntArray) -> npt.NDArray[Any]:
+        """An array for the document ids, empty where some row has none."""
+        longest = int(states[:, ID_LENGTH].max())
+        if states[:, N_IDENTIFIED].sum() < self.n_rows:
+            return np.empty(0, dtype=str)
+        try:
+            check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
+        except DataError as problem:
+            warnings.warn(f"{problem}They are left out.", stacklevel=4)
+            return np.empty(0, dtype=str)
+        return np.empty(self.n_rows, dtype=f"U{longest}")
+
+    @staticmethod
+    def _document_ids(ids: npt.NDArray[Any], states: IntArray) -> npt.NDArray[Any] | None:
+        if len(ids) == 0:
+            return None
+        if states[:, ID_FOREIGN].any():  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
+            return np.array([word.encode("latin-1").decode("utf-8", "backslashreplace") for word in ids.tolist()])
+        return ids
+
+
+def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
+    """The error for a feature id that stands twice in a row, given by its number over all files."""
+    for survey in surveys:
+        if row < survey.state[N_ROWS]:
+            break
+        row -= int(survey.state[N_ROWS])
+    source, at = survey.chunk.source, survey.chunk.start
+    while True:
+        newline = source.buffer.find(b"\n", at)
+        end = newline if newline >= 0 else len(source.text)
+        line = source.buffer[at:end].partition(b"#")[0]
+        if line.strip():
+            if row == 0:
+                break
+            row -= 1
+        at = end + 1
+    digits = str(feature).encode().lstrip(b"0")
+    found = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
+    return fault_at(source, kernels.REPEATED, found[1], 0)

@@ -1,0 +1,166 @@
+"""LETOR text from ranking data: shortest numbers that read back exactly, batches of rows, all or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.bytesource import output
+from toprank.data.dataset import RankingData
+from toprank.data.letor_sides import SIDES, beside
+from toprank.errors import DataError, FileError, UnknownNameError
+
+__all__ = ["write_letor"]
+
+_BATCH = 1 << 20  # features turned into text at once
+
+
+def write_letor(
+    data: RankingData,
+    path: str | os.PathLike[str],
+    *,
+    first_feature_id: int = 1,
+    missing: Literal["NULL", "omit"] = "NULL",
+) -> None:
+    """Write LETOR / SVMrank text, compressed where the name ends in .gz or .zst; `read_letor` gives the same data back.
+
+    A line is ``label qid:ID id:value … #docid = ID``. Numbers are the shortest that read back exactly in their type,
+    whole numbers are written without a point. NaN labels (not judged) become -1. Document weights and positions go
+    into LightGBM's side files `path.weight` and `path.position`. Query weights and feature names have no place in the
+    format and are left out. Files appear all or nothing.
+
+    Text has no types: query ids that are strings but look like integers come back as integers; a last column without
+    a written value, or with `first_feature_id=0` a first one, is known to the reader only if it is told
+    (`n_features=`, `first_feature_id=`).
+
+    Args:
+        data: what to write. Of a sparse matrix the stored entries are written.
+        path: the file to write; an existing one is replaced.
+        first_feature_id: the id of the first column, 0 or 1.
+        missing: write NaN as ``id:NULL``, or leave the feature out of the line ("omit"; dense data only, since an
+            absent feature of a sparse matrix is a zero).
+
+    Raises:
+        DataError: an id cannot be written, or an option does not fit the data.
+        FileError: a file cannot be written, or side files of another data set lie beside it.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.txt"
+    >>> write_letor(RankingData([[0.1, np.nan], [2.0, 1e-7]], [1, 0], qid=["a", "b"]), path)
+    >>> print(path.read_text())
+    1 qid:a 1:0.1 2:NULL
+    0 qid:b 1:2 2:1e-7
+    <BLANKLINE>
+    """
+    path = Path(path)
+    if missing not in ("NULL", "omit"):
+        raise UnknownNameError("way to write missing values", missing, ("NULL", "omit"))
+    if first_feature_id not in (0, 1):
+        raise DataError(f"first_feature_id must be 0 or 1, not {first_feature_id!r}.")
+    _check_words(data.qids, "[ \t\r\n#]", "query id")
+    if data.document_ids is not None:
+        _check_words(data.document_ids, "[ \t\r\n]", "document id")
+    columns = {".weight": data.document_weights, ".position": data.positions}
+    for suffix in SIDES:
+        stale = beside(path, suffix) if columns.get(suffix) is None else None
+        if stale is not None:
+            raise FileError(f"{stale} lies there and would be read as part of the new {path}; move it away first.")
+    matrix = _matrix(data, missing)
+    with ExitStack() as files:
+        text = files.enter_context(output(path))
+        for suffix, column in columns.items():
+            if column is not None:
+                side = files.enter_context(output(path.with_name(path.name + suffix)))
+                side.write("".join(f"{value}\n" for value in column.tolist()).encode())
+        for first, last in _batches(matrix):
+            text.write(_lines(data, matrix, first, last, first_feature_id, missing == "omit"))
+
+
+def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
+    """Refuse ids that the reader would cut short or miss."""
+    if words.dtype.kind != "U":
+        return
+    for word in words.tolist():
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"The {kind} {word!r} cannot be written as UTF-8; choose another.") from None
+        if word == "" or re.search(forbidden, word):
+            what = "is empty" if word == "" else "holds a blank, a line break or #"
+            raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")
+
+
+def _matrix(data: RankingData, missing: str) -> Any:
+    """X as a dense array, or as CSR with sorted rows and no entry twice."""
+    if not data.is_sparse:
+        return data.X
+    if missing == "omit" and np.isnan(data.X.data).any():
+        raise DataError("missing='omit' would turn the NaN entries of a sparse matrix into zeros; use 'NULL'.")
+    if data.X.has_canonical_format:
+        return data.X
+    matrix = data.X.copy()
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _batches(matrix: Any) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with about `_BATCH` features each."""
+    n_rows, width = matrix.shape
+    if isinstance(matrix, np.ndarray):
+        step = max(1, _BATCH // max(width, 1))
+        yield from ((first, min(first + step, n_rows)) for first in range(0, n_rows, step))
+        return
+    first = 0
+    while first < n_rows:
+        last = int(np.searchsorted(matrix.indptr, matrix.indptr[first] + _BATCH, side="right")) - 1
+        last = min(max(last, first + 1), n_rows)
+        yield first, last
+        first = last
+
+
+def _entries(
+    matrix: Any, first: int, last: int, omit: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """The columns and values that some rows have, row by row, and where each row starts."""
+    if not isinstance(matrix, np.ndarray):
+        ends = matrix.indptr[first : last + 1]
+        return matrix.indices[ends[0] : ends[-1]], matrix.data[ends[0] : ends[-1]], ends - ends[0]
+    block = matrix[first:last]
+    if omit:
+        rows, columns = np.nonzero(~np.isnan(block))
+        return columns, block[rows, columns], np.searchsorted(rows, np.arange(len(block) + 1))
+    n_rows, width = block.shape
+    return np.tile(np.arange(width), n_rows), block.reshape(-1), np.arange(n_rows + 1) * width
+
+
+def _lines(data: RankingData, matrix: Any, first: int, last: int, first_feature_id: int, omit: bool) -> Any:
+    """The text of some rows, as one buffer of bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def text(values: npt.NDArray[Any]) -> Any:
+        if values.dtype.kind == "U":  # as a list: Arrow cuts NumPy's strings at a zero byte
+            return pa.array(values.tolist(), pa.string())
+        return pc.fill_null(pc.cast(pa.array(values, from_pandas=True), pa.string()), "NULL")
+
+    columns, values, starts = _entries(matrix, first, last, omit)
+    features = pc.binary_join_element_wise(text(columns + first_feature_id), text(values), ":")
+    rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), features), " ")
+    labels = data.labels[first:last]
+    parts = [
+        text(np.where(np.isnan(labels), -1.0, labels)),
+        pc.binary_join_element_wise("qid", text(data.qids[data.queries.document_query[first:last]]), ":"),
+        pc.if_else(pc.equal(pc.binary_length(rows), 0), pa.scalar(None, pa.string()), rows),
+    ]
+    if data.document_ids is not None:
+        parts.append(pc.binary_join_element_wise("#docid =", text(data.document_ids[first:last]), " "))
+    lines = pc.binary_join_element_wise(*parts, " ", null_handling="skip")
+    whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+    return whole[0].as_py().encode() + b"\n"

@@ -1,0 +1,97 @@
+"""Scores in files: one number a line, in the order of the data, or a NumPy file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data.bytesource import open_bytes, output
+from toprank.errors import DataError, FormatError
+
+__all__ = ["read_scores", "write_scores"]
+
+PathLike = str | os.PathLike[str]
+_AT_A_TIME = 1 << 16
+
+
+def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
+    """Scores from text with one number a line (plain, .gz or .zst), or from a NumPy ``.npy`` file.
+
+    Args:
+        path: the file.
+        n: how many there must be, one for each document.
+
+    Raises:
+        FormatError: something is not a finite number (with its line), or the count is wrong.
+    """
+    file = Path(path)
+    source = open_bytes(file)
+    is_numpy = source.buffer[:6] == b"\x93NUMPY"
+    scores = _from_numpy(file) if is_numpy else _from_text(file, bytes(source.buffer[source.start :]))
+    if n is not None and len(scores) != n:
+        raise FormatError(
+            f"There are {len(scores):,} scores for {n:,} documents; give one for each, in the order of the data.",
+            path=file,
+        )
+    return scores
+
+
+def _from_text(path: Path, text: bytes) -> FloatArray:
+    lines = text.rstrip().split(b"\n")
+    if lines == [b""]:
+        raise FormatError("The file is empty; expected one score a line.", path=path)
+    try:
+        scores = np.array(list(map(float, lines)))
+    except ValueError:
+        scores = None
+    # float() takes 1_000 for a number; nobody else does.
+    if scores is None or b"_" in text or not np.isfinite(scores).all():
+        raise _first_fault(path, lines)
+    return scores
+
+
+def _first_fault(path: Path, lines: list[bytes]) -> FormatError:
+    """The error about the first line that is not one finite number."""
+    for number, line in enumerate(lines, 1):
+        try:
+            wrong = b"_" in line or not np.isfinite(float(line))
+        except ValueError:
+            wrong = True
+        if wrong:
+            shown = line[:40].decode("utf-8", "replace").strip()
+            dots = "…" if len(line) > 40 else ""
+            return FormatError(f"Expected one finite number, not '{shown}{dots}'.", path=path, line=number)
+    raise AssertionError("a fault was seen, but no line has it")
+
+
+def _from_numpy(path: Path) -> FloatArray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError, SyntaxError):
+        raise FormatError("The NumPy file is damaged, or holds objects instead of numbers.", path=path) from None
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise FormatError(f"Expected a list of numbers, not {array.dtype} of shape {array.shape}.", path=path)
+    scores: FloatArray = array.astype(np.float64)
+    wrong = ~np.isfinite(scores)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise FormatError(f"Score number {place} (from 0) is {scores[place]}; scores must be finite.", path=path)
+    return scores
+
+
+def write_scores(scores: npt.ArrayLike, path: PathLike) -> None:
+    """Write scores, one a line, with the fewest digits that read back exactly; ``.npy`` makes a NumPy file."""
+    array = np.asarray(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise DataError("Scores must be a list of finite numbers, one for each document.")
+    with output(path) as stream:
+        if Path(path).suffix == ".npy":
+            np.save(stream, array, allow_pickle=False)
+            return
+        for start in range(0, len(array), _AT_A_TIME):
+            part = array[start : start + _AT_A_TIME].astype(np.float64).tolist()
+            stream.write(("\n".join(map(repr, part)) + "\n").encode())

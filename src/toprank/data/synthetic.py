@@ -1,0 +1,273 @@
+"""Data whose truth is known: P(grade | x) for every document, so that regret can be measured and not only guessed.
+
+A document's score is a known function of its features, s(x). Its grade follows the ordinal model
+
+    P(y >= k | x) = 1 / (1 + exp(-(s(x) - t_k) / noise)),      t_1 <= t_2 <= ... <= t_{K-1},
+
+with thresholds t_k such that grade k is held by a share ∝ exp(-skew k) of the documents. Given the features, grades
+are independent. Only probabilities and scores live here; what they are worth under a metric is the metric's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, blocks_of, each_block
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["SyntheticData", "synthetic"]
+
+Array = npt.NDArray[Any]
+_THRESHOLD_DOCUMENTS = 100_000  # thresholds are fitted on at most so many documents
+
+
+def synthetic(
+    n_queries: int = 200,
+    n_documents: int | tuple[int, int] = (5, 40),
+    n_features: int = 10,
+    *,
+    n_grades: int = 5,
+    truth: Literal["linear", "nonlinear"] = "linear",
+    skew: float = 1.0,
+    noise: float = 0.5,
+    irrelevant: int = 0,
+    query_effect: float = 0.0,
+    dtype: npt.DTypeLike = np.float32,
+    seed: int = 0,
+) -> SyntheticData:
+    """Draw queries, features and grades from a known truth.
+
+    Args:
+        n_queries: number of queries.
+        n_documents: documents in each query, or the smallest and the largest number, drawn evenly between.
+        n_features: number of features, all standard normal.
+        n_grades: number of grades, 0 … n_grades - 1.
+        truth: s(x) is ``"linear"``, w·x, or ``"nonlinear"``, Σ w_c (sin 2x_c + x_c x_{c+1}), standardised.
+        skew: how rare high grades are: a share ∝ exp(-skew k) of the documents has grade k. 0: all equally common.
+        noise: temperature of the grades around s(x), whose own spread is 1; 0 makes them a function of x.
+        irrelevant: how many of the features have no effect.
+        query_effect: spread of a shift common to all documents of a query. It is visible as a feature, constant
+            within the query, so that P(grade | x) stays known.
+        dtype: float32 or float64.
+        seed: decides everything.
+
+    >>> data = synthetic(n_queries=3, n_documents=4, n_features=2)
+    >>> data
+    SyntheticData(3 queries, 12 documents, 2 features, dense float32, grades 0-3)
+    >>> data.probabilities.shape, data.expected_gain().shape
+    ((12, 5), (12,))
+    """
+    if truth not in ("linear", "nonlinear"):
+        raise UnknownNameError("truth", str(truth), ("linear", "nonlinear"))
+    shared = 1 if query_effect else 0
+    effective = n_features - irrelevant - shared
+    if irrelevant < 0 or effective < 1:
+        kinds = f"{irrelevant} irrelevant" + (" and one for the query effect" if shared else "")
+        raise DataError(f"Of {n_features} features, {kinds}, none is left to decide the grades; ask for more.")
+    if n_queries < 1 or n_grades < 2 or not (skew >= 0 and noise >= 0 and query_effect >= 0):
+        raise DataError("n_queries must be at least 1, n_grades at least 2, skew, noise and query_effect at least 0.")
+    rng = np.random.default_rng(seed)
+    queries = _draw_queries(n_queries, n_documents, rng)
+    X = rng.standard_normal((queries.n_documents, n_features)).astype(_precision(dtype))
+    if shared:
+        X[:, effective] = queries.spread(X[queries.offsets[:-1], effective])
+    weights = rng.uniform(0.5, 1.0, effective) * rng.choice([-1.0, 1.0], effective)
+    scores = _scores(X[:, :effective].astype(np.float64), weights, truth)
+    if shared:
+        scores += query_effect * X[:, effective]
+    names = [f"effective_{c + 1}" for c in range(effective)] + ["query"] * shared
+    data = SyntheticData.from_probabilities(X, _ordinal(scores, n_grades, skew, noise), queries, seed)
+    return data._with(feature_names=(*names, *(f"irrelevant_{c + 1}" for c in range(irrelevant))))
+
+
+def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.random.Generator) -> Queries:
+    smallest, largest = (n_documents, n_documents) if isinstance(n_documents, int) else n_documents
+    if not 1 <= smallest <= largest:
+        raise DataError(f"n_documents must be a number or (smallest, largest), at least 1, not {n_documents}.")
+    return Queries.from_sizes(rng.integers(smallest, largest, n_queries, endpoint=True))
+
+
+def _precision(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    chosen = np.dtype(dtype)
+    if chosen not in (np.float32, np.float64):
+        raise DataError(f"dtype must be float32 or float64, not {chosen}.")
+    return chosen
+
+
+def _scores(x: FloatArray, weights: FloatArray, truth: str) -> FloatArray:
+    """The known function s(x), of spread 1; x are the features that matter."""
+    if truth == "linear":
+        linear: FloatArray = x @ (weights / np.linalg.norm(weights))
+        return linear
+    raw = (np.sin(2 * x) + x * np.roll(x, -1, axis=1)) @ weights
+    return np.asarray((raw - raw.mean()) / (raw.std() or 1.0))
+
+
+def _ordinal(scores: FloatArray, n_grades: int, skew: float, noise: float) -> FloatArray:
+    """P(grade | x) of the ordinal model, thresholds fitted to the wanted shares by bisection."""
+    shares = np.exp(-skew * np.arange(n_grades))
+    wanted = 1 - np.cumsum(shares / shares.sum())[:-1]  # P(y >= k) for k = 1 … K-1
+    some = scores[:: -(-len(scores) // _THRESHOLD_DOCUMENTS)]
+    spread = np.abs(some).max() + 50 * noise + 1
+    low, high = np.full(n_grades - 1, -spread), np.full(n_grades - 1, spread)
+    for _ in range(60):
+        middle = (low + high) / 2
+        too_many = np.array([_at_least(some, t, noise).mean() for t in middle]) > wanted
+        low, high = np.where(too_many, middle, low), np.where(too_many, high, middle)
+    # Bisection ends within rounding of the truth; sorting keeps equal thresholds from crossing.
+    above = np.column_stack([_at_least(scores, t, noise) for t in np.sort(high)])
+    ones, zeros = np.ones((len(scores), 1)), np.zeros((len(scores), 1))
+    return np.hstack([ones, above]) - np.hstack([above, zeros])
+
+
+def _at_least(scores: FloatArray, threshold: float, noise: float) -> FloatArray:
+    """P(y >= k | s): a logistic step of width `noise`."""
+    if noise == 0:
+        return (scores > threshold).astype(np.float64)
+    return np.asarray(0.5 * (1 + np.tanh((scores - threshold) / (2 * noise))))
+
+
+class SyntheticData(RankingData):
+    """`RankingData` that knows P(grade | x); parts of it (`select`, folds, splits) know it too.
+
+    Attributes:
+        probabilities: one row for each document, one column for each grade 0, 1 …; rows add up to 1.
+    """
+
+    probabilities: FloatArray
+
+    def __init__(self, X: Any, y: npt.ArrayLike, *, probabilities: npt.ArrayLike, **rest: Any) -> None:
+        if rest.get("regroup"):
+            raise DataError("regroup is not offered here: the probabilities would no longer fit the documents.")
+        super().__init__(X, y, **rest)
+        object.__setattr__(self, "probabilities", _checked(probabilities, self.n_documents))
+
+    @classmethod
+    def from_probabilities(cls, X: Any, probabilities: npt.ArrayLike, queries: Queries, seed: int = 0) -> SyntheticData:
+        """Data with given P(grade | x); the labels are drawn from it.
+
+        Args:
+            X: features.
+            probabilities: documents × grades.
+            queries: which documents belong together.
+            seed: decides the labels.
+        """
+        checked = _checked(probabilities, queries.n_documents)
+        return cls(X, _draw(checked, seed), probabilities=checked, queries=queries)
+
+    def resample(self, seed: int) -> SyntheticData:
+        """The same documents with labels drawn anew."""
+        return self._with(labels=_draw(self.probabilities, seed))
+
+    def expected_gain(self, gains: npt.ArrayLike | None = None) -> FloatArray:
+        """The DCG-optimal scores E[G(y) | x] = Σ_k G(k) P(y = k | x).
+
+        Args:
+            gains: G for each grade. Default: 2^k - 1.
+        """
+        return np.asarray(self.probabilities @ self._gains(gains))
+
+    def ndcg_optimal(
+        self,
+        gains: npt.ArrayLike | None = None,
+        discounts: npt.ArrayLike | None = None,
+        k: int | None = 10,
+        samples: int = 2000,
+        seed: int = 0,
+        *,
+        threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """The NDCG@k-optimal scores E[G(y_j) / IDCG@k(y) | X], by drawing label vectors, and their standard errors.
+
+        They can order differently from `expected_gain`: a sure small gain beats a rare large one where the large
+        one, when it comes, also raises what the list is divided by. A list without gain contributes 0.
+
+        Args:
+            gains: G for each grade, not negative. Default: 2^k - 1.
+            discounts: F for each rank, the gain at rank j counts G / F(j). Default: log2(1 + j).
+            k: cut-off of the ideal DCG; None: the whole list.
+            samples: label vectors drawn for each query.
+            seed: decides the draws; the result is the same on any number of threads.
+            threads: how many threads to use. Default: all cores.
+
+        Returns:
+            Scores and standard errors, one of each for every document.
+        """
+        from toprank.data.synthetic_kernels import sample_ratios
+
+        if samples < 2:
+            raise DataError(f"At least 2 samples are needed to know the sampling error, not {samples}.")
+        table = self._gains(gains)
+        if table.min() < 0:
+            raise DataError("NDCG needs gains that are not negative.")
+        depth = _cumulative_discounts(discounts, k, int(self.queries.sizes.max()))
+        total, squares = np.zeros(self.n_documents), np.zeros(self.n_documents)
+        cumulative = np.cumsum(self.probabilities, axis=1)
+        order, offsets = np.argsort(-table, kind="stable"), self.queries.offsets
+        key = np.uint64(seed % 2**64)
+
+        def run(block: tuple[int, int]) -> None:
+            sample_ratios(cumulative, table, order, depth, offsets, *block, samples, key, total, squares)
+
+        each_block(run, blocks_of(offsets, 256), threads)
+        mean = total / samples
+        variance = np.maximum(squares / samples - mean**2, 0) * samples / (samples - 1)
+        return mean, np.sqrt(variance / samples)
+
+    def _gains(self, gains: npt.ArrayLike | None) -> FloatArray:
+        n_grades = self.probabilities.shape[1]
+        table = np.asarray(2.0 ** np.arange(n_grades) - 1 if gains is None else gains, dtype=np.float64)
+        if table.shape != (n_grades,) or not np.isfinite(table).all():
+            raise DataError(f"gains must be {n_grades} finite numbers, one for each grade.")
+        return table
+
+    def _with(self, **changes: Any) -> SyntheticData:
+        """A copy with some fields changed, unchecked."""
+        copy = object.__new__(SyntheticData)
+        probabilities = changes.pop("probabilities", self.probabilities)
+        copy._set(**({field.name: getattr(self, field.name) for field in fields(RankingData)} | changes))
+        probabilities.flags.writeable = False
+        object.__setattr__(copy, "probabilities", probabilities)
+        return copy
+
+    def _rows(self, rows: Array | slice, queries: Queries, chosen: Array) -> SyntheticData:
+        part = super()._rows(rows, queries, chosen)
+        values = {field.name: getattr(part, field.name) for field in fields(RankingData)}
+        return self._with(**values, probabilities=self.probabilities[rows])
+
+
+def _checked(probabilities: npt.ArrayLike, n: int) -> FloatArray:
+    """Probabilities as a read-only matrix whose rows are distributions."""
+    table = np.array(probabilities, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] != n or table.shape[1] < 1:
+        raise DataError(f"probabilities must have one row for each of {n} documents, and one column for each grade.")
+    wrong = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) < 1e-9))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"The probabilities of row {row} are not a distribution: {table[row].tolist()}.")
+    table.flags.writeable = False
+    return table
+
+
+def _draw(probabilities: FloatArray, seed: int) -> FloatArray:
+    """One grade for each document."""
+    u = np.random.default_rng([seed, 1]).random((len(probabilities), 1))
+    steps = np.cumsum(probabilities, axis=1)[:, :-1]
+    return np.asarray((u >= steps).sum(axis=1), dtype=np.float64)
+
+
+def _cumulative_discounts(discounts: npt.ArrayLike | None, k: int | None, longest: int) -> FloatArray:
+    """Σ_{j <= r} 1/F(j) for r = 0 … min(k, longest)."""
+    if k is not None and k < 1:
+        raise DataError(f"k must be at least 1, not {k}.")
+    depth = longest if k is None else min(k, longest)
+    table = np.log2(np.arange(2, depth + 2)) if discounts is None else np.asarray(discounts, dtype=np.float64)
+    if table.ndim != 1 or len(table) < depth or not (table[:depth] > 0).all():
+        raise DataError(f"discounts must be at least {depth} positive numbers, one for each rank up to the cut-off.")
+    return np.concatenate([[0.0], np.cumsum(1 / table[:depth])])

@@ -1,0 +1,83 @@
+"""Parquet, Arrow IPC / Feather and CSV files, written in strips and whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from toprank.data.bytesource import output, plain_name
+from toprank.data.dataset import RankingData
+from toprank.data.frames import batches_of, schema_of
+from toprank.data.layout import USUAL_NAMES
+from toprank.errors import DataError
+
+__all__ = ["delimiter_of", "table_format", "write_table"]
+
+PathLike = str | os.PathLike[str]
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
+_KINDS = tuple(dict.fromkeys(_SUFFIXES.values()))
+
+
+def table_format(path: PathLike) -> str | None:
+    """The format that a file's name promises ("parquet", "arrow", "csv"), or None.
+
+    >>> table_format("train.csv.gz"), table_format("train.txt")
+    ('csv', None)
+    """
+    name = plain_name(path)
+    promised = _SUFFIXES.get(name.suffix.lower())
+    return promised if promised == "csv" or name == Path(path) else None  # the others compress inside
+
+
+def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
+    """Write Parquet, Arrow IPC (Feather) or CSV by the suffix of `path`; the file appears whole or not at all.
+
+    Parquet and Arrow files read back exactly, roles and all. CSV has no types: features come back as float64 unless
+    read with ``dtype="float32"``, and text query ids that are all whole numbers come back as numbers. A sparse X is
+    written as dense columns.
+    """
+    kind = format or table_format(path)
+    if kind is None or kind not in _KINDS:
+        raise DataError(f"{path}: give format= as one of {', '.join(_KINDS)}; the name does not tell.")
+    if kind == "csv":
+        _check_names_for_csv(data)
+    schema = schema_of(data)
+    with output(path) as stream, _writer(kind, Path(path), stream, schema) as writer:
+        for batch in batches_of(data):
+            writer.write_batch(batch)
+
+
+def _check_names_for_csv(data: RankingData) -> None:
+    """CSV knows roles by column names alone, so no feature may have the usual name of one."""
+    for name in data.feature_names or ():
+        for role, usual in USUAL_NAMES.items():
+            if name.lower() in usual:
+                raise DataError(
+                    f"In a CSV file the feature '{name}' would be taken for the {role}; "
+                    "rename it, or write Parquet, which remembers what each column is."
+                )
+
+
+def _writer(kind: str, path: Path, stream: Any, schema: Any) -> Any:
+    """An Arrow writer into an open file."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    if kind == "parquet":
+        return parquet.ParquetWriter(stream, schema, compression="zstd")
+    if kind == "arrow":
+        return pa.ipc.new_file(stream, schema)
+    return csv.CSVWriter(stream, schema, write_options=csv.WriteOptions(delimiter=delimiter_of(path)))
+
+
+def delimiter_of(path: Path) -> str:
+    """What separates the columns: a tab in .tsv files, else a comma."""
+    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

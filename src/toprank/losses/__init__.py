@@ -1,0 +1,165 @@
+"""Losses in score space: value, gradient and curvature, per query.
+
+A loss is a frozen value: `losses.ListNet(alpha=2.0)`. Bound to data it judges scores:
+
+>>> from toprank import Queries, losses
+>>> bound = losses.ListNet().on([1, 0, 0], Queries([0, 3]))
+>>> round(bound.at([0.0, 0.0, 0.0]).value, 4)
+1.0986
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
+
+_HOMES = {
+    "Squared": "pointwise",
+    "QuerySquared": "pointwise",
+    "ModifiedSquared": "pointwise",
+    "PowerRegression": "pointwise",
+    "ImportanceWeightedSquared": "importance",
+    "Multinomial": "ordinal",
+    "Ordinal": "ordinal",
+    "Hinge": "pairwise",
+    "SquaredHinge": "pairwise",
+    "Logistic": "pairwise",
+    "Exponential": "pairwise",
+    "OWPC": "owpc",
+    "SVMmap": "structured",
+    "LambdaRank": "lambdarank",
+    "LambdaLoss": "lambdaloss",
+    "ListNet": "softmax",
+    "Multicategory": "softmax",
+    "XENDCG": "softmax",
+    "ListMLE": "listmle",
+    "PListMLE": "listmle",
+    "CostSensitiveListMLE": "listmle",
+    "Cosine": "cosine",
+    "ApproxNDCG": "approx",
+    "ApproxMRR": "approx",
+    "ApproxMetric": "approx",
+    "SoftRank": "softrank",
+    "NeuralNDCG": "neuralndcg",
+    "BoltzRank": "boltzrank",
+}
+
+__all__ = [
+    "BoundLoss",
+    "Curvature",
+    "Eval",
+    "Loss",
+    "Traits",
+    "from_spec",
+    "make",
+    "names",
+    "to_spec",
+    "Squared",
+    "QuerySquared",
+    "ModifiedSquared",
+    "PowerRegression",
+    "ImportanceWeightedSquared",
+    "Multinomial",
+    "Ordinal",
+    "Hinge",
+    "SquaredHinge",
+    "Logistic",
+    "Exponential",
+    "OWPC",
+    "SVMmap",
+    "LambdaRank",
+    "LambdaLoss",
+    "ListNet",
+    "Multicategory",
+    "XENDCG",
+    "ListMLE",
+    "PListMLE",
+    "CostSensitiveListMLE",
+    "Cosine",
+    "ApproxNDCG",
+    "ApproxMRR",
+    "ApproxMetric",
+    "SoftRank",
+    "NeuralNDCG",
+    "BoltzRank",
+]
+
+if TYPE_CHECKING:
+    from toprank.losses.approx import ApproxMetric, ApproxMRR, ApproxNDCG
+    from toprank.losses.boltzrank import BoltzRank
+    from toprank.losses.cosine import Cosine
+    from toprank.losses.importance import ImportanceWeightedSquared
+    from toprank.losses.lambdaloss import LambdaLoss
+    from toprank.losses.lambdarank import LambdaRank
+    from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
+    from toprank.losses.neuralndcg import NeuralNDCG
+    from toprank.losses.ordinal import Multinomial, Ordinal
+    from toprank.losses.owpc import OWPC
+    from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
+    from toprank.losses.pointwise import ModifiedSquared, PowerRegression, QuerySquared, Squared
+    from toprank.losses.softmax import XENDCG, ListNet, Multicategory
+    from toprank.losses.softrank import SoftRank
+    from toprank.losses.structured import SVMmap
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'toprank.losses' has no attribute '{name}'")
+    value = getattr(import_module(f"toprank.losses.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def names() -> tuple[str, ...]:
+    """The names of all losses."""
+    return tuple(_HOMES)
+
+
+def make(loss: Loss | str, **options: Any) -> Loss:
+    """The loss of that name (capitals and punctuation do not matter), or the loss itself.
+
+    >>> make("list-net", alpha=2.0)
+    ListNet(alpha=2.0, psi='linear', top_k=1)
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if not isinstance(loss, str):
+        raise DataError(f"A loss is a value of toprank.losses or its name, not {type(loss).__name__}.")
+    by_key = {_key(name): name for name in _HOMES}
+    if _key(loss) not in by_key:
+        raise UnknownNameError("loss", loss, _HOMES)
+    kind = __getattr__(by_key[_key(loss)])
+    known = {field.name for field in fields(kind)}
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of {kind.__name__}", option, sorted(known))
+    made: Loss = kind(**options)
+    return made
+
+
+def _key(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def to_spec(loss: Loss) -> dict[str, Any]:
+    """The loss as plain values for a file; refused where it holds a function of yours."""
+    spec: dict[str, Any] = {"name": type(loss).__name__}
+    if spec["name"] not in _HOMES:
+        raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
+    for field in fields(loss):
+        value = getattr(loss, field.name)
+        plain = value if isinstance(value, str | int | float | bool | None) else str(value)
+        spec[field.name] = list(value) if isinstance(value, tuple) else plain
+    if from_spec(spec) != loss:
+        raise DataError(f"{loss!r} cannot be written as plain values (a function of yours?), so it cannot be saved.")
+    return spec
+
+
+def from_spec(spec: dict[str, Any]) -> Loss:
+    """The loss that `to_spec` wrote down."""
+    options = {name: tuple(v) if isinstance(v, list) else v for name, v in spec.items() if name != "name"}
+    return make(spec["name"], **options)

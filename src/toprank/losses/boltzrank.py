@@ -1,0 +1,192 @@
+"""BoltzRank: a Boltzmann distribution over rankings, compared on a fixed set of rankings for each query.
+
+Volkovs & Zemel give the ranking π (π_j = 1 for the first document) the energy
+
+    E(π | s) = 2/(m(m−1)) Σ_{π_u < π_v} g(π_u − π_v)·(s_u − s_v),    g(x) = κ·x,    P(π | s) ∝ e^{−E(π | s)}.
+
+Summed by documents, −E = Σ_j c_j(π) s_j with c_j(π) = κ·(m + 1 − 2π_j)/(m − 1): linear in the scores, from κ for the
+first place to −κ for the last. So no pair is ever visited, and the loss is that of a log-linear model: convex, with
+gradient Σ_π (P − Q)(π)·c(π) and Hessian Cov_P[c(π)]. Weights w_u·w_v on the pairs leave it so: then
+c_j(π) = 2κ/(m(m−1))·w_j·Σ_v w_v (π_v − π_j).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+from math import factorial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
+from toprank.losses.boltzrank_kernels import Rankings, boltzmann, boltzmann_covariance, boltzmann_variance
+from toprank.losses.psi import check_psi, check_whole, psi_of
+
+__all__ = ["BoltzRank"]
+
+
+@dataclass(frozen=True)
+class BoltzRank(Loss):
+    """BoltzRank: −Σ_π Q(π)·log P(π), Q ∝ e^{−E(π | ψ(y))} and P ∝ e^{−E(π | s)} over a set of rankings π.
+
+    All m! rankings of a query where they are at most `samples`; otherwise `samples` of them, drawn once when the loss
+    is bound, by the seed and the query's number: half uniformly, half from the Plackett–Luce distribution of ψ(y), so
+    that there are arbitrary rankings and good ones. Value, gradient and curvature are exact for that set. A drawn set
+    depends on the order of the rows; an enumerated one does not. The paper's pairwise potentials, which let a
+    document's score depend on the other documents, belong to a set-dependent scorer.
+
+    Args:
+        alpha: ψ(y) = α·y or α·(2^y − 1), > 0.
+        psi: ``linear`` or ``exponential``.
+        coupling: κ > 0, how strongly scores decide the ranking.
+        samples: rankings for each query, at least 2.
+        seed: seed of the drawn rankings.
+        max_documents: a longer query is refused; the rankings take 4·samples·m bytes.
+
+    Weights: w_u·w_v multiplies the pair's part of both energies; the normaliser m(m−1)/2 stays.
+    Cost: O(samples·m) time, and as much memory, kept as long as the loss is bound.
+    Consistency: none known for a metric; with all rankings and a given y the minimiser is s = ψ(y).
+    Source: Volkovs & Zemel 2009, "BoltzRank: learning to maximize expected ranking gain"; its divergence objective.
+
+    >>> eval = BoltzRank().on([1, 0, 0], Queries([0, 3])).at([1.0, 0.0, 0.0])   # the scores already are ψ(y)
+    >>> bool(abs(eval.grad).max() < 1e-15)
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, cost="O(samples·m), memory too")
+
+    alpha: float = 1.0
+    psi: str = "linear"
+    coupling: float = 1.0
+    samples: int = 100
+    seed: int = 0
+    max_documents: int = 1000
+
+    def __post_init__(self) -> None:
+        check_psi(self.psi)
+        for name, value in (("alpha", self.alpha), ("coupling", self.coupling)):
+            if not 0 < value < np.inf:
+                raise DataError(f"BoltzRank's {name} must be a positive number, not {value!r}.")
+        check_whole("BoltzRank's samples", self.samples, 2)
+        check_whole("BoltzRank's seed", self.seed, 0)
+        check_whole("BoltzRank's max_documents", self.max_documents, 1)
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        longest = int(np.argmax(queries.sizes))
+        if queries.sizes[longest] > self.max_documents:
+            raise DataError(
+                f"BoltzRank keeps {self.samples} rankings of every query; query number {longest} (from 0) has "
+                f"{queries.sizes[longest]:,} documents, more than max_documents={self.max_documents:,}. Raise "
+                "max_documents, or cut the lists."
+            )
+        wanted = psi_of(labels, self.psi, self, self.alpha)
+        weights = np.ones(len(labels)) if document_weights is None else np.array(document_weights)
+        return _BoundBoltzRank(wanted, queries, query_weights, self._rankings(wanted, queries, weights))
+
+    def _rankings(self, wanted: FloatArray, queries: Queries, weights: FloatArray) -> Rankings:
+        ranks = [self._ranks(wanted[rows], number) for number, rows in enumerate(queries)]
+        totals, sizes = queries.sum(weights), queries.sizes
+        divisors = np.where(totals > 0, totals, 1.0)
+        means = [part @ weights[rows] / divisors[q] for q, (part, rows) in enumerate(zip(ranks, queries, strict=True))]
+        return Rankings(
+            np.concatenate([part.reshape(-1) for part in ranks]),
+            _cumulative([part.size for part in ranks]),
+            _cumulative([len(part) for part in ranks]),
+            np.concatenate(means),
+            2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),
+            weights,
+        )
+
+    def _ranks(self, wanted: FloatArray, number: int) -> npt.NDArray[np.int32]:
+        """(rankings, m): the rank of each document, from 1."""
+        m = len(wanted)
+        # 13! exceeds any sensible number of samples; larger factorials need not be computed.
+        if m < 13 and factorial(m) <= self.samples:
+            return _all_ranks(m)
+        uniform = np.random.default_rng([self.seed, number]).random((self.samples, m))
+        keys = np.log(-np.log1p(-uniform))  # Gumbel noise turned around: rising order of keys is a random ranking
+        keys[::2] -= wanted
+        return np.asarray(np.argsort(np.argsort(keys, axis=1), axis=1) + 1, dtype=np.int32)
+
+
+@cache
+def _all_ranks(m: int) -> npt.NDArray[np.int32]:
+    return np.array(list(permutations(range(1, m + 1))), dtype=np.int32)
+
+
+def _cumulative(counts: list[int]) -> IntArray:
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+class _BoundBoltzRank(BoundLoss):
+    def __init__(
+        self, wanted: FloatArray, queries: Queries, query_weights: FloatArray | None, rankings: Rankings
+    ) -> None:
+        super().__init__(queries, query_weights)
+        self.rankings = rankings
+        n = len(queries)
+        ones, nothing = np.ones(n), np.zeros(len(wanted))
+        self.target: FloatArray = np.zeros(rankings.starts[-1])
+        self.expected: FloatArray = np.empty(len(wanted))
+        model = np.empty(len(self.target))
+        offsets = queries.offsets
+        # At s = ψ the model's distribution and expected coefficients are the target's.
+        boltzmann(wanted, rankings, self.target, nothing, ones, offsets, 0, n, model, self.expected, np.empty(n))
+        self.target = model
+
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        self._evaluate(scores, first, last, grad, losses := np.empty(last - first))
+        return losses
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        model = self._evaluate(scores, first, last, np.empty(len(scores)), np.empty(last - first))
+        return _BoltzmannCurvature(self.rankings, model, self.scale, self.queries.offsets, first, last)
+
+    def _evaluate(self, scores: FloatArray, first: int, last: int, grad: FloatArray, losses: FloatArray) -> FloatArray:
+        """Fill `grad` and `losses`; P(π) of each ranking of these queries."""
+        model = np.empty(self.rankings.starts[last] - self.rankings.starts[first])
+        offsets = self.queries.offsets
+        boltzmann(
+            scores, self.rankings, self.target, self.expected, self.scale, offsets, first, last, model, grad, losses
+        )
+        return model
+
+
+@dataclass(frozen=True)
+class _BoltzmannCurvature(Curvature):
+    """The covariance of the coefficients c(π) under P, in each query."""
+
+    rankings: Rankings
+    model: FloatArray
+    scale: FloatArray
+    offsets: IntArray
+    first: int
+    last: int
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        n = self.offsets[self.last] - self.offsets[self.first]
+        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(n, -1)
+        product = np.zeros_like(columns)
+        boltzmann_covariance(
+            self.rankings, self.model, self.scale, self.offsets, self.first, self.last, columns, product
+        )
+        return product.reshape(V.shape)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        return boltzmann_variance(self.rankings, self.model, self.scale, self.offsets, self.first, self.last)

@@ -1,0 +1,244 @@
+"""RankCosine: the angle between the scores and what the labels would like them to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
+from toprank.losses.psi import check_psi, psi_of
+
+__all__ = ["Cosine"]
+
+
+@dataclass(frozen=True)
+class Cosine(Loss):
+    """RankCosine: ½(1 − ψ(y)·s / (‖ψ(y)‖·√(‖s‖² + ε²))).
+
+    Between 0 and 1, and ½ at s = 0, where ε makes it smooth. A query with ψ = 0 contributes nothing. Apart from ε the
+    loss does not see the scale of the scores: with an L2 penalty a linear scorer would shrink for ever, so fix
+    ‖w‖ = 1, or let ε stop it.
+
+    Args:
+        psi: ``exponential`` ψ(y) = 2^y − 1, or ``linear`` ψ(y) = y.
+        centred: take the query's mean off both ψ and s. The loss is then ½(1 − Pearson's correlation) and adding a
+            constant to the scores changes nothing.
+        epsilon: ε > 0, the norm of a query's scores below which the scale begins to matter.
+
+    Weights: with a = ψ/‖ψ‖ the loss is ½ Σ_j a_j (a_j − s_j/√(‖s‖² + ε²)); a document's weight multiplies its term of
+    this sum, never the norms.
+    Curvature: Gauss–Newton. With ŝ = s/√(‖s‖² + ε²) the loss is ¼‖a − ŝ‖² up to ε, and ½·JᵀJ with the Jacobian J of ŝ
+    is positive semi-definite where the Hessian is not. Not convex.
+    Cost: O(m).
+    Consistency: the minimiser is parallel to E[ψ(y)/‖ψ(y)‖ | X], which in general does not order by E[ψ(y_j) | X].
+    Source: Qin et al. 2008, "Query-level loss functions for information retrieval".
+
+    >>> bound = Cosine().on([2, 1, 0], Queries([0, 3]))
+    >>> float(bound.at([0.0, 0.0, 0.0]).value)
+    0.5
+    >>> bool(bound.at([3e6, 1e6, 0.0]).value < 1e-12)
+    True
+    """
+
+    psi: str = "exponential"
+    centred: bool = False
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_psi(self.psi)
+        if not 0 < self.epsilon < np.inf:
+            raise DataError(f"Cosine's epsilon must be a positive number, not {self.epsilon!r}.")
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Shifts count unless both sides are centred."""
+        return Traits(convex=False, smooth=True, shift_invariant=self.centred, curvature="gauss-newton")
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        wanted = psi_of(labels, self.psi, self)
+        if self.centred:
+            # A constant query must become exactly 0, which a rounded mean does not promise.
+            flat = queries.spread(queries.max(wanted) == queries.min(wanted))
+            wanted = np.where(flat, 0.0, wanted - queries.spread(queries.mean(wanted)))
+        # Scaled by the largest entry first: the square of a large gain would overflow.
+        largest = queries.max(np.abs(wanted))
+        largest[largest == 0] = 1.0
+        wanted = wanted / queries.spread(largest)
+        weights = np.ones(len(labels)) if document_weights is None else document_weights
+        squares = queries.sum(wanted**2)
+        squares[squares == 0] = 1.0
+        direction = weights * wanted / queries.spread(np.sqrt(squares))
+        if self.centred:  # weights can push the direction off centre; centred scores do not see that part
+            direction -= queries.spread(queries.mean(direction))
+        at_zero = queries.sum(weights * wanted**2) / squares / 2
+        return _BoundCosine(direction, at_zero, queries, query_weights, self.centred, self.epsilon)
+
+
+class _BoundCosine(BoundLoss):
+    """value at zero − ½·direction·s/√(‖s‖² + ε²) in each query."""
+
+    def __init__(
+        self,
+        direction: FloatArray,
+        at_zero: FloatArray,
+        queries: Queries,
+        query_weights: FloatArray | None,
+        centred: bool,
+        epsilon: float,
+    ) -> None:
+        super().__init__(queries, query_weights)
+        self.direction, self.at_zero, self.centred, self.epsilon = direction, at_zero, centred, epsilon
+        self.length: FloatArray = np.sqrt(queries.sum(direction**2))
+
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        losses = np.empty(last - first)
+        _cosine(
+            scores,
+            self.direction,
+            self.at_zero,
+            self.scale,
+            self.queries.offsets,
+            self.centred,
+            self.epsilon,
+            first,
+            last,
+            grad,
+            losses,
+        )
+        return losses
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
+        unit, factors, shrink = np.empty(len(scores)), np.empty(last - first), np.empty(last - first)
+        _unit_scores(scores, offsets, self.centred, self.epsilon, unit, factors, shrink)
+        factors *= self.length[first:last] * self.scale[first:last]
+        return _CosineCurvature(unit, factors, shrink, offsets, self.centred)
+
+
+@dataclass(frozen=True)
+class _CosineCurvature(Curvature):
+    """f·(C − h·ŝŝᵀ) in each query, C the identity or the centring; h = 2 − ‖ŝ‖² makes it f·(C − ŝŝᵀ)²."""
+
+    unit: FloatArray
+    factors: FloatArray
+    shrink: FloatArray
+    offsets: IntArray
+    centred: bool
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.unit), -1)
+        product = np.empty_like(columns)
+        _cosine_times(self.unit, self.factors, self.shrink, self.offsets, self.centred, columns, product)
+        return product.reshape(V.shape)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        sizes = np.diff(self.offsets)
+        whole = 1.0 - 1.0 / sizes if self.centred else np.ones(len(sizes))
+        rest = np.repeat(whole, sizes) - np.repeat(self.shrink, sizes) * self.unit**2
+        return np.repeat(self.factors, sizes) * np.maximum(rest, 0.0)
+
+
+@kernel
+def _mean(values: FloatArray, start: int, stop: int, centred: bool) -> float:
+    """The mean to take off: 0 where nothing is centred."""
+    if not centred:
+        return 0.0
+    total = 0.0
+    for i in range(start, stop):
+        total += values[i]
+    return total / (stop - start)
+
+
+@kernel
+def _cosine(
+    scores: FloatArray,
+    direction: FloatArray,
+    at_zero: FloatArray,
+    scale: FloatArray,
+    offsets: IntArray,
+    centred: bool,
+    epsilon: float,
+    first: int,
+    last: int,
+    grad: FloatArray,
+    losses: FloatArray,
+) -> None:
+    """Losses and scaled gradients of the queries first … last − 1; `scores` and `grad` are theirs alone."""
+    base = offsets[first]
+    for q in range(first, last):
+        start, stop = offsets[q] - base, offsets[q + 1] - base
+        mean = _mean(scores, start, stop, centred)
+        dot, squares = 0.0, epsilon * epsilon
+        for i in range(start, stop):
+            own = scores[i] - mean
+            dot += direction[base + i] * own
+            squares += own * own
+        norm = np.sqrt(squares)
+        losses[q - first] = at_zero[q] - 0.5 * dot / norm
+        factor = 0.5 * scale[q] / norm
+        slope = dot / squares
+        for i in range(start, stop):
+            grad[i] = factor * (slope * (scores[i] - mean) - direction[base + i])
+
+
+@kernel
+def _unit_scores(
+    scores: FloatArray,
+    offsets: IntArray,
+    centred: bool,
+    epsilon: float,
+    unit: FloatArray,
+    factors: FloatArray,
+    shrink: FloatArray,
+) -> None:
+    """ŝ = s/√(‖s‖² + ε²), ½/(‖s‖² + ε²) and 2 − ‖ŝ‖² for each query."""
+    for q in range(len(offsets) - 1):
+        start, stop = offsets[q], offsets[q + 1]
+        mean, squares = _mean(scores, start, stop, centred), epsilon * epsilon
+        for i in range(start, stop):
+            unit[i] = scores[i] - mean
+            squares += unit[i] * unit[i]
+        factors[q], shrink[q] = 0.5 / squares, 1.0 + epsilon * epsilon / squares
+        for i in range(start, stop):
+            unit[i] /= np.sqrt(squares)
+
+
+@kernel
+def _cosine_times(
+    unit: FloatArray,
+    factors: FloatArray,
+    shrink: FloatArray,
+    offsets: IntArray,
+    centred: bool,
+    V: FloatArray,
+    product: FloatArray,
+) -> None:
+    width = V.shape[1]
+    mean, dot = np.empty(width), np.empty(width)
+    for q in range(len(offsets) - 1):
+        start, stop = offsets[q], offsets[q + 1]
+        mean[:] = 0.0
+        dot[:] = 0.0
+        for i in range(start, stop):
+            for c in range(width):
+                mean[c] += V[i, c]
+                dot[c] += unit[i] * V[i, c]
+        for c in range(width):
+            mean[c] = mean[c] / (stop - start) if centred else 0.0
+        for i in range(start, stop):
+            for c in range(width):
+                product[i, c] = factors[q] * (V[i, c] - mean[c] - shrink[q] * unit[i] * dot[c])

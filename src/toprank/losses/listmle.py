@@ -1,0 +1,275 @@
+"""ListMLE and its weighted relatives: the likelihood of the ideal order, and what to do about ties.
+
+The Plackett–Luce model chooses documents one after the other, each with probability e^{s_j} / Σ_{not yet chosen} e^s.
+The loss is −log of the probability of choosing them by falling grade; a weight multiplies each document's term.
+Equal grades leave the order open. The loss is Cox's partial likelihood, so its closed treatments of ties fit: for a
+group D of d tied documents with risk set R (its grade and below),
+
+    Efron    Σ_{l<d} w̄·log(Σ_R e^s − (l/d) Σ_D e^s) − Σ_D w_j s_j        Breslow    the same with l = 0.
+
+Always: mean over the orders of tied documents ≤ Efron ≤ Breslow, and every order ≤ Breslow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import Queries
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
+from toprank.losses.listmle_kernels import Layout, RiskSums, likelihood, risk_diagonal, risk_sums, risk_times
+from toprank.losses.psi import check_whole
+from toprank.metrics.gains import Discount
+
+__all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]
+
+TIES = ("efron", "breslow", "random", "file")
+
+
+class IdealOrder(NamedTuple):
+    """The documents of all queries by falling grade; every field is in that order."""
+
+    labels: FloatArray
+    sizes: IntArray
+    """Number of documents in the document's query."""
+    position: IntArray
+    """1, 2 … within the query."""
+    grade: IntArray
+    """Number of the document's group of equal grades, counted through all queries."""
+    grade_sizes: IntArray
+    """Documents in each such group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlackettLuce(Loss):
+    """What the three have in common: terms −w_j·log(e^{s_j} / Σ_{risk set} e^s) in the order of falling grades."""
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
+
+    ties: str = "efron"
+    lowest: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ties not in TIES:
+            raise UnknownNameError("treatment of ties", str(self.ties), TIES)
+        check_whole(f"{type(self).__name__}'s seed", self.seed, 0)
+
+    @abstractmethod
+    def term_weights(self, ideal: IdealOrder) -> FloatArray:
+        """The weight of each document's term, in the ideal order, before document weights."""
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        order = self._order(labels, queries)
+        ideal, starts = _ideal_order(labels, queries, order)
+        weights = self.term_weights(ideal)
+        if self.ties in ("efron", "breslow"):
+            weights = (np.add.reduceat(weights, starts) / ideal.grade_sizes)[ideal.grade]
+        else:
+            starts = np.arange(len(labels))
+        weights = weights * self._taking_part(ideal, queries)
+        if document_weights is not None:
+            weights = weights * document_weights[order]
+        return _BoundLikelihood(queries, query_weights, order, weights, starts, efron=self.ties == "efron")
+
+    def _order(self, labels: FloatArray, queries: Queries) -> IntArray:
+        keys = [-labels, queries.document_query]
+        if self.ties == "random":
+            keys.insert(0, np.random.default_rng(self.seed).random(len(labels)))
+        return np.lexsort(keys)  # stable: what no key decides stays as the rows stand
+
+    def _taking_part(self, ideal: IdealOrder, queries: Queries) -> FloatArray:
+        """1 for documents whose term counts: not where all grades are equal, and the lowest grade's only if wanted."""
+        last = queries.spread(ideal.grade[queries.offsets[1:] - 1])
+        several = queries.spread(ideal.grade[queries.offsets[:-1]]) != last
+        counts = several if self.lowest else several & (ideal.grade != last)
+        return np.asarray(counts, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ListMLE(PlackettLuce):
+    """ListMLE: −log Plackett–Luce probability of the ideal order, Σ_j −log(e^{s_(j)} / Σ_{k≥j} e^{s_(k)}).
+
+    A query of equal grades contributes nothing.
+
+    Args:
+        ties: ``efron`` (default), ``breslow``, ``random`` (one order drawn by `seed` and the row), or ``file`` (as the
+            rows stand, as published; it leaks the order of the file).
+        lowest: whether the terms of the query's lowest grade count, as published.
+        seed: seed of the random order.
+
+    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
+    Cost: O(m) once sorted by grade, which happens when the loss is bound.
+    Consistency: for the 0–1 loss on whole orders (Xia et al. 2008), not for DCG.
+    Source: Xia et al. 2008, "Listwise approach to learning to rank: theory and algorithm"; Efron 1977; Breslow 1974.
+
+    >>> float(ListMLE().on([2, 1, 0], Queries([0, 3])).at([0.0, 0.0, 0.0]).value) == float(np.log(6))
+    True
+    """
+
+    def term_weights(self, ideal: IdealOrder) -> FloatArray:
+        """See `PlackettLuce.term_weights`."""
+        return np.ones(len(ideal.labels))
+
+
+@dataclass(frozen=True)
+class PListMLE(PlackettLuce):
+    """Position-aware ListMLE: Σ_i a_i·(−log(e^{s_(i)} / Σ_{k≥i} e^{s_(k)})), a falling with the position i.
+
+    Args:
+        discount: a_i = 1/F(i) for a discount of `toprank.metrics.Discount` (``log2``: 1/log2(1 + i), the default), or
+            ``published``: (2^{m−i} − 1) / (2^{m−1} − 1), the paper's weights divided by the largest.
+        ties: see `ListMLE`; Efron and Breslow give each document of a tied group the group's mean a.
+        lowest: see `ListMLE`.
+        seed: see `ListMLE`.
+
+    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
+    Cost: O(m) once sorted by grade.
+    Consistency: as for `ListMLE`.
+    Source: Lan et al. 2014, "Position-aware ListMLE: a sequential learning process for ranking".
+
+    >>> bound = PListMLE("published").on([2, 1, 0], Queries([0, 3]))   # a = 1, 1/3, 0
+    >>> bool(np.isclose(bound.at([0.0, 0.0, 0.0]).value, np.log(3) + np.log(2) / 3))
+    True
+    """
+
+    discount: Discount | str | tuple[float, ...] | Callable[[Any], Any] = "log2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.discount != "published":
+            Discount.of(self.discount)
+
+    def term_weights(self, ideal: IdealOrder) -> FloatArray:
+        """See `PlackettLuce.term_weights`."""
+        if self.discount != "published":
+            return Discount.of(self.discount).weights(int(ideal.sizes.max()))[ideal.position - 1]
+        # Numerator and denominator divided by 2^{m−1}, which overflows beyond m = 1024. One document: 0 / 1.
+        least = np.exp2(1.0 - ideal.sizes)
+        weights: FloatArray = (np.exp2(1.0 - ideal.position) - least) / np.where(ideal.sizes > 1, 1 - least, 1.0)
+        return weights
+
+
+@dataclass(frozen=True)
+class CostSensitiveListMLE(PlackettLuce):
+    """cs-RgList: Σ_j (U_j / V_j)·(−log(e^{s_(j)} / Σ_{k≥j} e^{s_(k)})) with U = pcf^{y_(j)}.
+
+    V is the number of documents of that grade in the query, so each grade speaks with one voice, and the better ones
+    louder. The ranker's l2 stands for the paper's 1/C.
+
+    Args:
+        pcf: how much louder a grade is than the one below, ≥ 1 (the paper tries 1 … 6).
+        ties: see `ListMLE`.
+        lowest: see `ListMLE`.
+        seed: see `ListMLE`.
+
+    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
+    Cost: O(m) once sorted by grade; a product with the curvature O(m) a column.
+    Consistency: as for `ListMLE`.
+    Source: He, "Cost-sensitive learning for listwise ranking functions", (3).
+
+    >>> labels, queries = [2, 1, 0], Queries([0, 3])
+    >>> plain = ListMLE().on(labels, queries).at([0.3, 0.2, 0.1])
+    >>> plain.value == CostSensitiveListMLE(pcf=1).on(labels, queries).at([0.3, 0.2, 0.1]).value
+    True
+    """
+
+    pcf: float = 3.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.pcf < np.inf:
+            raise DataError(f"CostSensitiveListMLE's pcf must be a number of at least 1, not {self.pcf!r}.")
+
+    def term_weights(self, ideal: IdealOrder) -> FloatArray:
+        """See `PlackettLuce.term_weights`."""
+        with np.errstate(over="ignore"):
+            costs = np.power(float(self.pcf), ideal.labels) / ideal.grade_sizes[ideal.grade]
+        if not np.isfinite(costs).all():
+            raise DataError(
+                f"CostSensitiveListMLE's weight pcf^y overflows for pcf={self.pcf:g} and the grade "
+                f"{ideal.labels.max():g}. Choose a smaller pcf, or smaller grades."
+            )
+        return costs
+
+
+def _ideal_order(labels: FloatArray, queries: Queries, order: IntArray) -> tuple[IdealOrder, IntArray]:
+    """The ideal order, and where in it each group of equal grades begins."""
+    ordered = labels[order]
+    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    begins[queries.offsets[:-1]] = True
+    starts = np.flatnonzero(begins)
+    grade_sizes = np.diff(np.append(starts, len(labels)))
+    position = np.arange(1, len(labels) + 1) - queries.spread(queries.offsets[:-1])
+    sizes = queries.spread(queries.sizes)
+    return IdealOrder(ordered, sizes, position, np.cumsum(begins) - 1, grade_sizes), starts
+
+
+class _BoundLikelihood(BoundLoss):
+    """The loss for documents in an ideal order, split into groups that begin at `starts`."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        query_weights: FloatArray | None,
+        order: IntArray,
+        weights: FloatArray,
+        starts: IntArray,
+        efron: bool,
+    ) -> None:
+        super().__init__(queries, query_weights)
+        group_starts = np.append(starts, len(order))
+        self.layout = Layout(
+            queries.offsets,
+            order,
+            weights,
+            queries.sum(weights),
+            self.scale,
+            group_starts,
+            np.add.reduceat(weights, starts) / np.diff(group_starts),
+            np.searchsorted(starts, queries.offsets),
+        )
+        self.efron = efron
+
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        losses = np.empty(last - first)
+        likelihood(scores, self.layout, self.efron, first, last, grad, losses)
+        return losses
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        return _RiskCurvature(self.layout, first, last, risk_sums(scores, self.layout, self.efron, first, last))
+
+
+@dataclass(frozen=True)
+class _RiskCurvature(Curvature):
+    """Σ over terms of weight·(diag(p) − p pᵀ), p the softmax over the term's risk set: suffix sums, O(m) a column."""
+
+    layout: Layout
+    first: int
+    last: int
+    sums: RiskSums
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.sums.exponentials), -1)
+        product = np.empty_like(columns)
+        risk_times(self.sums, self.layout, self.first, self.last, columns, product)
+        return product.reshape(V.shape)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        return risk_diagonal(self.sums, self.layout, self.first, self.last)

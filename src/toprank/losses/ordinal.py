@@ -1,0 +1,287 @@
+"""Losses in class space: likelihoods of the grade itself, from several score columns for each document.
+
+`Multinomial` takes one column for each grade. `Ordinal` (proportional odds) takes K − 1 cumulative logits
+c_k = s − θ_k, the log-odds of the grade being k or more, k = 1 … K − 1. The one score s and the rising thresholds θ
+are parameters of a scorer of their own, which composes the columns and carries the chain rule back; so this loss stays
+a plain function of its columns, and its thresholds are learnt like any other weight.
+
+A direction V that meets the curvature has the shape of the scores, (n, columns).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, kernel
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
+
+__all__ = ["Multinomial", "Ordinal"]
+
+Codes = npt.NDArray[np.int64]
+
+_MIN_GAP = 1e-6  # below this gap between neighbouring logits the barrier goes on as a parabola
+
+
+@dataclass(frozen=True)
+class _ClassLoss(Loss):
+    """What likelihoods of the grade share: whole grades, and how many there are."""
+
+    n_grades: int | None = None
+    per_document: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_grades is not None and self.n_grades < 2:
+            raise DataError(f"n_grades must be at least 2, not {self.n_grades}.")
+
+    def codes(self, labels: FloatArray) -> tuple[Codes, int]:
+        """The grades as whole numbers, and the number of grades K."""
+        name = type(self).__name__
+        codes = labels.astype(np.int64)
+        wrong = (codes != labels) | (codes < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(
+                f"{name} needs whole grades 0, 1, 2 …, but document {row} has the label {labels[row]:g}. "
+                "Round the labels, or choose a loss for real-valued grades."
+            )
+        n_grades = max(int(codes.max()) + 1, 2) if self.n_grades is None else self.n_grades
+        if codes.max() >= n_grades:
+            raise DataError(
+                f"{name} was told of {n_grades} grades (0 to {n_grades - 1}), but the labels go up to {codes.max()}. "
+                "Raise n_grades."
+            )
+        return codes, n_grades
+
+    def _weights(self, queries: Queries, document_weights: FloatArray | None) -> FloatArray:
+        weights = np.ones(queries.n_documents) if document_weights is None else document_weights
+        return weights / queries.spread(queries.sizes) if self.per_document else weights
+
+
+class _BoundClass(BoundLoss):
+    """Grades and term weights of all documents, and the number of columns that scores must have."""
+
+    def __init__(
+        self,
+        codes: Codes,
+        n_columns: int,
+        weights: FloatArray,
+        queries: Queries,
+        query_weights: FloatArray | None,
+    ) -> None:
+        super().__init__(queries, query_weights)
+        self.codes, self.n_columns, self.weights = codes, n_columns, weights
+
+    def part(self, scores: FloatArray, first: int, last: int) -> tuple[Codes, FloatArray, FloatArray]:
+        """Grades, weights and query scales of the block's documents."""
+        if scores.ndim != 2 or scores.shape[1] != self.n_columns:
+            raise DataError(
+                f"This loss works in class space and needs scores with {self.n_columns} columns, not of shape "
+                f"{scores.shape}. Use a scorer that gives one column for each grade (or threshold)."
+            )
+        rows = slice(int(self.queries.offsets[first]), int(self.queries.offsets[last]))
+        scale = np.repeat(self.scale[first:last], self.queries.sizes[first:last])
+        return self.codes[rows], self.weights[rows], scale
+
+    def query_sums(self, values: FloatArray, first: int, last: int) -> FloatArray:
+        """Sum over the documents of each query of the block."""
+        starts = self.queries.offsets[first:last] - self.queries.offsets[first]
+        sums: FloatArray = np.add.reduceat(values, starts)
+        return sums
+
+
+@dataclass(frozen=True)
+class Multinomial(_ClassLoss):
+    """Multinomial likelihood: Σ_j w_j (log Σ_k e^{s_jk} − s_{j,y_j}), one column of scores for each grade.
+
+    Args:
+        n_grades: number of grades K (default: the largest label + 1).
+        per_document: divide a query's loss by its number of documents.
+
+    Source: 000 §5.2, Algorithm 1. Weights multiply terms. Cost O(m K).
+
+    >>> bound = Multinomial().on([0, 1], Queries([0, 2]))
+    >>> bool(np.isclose(bound.at(np.zeros((2, 2))).value, 2 * np.log(2)))
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=True,
+        smooth=True,
+        space="class",
+        cost="O(m K)",
+        consistent="DCG with any gain, when ranked by Σ_k G(k) P(k|x)",
+    )
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        codes, n_grades = self.codes(labels)
+        return _BoundMultinomial(codes, n_grades, self._weights(queries, document_weights), queries, query_weights)
+
+
+class _BoundMultinomial(_BoundClass):
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        codes, weights, scale = self.part(scores, first, last)
+        rows = np.arange(len(codes))
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        np.exp(shifted, out=grad)
+        mass = grad.sum(axis=1)
+        losses = np.log(mass) - shifted[rows, codes]
+        grad /= mass[:, None]
+        grad[rows, codes] -= 1.0
+        grad *= (weights * scale)[:, None]
+        return self.query_sums(weights * losses, first, last)
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        _, weights, scale = self.part(scores, first, last)
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        return _SoftmaxRows(chances, (weights * scale)[:, None])
+
+
+@dataclass(frozen=True)
+class _SoftmaxRows(Curvature):
+    """factor·(diag(p) − p pᵀ) for the columns of each document."""
+
+    chances: FloatArray
+    factor: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        mean: FloatArray = np.sum(self.chances * V, axis=1, keepdims=True)
+        return self.factor * self.chances * (V - mean)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        return self.factor * self.chances * (1 - self.chances)
+
+
+@dataclass(frozen=True)
+class Ordinal(_ClassLoss):
+    """Proportional odds: Σ_j −w_j log P(y_j), P(k) = σ(c_k) − σ(c_{k+1}), from cumulative logits c_1 > … > c_{K−1}.
+
+    With a = c_y and b = c_{y+1} (absent at the ends) the term is log(1 + e^{−a}) + log(1 + e^b) − log(1 − e^{−(a−b)}):
+    convex, and a barrier against coinciding logits. For gaps a − b below 1e-6, negative ones too, the barrier goes on
+    as its second-order expansion there, so the loss is finite, convex and smooth for any columns.
+
+    Args:
+        n_grades: number of grades K (default: the largest label + 1); scores have K − 1 columns.
+        per_document: divide a query's loss by its number of documents.
+
+    Source: McCullagh 1980; METHODS §3. Weights multiply terms. Cost O(m K).
+
+    >>> bound = Ordinal(n_grades=3).on([1], Queries([0, 1]))
+    >>> float(np.exp(-bound.at([[np.log(3), -np.log(3)]]).value).round(12))  # 3/4 − 1/4
+    0.5
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=True,
+        smooth=True,
+        shift_invariant=False,
+        space="class",
+        cost="O(m K)",
+        consistent="DCG with any gain where proportional odds hold",
+    )
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        codes, n_grades = self.codes(labels)
+        return _BoundOrdinal(codes, n_grades - 1, self._weights(queries, document_weights), queries, query_weights)
+
+
+class _BoundOrdinal(_BoundClass):
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        codes, weights, scale = self.part(scores, first, last)
+        losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
+        _ordinal_terms(scores, codes, losses, grad, diagonal, coupling)
+        grad *= (weights * scale)[:, None]
+        return self.query_sums(weights * losses, first, last)
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        codes, weights, scale = self.part(scores, first, last)
+        losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
+        _ordinal_terms(scores, codes, losses, np.empty_like(scores), diagonal, coupling)
+        factor = weights * scale
+        return _Neighbours(diagonal * factor[:, None], coupling * factor, codes)
+
+
+@dataclass(frozen=True)
+class _Neighbours(Curvature):
+    """A diagonal, and one coupling between the columns y − 1 and y of each document (the logits around its grade)."""
+
+    values: FloatArray
+    coupling: FloatArray
+    codes: Codes
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        out: FloatArray = self.values * V
+        inner = np.flatnonzero((self.codes > 0) & (self.codes < V.shape[1]))
+        upper, lower, coupling = self.codes[inner] - 1, self.codes[inner], self.coupling[inner]
+        out[inner, upper] += coupling * V[inner, lower]
+        out[inner, lower] += coupling * V[inner, upper]
+        return out
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        return self.values
+
+
+@kernel
+def _ordinal_terms(
+    logits: FloatArray, codes: Codes, losses: FloatArray, grad: FloatArray, diagonal: FloatArray, coupling: FloatArray
+) -> None:
+    """Loss, gradient and second derivatives of each document's columns."""
+    n, columns = logits.shape
+    grad[:] = 0.0
+    diagonal[:] = 0.0
+    for j in range(n):
+        grade, loss = codes[j], 0.0
+        coupling[j] = 0.0
+        if grade > 0:  # log(1 + e^{−a})
+            a = logits[j, grade - 1]
+            decay = np.exp(-abs(a))
+            miss = (decay if a > 0 else 1.0) / (1.0 + decay)
+            loss += np.log1p(decay) + max(-a, 0.0)
+            grad[j, grade - 1] -= miss
+            diagonal[j, grade - 1] += decay / (1.0 + decay) ** 2
+        if grade < columns:  # log(1 + e^b)
+            b = logits[j, grade]
+            decay = np.exp(-abs(b))
+            hit = (1.0 if b > 0 else decay) / (1.0 + decay)
+            loss += np.log1p(decay) + max(b, 0.0)
+            grad[j, grade] += hit
+            diagonal[j, grade] += decay / (1.0 + decay) ** 2
+        if 0 < grade < columns:  # −log(1 − e^{−gap})
+            gap = logits[j, grade - 1] - logits[j, grade]
+            near = max(gap, _MIN_GAP)
+            odds = 1.0 / np.expm1(near)
+            slope, bend, short = -odds, odds * (1.0 + odds), gap - near
+            loss += -np.log(-np.expm1(-near)) + slope * short + 0.5 * bend * short * short
+            slope += bend * short
+            grad[j, grade - 1] += slope
+            grad[j, grade] -= slope
+            diagonal[j, grade - 1] += bend
+            diagonal[j, grade] += bend
+            coupling[j] = -bend
+        losses[j] = loss

@@ -1,0 +1,284 @@
+"""Losses that compare a target distribution over documents with softmax(s).
+
+All of them read Σ_j t_j (−s_j + log Σ_k e^{s_k}) and differ in the targets t alone, which depend on the labels and are
+computed once. With T = Σ_j t_j and p = softmax(s), the gradient is T·p − t and the Hessian T·(diag(p) − p pᵀ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits, non_negative
+from toprank.losses.listnet_topk import TopKBound
+from toprank.losses.psi import check_psi, check_whole, gains_of, psi_of
+from toprank.metrics.gains import Gain
+
+__all__ = ["ListNet", "Multicategory", "SoftmaxBound", "SoftmaxCurvature", "XENDCG"]
+
+
+@dataclass(frozen=True)
+class ListNet(Loss):
+    """ListNet: cross entropy between the Plackett–Luce top-k distributions of ψ(y) and of s.
+
+    For k = 1 this is −Σ_j softmax(ψ(y))_j · log softmax(s)_j. For larger k the distributions are over the ordered
+    choices of the first k documents, P(j_1 … j_k) = Π_i e^{s_{j_i}} / Σ_{documents not yet chosen} e^s, and for
+    ``top_k=None`` over whole permutations. A list of equal labels is a statement too: it asks for equal scores.
+
+    Args:
+        alpha: sharpness of the target, > 0; usually chosen from 0.1, 0.3, 0.5, 0.7, 1, 2, 5, 10.
+        psi: ``linear`` ψ(y) = α·y, or ``exponential`` ψ(y) = α·(2^y − 1).
+        top_k: 1, another whole number, or None for whole permutations.
+
+    Weights: a document's weight multiplies the term in which it is the one chosen, never a normalising sum.
+    Cost: O(m) for k = 1; otherwise every ordered choice of fewer than k documents is visited, about m^(k−1), and a
+    query with more than `toprank.losses.listnet_topk.MAX_PREFIXES` of them is refused.
+    Consistency: the minimiser for k = 1 orders by E[softmax(ψ(y))_j | X], which is no E[G(y_j) | X].
+    Source: Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach".
+
+    >>> eval = ListNet().on([1, 0], Queries([0, 2])).at([1.0, 0.0])
+    >>> bool(abs(eval.grad).max() < 1e-15)   # the scores already are ψ(y)
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, cost="O(m) for top_k=1, else about O(k·m^(k-1))")
+
+    alpha: float = 1.0
+    psi: str = "linear"
+    top_k: int | None = 1
+
+    def __post_init__(self) -> None:
+        check_psi(self.psi)
+        if not 0 < self.alpha < np.inf:
+            raise DataError(f"ListNet's alpha must be a positive number, not {self.alpha!r}.")
+        if self.top_k is not None:
+            check_whole("ListNet's top_k", self.top_k, 1)
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        wanted = psi_of(labels, self.psi, self, self.alpha)
+        if self.top_k != 1:
+            return TopKBound(wanted, queries, self.top_k, document_weights, query_weights)
+        targets = np.exp(wanted - queries.spread(queries.max(wanted)))
+        targets /= queries.spread(queries.sum(targets))
+        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+
+
+@dataclass(frozen=True)
+class Multicategory(Loss):
+    """The reduction of ranking to multi-category classification: Σ_j t_j (−s_j + log Σ_k e^{s_k}), t = G(y).
+
+    The weights t are not normalised, so a query with much to gain counts more than one with little, and one with
+    nothing relevant does not count. With a single t = 1 it is softmax classification.
+
+    Args:
+        gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable.
+
+    Weights: a document's weight multiplies its t.
+    Cost: O(m).
+    Consistency: softmax(s)_j ∝ E[G(y_j) | X] at the minimiser, so the order is optimal for DCG with gain G.
+    Source: Cossock & Zhang 2008, "Statistical analysis of Bayes optimal subset ranking", section IV-A.
+
+    >>> float(Multicategory().on([1, 0], Queries([0, 2])).at([0.0, 0.0]).value) == float(np.log(2))
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, consistent="DCG with the gain G")
+
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+
+    def __post_init__(self) -> None:
+        Gain.of(self.gain)
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        targets = gains_of(non_negative(labels, self), self.gain)
+        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+
+
+@dataclass(frozen=True)
+class XENDCG(Loss):
+    """XE-NDCG: cross entropy between t_j = (2^{y_j} − γ_j) / Σ_k (2^{y_k} − γ_k) and softmax(s).
+
+    The γ_j are drawn uniformly from [0, 1] once, when the loss is bound: by the seed and the document's row. The
+    result therefore depends on the order of rows and queries, and only its distribution does not; a number for
+    `gamma` (0.5 is the expectation of the draw) gives a loss without chance.
+
+    Args:
+        gamma: ``uniform``, or a number in [0, 1] for all documents.
+        seed: seed of the draw.
+
+    Weights: a document's weight multiplies its t, after the normalisation.
+    Cost: O(m).
+    Consistency: the minimiser orders by E[t_j | X]. The paper shows a convex bound on NDCG and consistency with it
+    under conditions of its own; no trait claims it here, since we have not checked it.
+    Source: Bruch 2021, "An alternative cross entropy loss for learning-to-rank".
+
+    >>> eval = XENDCG(gamma=0.5).on([1, 0], Queries([0, 2])).at([0.0, 0.0])   # t = (3/4, 1/4)
+    >>> eval.grad.tolist()
+    [-0.25, 0.25]
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
+
+    gamma: float | str = "uniform"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.gamma != "uniform" and (isinstance(self.gamma, str) or not 0 <= self.gamma <= 1):
+            raise DataError(f"XENDCG's gamma must be 'uniform' or a number from 0 to 1, not {self.gamma!r}.")
+        check_whole("XENDCG's seed", self.seed, 0)
+
+    def bind(
+        self,
+        labels: FloatArray,
+        queries: Queries,
+        document_weights: FloatArray | None,
+        query_weights: FloatArray | None,
+    ) -> BoundLoss:
+        """See `Loss.bind`."""
+        gamma = np.random.default_rng(self.seed).random(len(labels)) if self.gamma == "uniform" else float(self.gamma)
+        # 2^y − γ = (2^y − 1) + (1 − γ): exact where γ is near 1 and y is 0.
+        targets = gains_of(non_negative(labels, self), "exponential") + (1 - gamma)
+        totals = queries.sum(targets)
+        # Only γ = 1 and a query without a relevant document give a total of zero; such a query says nothing.
+        targets /= queries.spread(np.where(totals > 0, totals, 1.0))
+        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+
+
+class SoftmaxBound(BoundLoss):
+    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t ≥ 0, already multiplied by the documents' weights."""
+
+    def __init__(self, targets: FloatArray, queries: Queries, query_weights: FloatArray | None) -> None:
+        super().__init__(queries, query_weights)
+        self.targets = targets
+        self.mass: FloatArray = queries.sum(targets)
+
+    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
+        """See `BoundLoss.block`."""
+        losses = np.empty(last - first)
+        _cross_entropy(scores, self.targets, self.mass, self.scale, self.queries.offsets, first, last, grad, losses)
+        return losses
+
+    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
+        """See `BoundLoss.curvature_block`."""
+        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
+        probabilities = np.empty(len(scores))
+        _softmax(scores, offsets, probabilities)
+        return SoftmaxCurvature(probabilities, self.mass[first:last] * self.scale[first:last], offsets)
+
+
+@dataclass(frozen=True)
+class SoftmaxCurvature(Curvature):
+    """c·(diag(p) − p pᵀ) in each query.
+
+    Args:
+        probabilities: p, one for each document, summing to 1 in each query.
+        masses: c ≥ 0, one for each query.
+        offsets: where each query's documents begin, and their number at the end.
+    """
+
+    probabilities: FloatArray
+    masses: FloatArray
+    offsets: IntArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.probabilities), -1)
+        product = np.empty_like(columns)
+        _softmax_times(self.probabilities, self.masses, self.offsets, columns, product)
+        return product.reshape(V.shape)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        p = self.probabilities
+        return np.repeat(self.masses, np.diff(self.offsets)) * p * (1 - p)
+
+
+def _weighted(targets: FloatArray, document_weights: FloatArray | None) -> FloatArray:
+    return targets if document_weights is None else targets * document_weights
+
+
+@kernel
+def _cross_entropy(
+    scores: FloatArray,
+    targets: FloatArray,
+    mass: FloatArray,
+    scale: FloatArray,
+    offsets: IntArray,
+    first: int,
+    last: int,
+    grad: FloatArray,
+    losses: FloatArray,
+) -> None:
+    """Losses and scaled gradients of the queries first … last − 1; `scores` and `grad` are theirs alone."""
+    base = offsets[first]
+    for q in range(first, last):
+        start, stop = offsets[q] - base, offsets[q + 1] - base
+        if mass[q] == 0.0:
+            losses[q - first] = 0.0
+            grad[start:stop] = 0.0
+            continue
+        top = scores[start]
+        for i in range(start + 1, stop):
+            top = max(top, scores[i])
+        total, gap = 0.0, 0.0
+        for i in range(start, stop):
+            below = top - scores[i]
+            gap += targets[base + i] * below
+            exponential = np.exp(-below)
+            grad[i] = exponential
+            total += exponential
+        losses[q - first] = gap + mass[q] * np.log(total)
+        share = scale[q] * mass[q] / total
+        for i in range(start, stop):
+            grad[i] = share * grad[i] - scale[q] * targets[base + i]
+
+
+@kernel
+def _softmax(scores: FloatArray, offsets: IntArray, probabilities: FloatArray) -> None:
+    for q in range(len(offsets) - 1):
+        start, stop = offsets[q], offsets[q + 1]
+        top = scores[start]
+        for i in range(start + 1, stop):
+            top = max(top, scores[i])
+        total = 0.0
+        for i in range(start, stop):
+            probabilities[i] = np.exp(scores[i] - top)
+            total += probabilities[i]
+        for i in range(start, stop):
+            probabilities[i] /= total
+
+
+@kernel
+def _softmax_times(p: FloatArray, masses: FloatArray, offsets: IntArray, V: FloatArray, product: FloatArray) -> None:
+    """c·p_i·(V_i − Σ_j p_j V_j): the difference is taken before it is scaled, so a constant V gives nearly nothing."""
+    width = V.shape[1]
+    mean = np.empty(width)
+    for q in range(len(offsets) - 1):
+        start, stop = offsets[q], offsets[q + 1]
+        mean[:] = 0.0
+        for i in range(start, stop):
+            for c in range(width):
+                mean[c] += p[i] * V[i, c]
+        for i in range(start, stop):
+            share = masses[q] * p[i]
+            for c in range(width):
+                product[i, c] = share * (V[i, c] - mean[c])

@@ -1,0 +1,30 @@
+"""Rankers: estimators that join a scorer, a loss and a solver."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+KINDS = {
+    "LinearRanker": "linear",
+    "ExpectedGainRanker": "expected_gain",
+    "AdaRank": "adarank",
+    "RankBoost": "rankboost",
+    "CoordinateAscent": "coordinate_ascent",
+}
+"""Every ranker that a model file may hold, and its home."""
+
+__all__ = ["KINDS", "AdaRank", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "RankBoost"]
+
+if TYPE_CHECKING:
+    from toprank.rankers.adarank import AdaRank
+    from toprank.rankers.coordinate_ascent import CoordinateAscent
+    from toprank.rankers.expected_gain import ExpectedGainRanker
+    from toprank.rankers.linear import LinearRanker
+    from toprank.rankers.rankboost import RankBoost
+
+
+def __getattr__(name: str) -> Any:
+    if name not in KINDS:
+        raise AttributeError(f"module 'toprank.rankers' has no attribute '{name}'")
+    return getattr(import_module(f"toprank.rankers.{KINDS[name]}"), name)

@@ -1,0 +1,106 @@
+"""AdaRank: boosting single features directly on a metric (Xu & Li 2007)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker
+from toprank.scorers.features import Standardisation
+
+__all__ = ["AdaRank"]
+
+
+class AdaRank(Ranker):
+    """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
+
+    Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, E the metric of the query ranked by that
+    feature alone; its weight is α = ½ ln(Σ P(1 + E) / Σ P(1 − E)); then P(q) ∝ exp(−E_q of the sum so far).
+
+    Args:
+        metric: the metric E, with values in [0, 1]; "map" and "ndcg@10" in the literature.
+        convention: its rules.
+        max_rounds: at most so many rounds.
+        patience: stop after so many rounds without a better training metric (validation metric, where given).
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `coef_` on the scale of the raw features; `rounds_`; the best round on `valid` is kept where given.
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
+    saved_values: ClassVar[tuple[str, ...]] = ("rounds_",)
+
+    coef_: FloatArray
+    rounds_: int
+
+    def __init__(
+        self,
+        *,
+        metric: str = "map",
+        convention: str = "standard",
+        max_rounds: int = 500,
+        patience: int = 50,
+        threads: int | None = None,
+    ) -> None:
+        self.metric = metric
+        self.convention = convention
+        self.max_rounds = max_rounds
+        self.patience = patience
+        self.threads = threads
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        if self.max_rounds < 1 or self.patience < 1:
+            raise DataError("max_rounds and patience must be at least 1.")
+        if data.is_sparse:
+            raise DataError("AdaRank ranks by single features and needs dense X; use X.toarray().")
+        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
+        judge = self._judge(data)
+        alone = self._single_features(data, judge)
+        selection = judge if valid is None else self._judge(valid)
+        watched = data if valid is None else valid
+        worth, weights = np.full(data.n_queries, 1 / data.n_queries), np.zeros(data.n_features)
+        scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
+        best, best_value, since = weights.copy(), -np.inf, 0
+        for round_number in range(1, self.max_rounds + 1):
+            choice = int(np.argmax(alone @ worth))
+            column, sign = divmod(choice, 2)
+            correct = float(alone[choice] @ worth)
+            step = 0.5 * np.log((1 + correct) / max(1 - correct, 1e-12)) * (-1 if sign else 1)
+            weights[column] += step
+            scores += step * self._column(data, column)
+            watched_scores += step * self._column(watched, column)
+            value = selection(watched_scores)
+            since += 1
+            if value > best_value + 1e-12:
+                best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
+            if since >= self.patience:
+                break
+            worth = np.exp(-np.nan_to_num(judge.per_query(scores)))
+            worth /= worth.sum()
+        self.coef_ = best / self.standardisation_.spread
+        self.training_["valid" if valid is not None else "train"] = {str(selection.measure): best_value}
+
+    def _judge(self, data: RankingData) -> Judge:
+        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
+
+    def _single_features(self, data: RankingData, judge: Judge) -> FloatArray:
+        """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
+        table = np.empty((2 * data.n_features, data.n_queries))
+        for column in range(data.n_features):
+            values = self._column(data, column)
+            table[2 * column] = np.nan_to_num(judge.per_query(values))
+            table[2 * column + 1] = np.nan_to_num(judge.per_query(-values))
+        return table
+
+    def _column(self, data: RankingData, column: int) -> FloatArray:
+        z = (data.X[:, column] - self.standardisation_.centre[column]) / self.standardisation_.spread[column]
+        return np.nan_to_num(np.asarray(z, dtype=np.float64))
+
+    def _scores(self, X: Any) -> FloatArray:
+        return np.nan_to_num(X - self.standardisation_.centre) @ self.coef_

@@ -1,0 +1,212 @@
+"""What every ranker is: a scikit-learn estimator that knows about queries.
+
+`fit(X, y, qid=...)` or `fit(data)`; `predict` gives scores, `rank` gives documents in order, `save` writes one file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from toprank.compute import FloatArray, one_blas_thread
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import evaluate
+from toprank.metrics.ranking import ranking
+from toprank.rankers.files import State, save
+from toprank.rankers.plainly import from_plain, plain
+from toprank.scorers.features import Standardisation
+
+__all__ = ["ConvergenceWarning", "Ranker"]
+
+
+class ConvergenceWarning(UserWarning):
+    """The solver stopped before it reached the optimum."""
+
+
+class Ranker(BaseEstimator):  # type: ignore[misc]
+    """Base of all rankers.
+
+    A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
+    comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
+    """
+
+    # scikit-learn's metadata routing: `qid` goes to fit and score without being asked for.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ()
+    """Fitted arrays that a model file holds, besides the standardisation."""
+    saved_values: ClassVar[tuple[str, ...]] = ()
+    """Fitted plain values that a model file holds."""
+
+    takes_sparse: ClassVar[bool] = True
+    """Whether features may be a SciPy sparse matrix."""
+
+    n_features_in_: int
+    training_: dict[str, Any]
+    standardisation_: Standardisation
+
+    def fit(
+        self,
+        X: Any,
+        y: npt.ArrayLike | None = None,
+        qid: npt.ArrayLike | None = None,
+        *,
+        valid: RankingData | None = None,
+    ) -> Self:
+        """Learn from labelled queries.
+
+        Args:
+            X: a `RankingData`, or the features of the documents.
+            y: the labels, where X are features.
+            qid: the query of each document, where X are features; rows need not be grouped. None: one query.
+            valid: data to choose on (a penalty along its path, a number of rounds); never trained on.
+        """
+        data = self._training_data(X, y, qid)
+        if valid is not None:
+            self._check_features(valid)
+        self.training_ = {
+            "fingerprint": data.fingerprint,
+            "queries": data.n_queries,
+            "documents": data.n_documents,
+            "features": data.n_features,
+        }
+        with one_blas_thread():
+            self._fit(data, valid)
+        return self
+
+    @abstractmethod
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        """Learn; the data are checked."""
+
+    @abstractmethod
+    def _scores(self, X: Any) -> FloatArray:
+        """Scores of rows; their number of columns is checked."""
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better; X is a `RankingData` or features."""
+        del qid  # scores of this ranker do not depend on the other documents of the query
+        return self._scores(self._prediction_rows(X))
+
+    def rank(self, data: RankingData, k: int | None = 10) -> dict[Any, list[Any]]:
+        """The best k documents of each query, best first: their ids, or row numbers where they have none."""
+        ranked = ranking(self.predict(data), data.queries, k)
+        names = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+        result = {}
+        for q, qid in enumerate(data.qids.tolist()):
+            first = ranked.starts[q]
+            last = ranked.starts[q + 1] if k is None else min(ranked.starts[q + 1], first + k)
+            result[qid] = names[ranked.order[first:last]].tolist()
+        return result
+
+    def score(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> float:
+        """NDCG@10 under the `standard` convention; other metrics: `toprank.scorer`."""
+        data = X if isinstance(X, RankingData) else y
+        if data is None:
+            raise DataError("score needs labels: give y, or a RankingData.")
+        return evaluate(self.predict(X), data, "ndcg@10", qid=qid).mean["ndcg@10"]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to one file; see `toprank.load`."""
+        check_is_fitted(self)
+        save(self, path)
+
+    def state(self) -> State:
+        """Everything that `restore` needs, as plain values, arrays and texts."""
+        parameters = {name: plain(name, value) for name, value in self.get_params(deep=False).items()}
+        arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
+        if hasattr(self, "standardisation_"):
+            arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
+        values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
+        return State({"parameters": parameters, "fitted": values}, arrays, {})
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """The ranker that `state` described."""
+        ranker = cls(**{name: from_plain(value) for name, value in state.values["parameters"].items()})
+        for name in cls.saved_arrays:
+            setattr(ranker, name, state.arrays[name.rstrip("_")])
+        for name in cls.saved_values:
+            setattr(ranker, name, state.values["fitted"][name.rstrip("_")])
+        if "centre" in state.arrays:
+            ranker.standardisation_ = Standardisation(state.arrays["centre"], state.arrays["spread"])
+        return ranker
+
+    def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData:
+        if isinstance(X, RankingData):
+            if y is not None or qid is not None:
+                raise DataError("The data hold their labels and queries already; leave y and qid out.")
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(self, name):
+                    delattr(self, name)
+            self.n_features_in_ = X.n_features
+            if X.feature_names is not None:
+                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+            return X
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        matrix, labels = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse=self._sparse,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            y_numeric=True,
+        )
+        names = getattr(self, "feature_names_in_", None)
+        return RankingData(matrix, labels, qid=qid, feature_names=names, regroup=qid is not None)
+
+    def _prediction_rows(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if isinstance(X, RankingData):
+            self._check_features(X)
+            return X.X
+        return validate_data(
+            self,
+            X,
+            reset=False,
+            accept_sparse=self._sparse,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        )
+
+    def _check_features(self, data: RankingData) -> None:
+        expected = self.n_features_in_
+        if data.n_features != expected:
+            raise DataError(
+                f"X has {data.n_features} features, but {type(self).__name__} is expecting {expected} features as "
+                "input. Read the file with n_features= of the training data where trailing features are absent."
+            )
+        mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
+        if mine is not None and theirs is not None and tuple(mine) != theirs:
+            place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+            raise DataError(
+                f"Feature number {place} (from 0) is called '{theirs[place]}', but the model was trained with "
+                f"'{mine[place]}' there; bring the columns into the order of training."
+            )
+
+    @property
+    def _sparse(self) -> str | bool:
+        return "csr" if self.takes_sparse else False
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = self.takes_sparse
+        tags.target_tags.required = True
+        return tags
+
+
+def warn_unconverged(message: str) -> None:
+    """Say, once per fit, that the optimum was not reached."""
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

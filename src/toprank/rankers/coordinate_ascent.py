@@ -1,0 +1,116 @@
+"""Coordinate ascent: a linear ranker that climbs a metric directly, one weight at a time (Metzler & Croft 2007)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker
+from toprank.scorers.features import Features, Standardisation
+
+__all__ = ["CoordinateAscent"]
+
+
+class CoordinateAscent(Ranker):
+    """Maximise a metric over w by line searches along the coordinates, from several starts.
+
+    Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random
+    order) is repeated until it gains less than `tolerance`. The metric is not smooth, so this finds a local optimum.
+
+    Args:
+        metric: the metric to climb.
+        convention: its rules.
+        restarts: starts; the first from equal weights, the others from random ones.
+        max_cycles: at most so many cycles per start.
+        tolerance: the least gain of a cycle worth another.
+        steps: number of step sizes tried in each direction.
+        first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
+        seed: decides orders and random starts.
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `coef_` on the scale of the raw features; the start that is best on `valid` is kept where given.
+    """
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
+
+    coef_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        metric: str = "ndcg@10",
+        convention: str = "standard",
+        restarts: int = 3,
+        max_cycles: int = 25,
+        tolerance: float = 1e-3,
+        steps: int = 10,
+        first_step: float = 0.05,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.metric = metric
+        self.convention = convention
+        self.restarts = restarts
+        self.max_cycles = max_cycles
+        self.tolerance = tolerance
+        self.steps = steps
+        self.first_step = first_step
+        self.seed = seed
+        self.threads = threads
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        if min(self.restarts, self.max_cycles, self.steps) < 1 or self.first_step <= 0:
+            raise DataError("restarts, max_cycles and steps must be at least 1, and first_step above 0.")
+        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
+        Z = Features(data.X, self.standardisation_).dense(slice(0, data.n_documents))
+        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
+        rng = np.random.default_rng(self.seed)
+        best_value = -np.inf
+        for restart in range(self.restarts):
+            d = data.n_features
+            start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
+            weights, value = self._climb(Z, judge, start, rng)
+            if selection is not None and valid is not None:
+                value = selection(Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights))
+            if value > best_value:
+                best_value, best = value, weights
+        self.coef_ = best / self.standardisation_.spread
+        self.training_["valid" if valid is not None else "train"] = {str(judge.measure): best_value}
+
+    def _climb(
+        self, Z: FloatArray, judge: Judge, start: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        weights, scores = start.copy(), Z @ start
+        value = judge(scores)
+        sizes = self.first_step * 2.0 ** np.arange(self.steps)
+        for _ in range(self.max_cycles):
+            before = value
+            for j in rng.permutation(len(weights)):
+                unit = abs(weights[j]) if weights[j] != 0 else 1.0 / len(weights)
+                changes = (
+                    [-weights[j], *(unit * sizes), *(-unit * sizes)]
+                    if weights[j]
+                    else [*(sizes * unit), *(-sizes * unit)]
+                )
+                gains = [judge(scores + change * Z[:, j]) for change in changes]
+                best = int(np.argmax(gains))
+                if gains[best] > value + 1e-12:
+                    value = gains[best]
+                    weights[j] += changes[best]
+                    scores = scores + changes[best] * Z[:, j]
+            scale = np.abs(weights).sum()
+            if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
+                weights, scores = weights / scale, scores / scale
+            if value - before < self.tolerance:
+                break
+        return weights, value
+
+    def _scores(self, X: Any) -> FloatArray:
+        features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
+        return features.times(slice(0, X.shape[0]), self.coef_)

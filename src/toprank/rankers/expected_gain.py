@@ -1,0 +1,320 @@
+"""`ExpectedGainRanker`: relevance probabilities P(grade | x), and the score they imply, E[G(grade) | x].
+
+That score orders optimally for DCG with the gain G, where the probabilities are right; NDCG's optimum can differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, each_block
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.metrics.evaluation import Judge
+from toprank.metrics.gains import Discount, Gain
+from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.files import State
+from toprank.rankers.objective import RankingObjective
+from toprank.rankers.plugin import PluginProbabilities
+from toprank.rankers.probabilities import (
+    CalibrationCurve,
+    ExpectedValue,
+    calibration_curve,
+    expected_dcg,
+    fit_temperature,
+)
+from toprank.scorers.expected_gain import ExpectedGain, Logits, grade_probabilities
+from toprank.scorers.features import Features, Standardisation
+from toprank.solvers import LBFGS, GradientDescent, Penalty, Solution, Solver
+
+__all__ = ["ExpectedGainRanker"]
+
+_ROWS = 1 << 13
+
+
+class ExpectedGainRanker(Ranker):
+    """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
+
+    Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
+    plug-in of Algorithm 1), or from a scikit-learn classifier (`classifier=`). Probabilities may be called calibrated
+    after likelihood training, or after `calibrate` on held-out data; ranking losses alone do not calibrate them.
+
+    Args:
+        loss: a loss, or its name.
+        gain: G, for training and as the default of prediction.
+        n_grades: number of grades; None: the largest training label + 1.
+        l2: penalty on the w_k (never on the b_k), or several: with `valid` data the best on `metric` is kept.
+        start: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
+            direction, spread over the grades), or ``zeros``.
+        restarts: so many further starts from random weights; the best objective is kept.
+        saturation: ε of the paper: where some P exceeds it, it counts as 1 while descending. 1.0: off. Only for plain
+            gradient descent (solver="descent").
+        solver: "lbfgs", "descent", or a solver of `toprank.solvers`.
+        classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `start` and `solver` are unused.
+        calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
+        scale: standardise features inside the model; missing values count as the mean either way.
+        metric: what validation is judged by.
+        convention: the rules of that metric.
+        tolerance: handed to the solver.
+        max_iterations: handed to the solver.
+        seed: decides random starts.
+        threads: number of threads; results do not depend on it.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_grades=3, seed=0)
+    >>> ranker = ExpectedGainRanker(loss="Multinomial").fit(data)
+    >>> ranker.predict_proba(data).shape == (data.n_documents, 3)
+    True
+    """
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_", "gains_")
+    saved_values: ClassVar[tuple[str, ...]] = ("n_grades_", "temperature_", "l2_")
+
+    solution_: Solution
+    l2_: float
+    n_grades_: int
+    temperature_: float
+    plugin_: PluginProbabilities | None
+    path_: list[dict[str, float]]
+    coef_: FloatArray
+    intercept_: FloatArray
+    gains_: FloatArray
+
+    def __init__(
+        self,
+        loss: Loss | str = "Multinomial",
+        *,
+        gain: str | Sequence[float] = "exponential",
+        n_grades: int | None = None,
+        l2: float | Sequence[float] = 1e-3,
+        start: Literal["likelihood", "linear", "zeros"] = "likelihood",
+        restarts: int = 0,
+        saturation: float = 1.0,
+        solver: Literal["lbfgs", "descent"] | Solver = "lbfgs",
+        classifier: Any = None,
+        calibration: Literal["sigmoid", "isotonic"] | None = None,
+        scale: bool = True,
+        metric: str = "ndcg@10",
+        convention: str = "standard",
+        tolerance: float | None = None,
+        max_iterations: int | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.loss = loss
+        self.gain = gain
+        self.n_grades = n_grades
+        self.l2 = l2
+        self.start = start
+        self.restarts = restarts
+        self.saturation = saturation
+        self.solver = solver
+        self.classifier = classifier
+        self.calibration = calibration
+        self.scale = scale
+        self.metric = metric
+        self.convention = convention
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.seed = seed
+        self.threads = threads
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        self.n_grades_ = self._count_grades(data.labels)
+        self.temperature_ = 1.0
+        seen = Standardisation.of(data.X, data.feature_names, self.threads)
+        self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
+        self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
+        if self.classifier is not None:
+            self.plugin_ = PluginProbabilities.fit(
+                self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
+            )
+            return
+        self.plugin_ = None
+        penalties = sorted(np.atleast_1d(np.asarray(self.l2, dtype=np.float64)).tolist(), reverse=True)
+        if not penalties or min(penalties) < 0:
+            raise DataError(f"l2 must be 0 or more, not {self.l2}.")
+        if len(penalties) > 1 and valid is None:
+            raise DataError("Several penalties were given, but no valid= data to choose among them.")
+        if self.restarts < 0 or not 0.0 < self.saturation <= 1.0:
+            raise DataError("restarts must be 0 or more, and saturation above 0 and at most 1.")
+        self._walk(data, valid, penalties)
+
+    def _count_grades(self, labels: FloatArray) -> int:
+        whole = labels == np.floor(labels)
+        if not whole.all() or labels.min() < 0:
+            row = int(np.argmax(~whole | (labels < 0)))
+            raise DataError(
+                f"Grades must be whole numbers from 0 on, but document {row} has {labels[row]:g}; P(grade | x) needs "
+                "classes. Round the labels, or use LinearRanker."
+            )
+        count = int(labels.max()) + 1 if self.n_grades is None else int(self.n_grades)
+        if count <= labels.max():
+            raise DataError(f"n_grades is {count}, but the largest training label is {labels.max():g}.")
+        return max(count, 2)
+
+    def _walk(self, data: RankingData, valid: RankingData | None, penalties: list[float]) -> None:
+        """Solve along the path of penalties, largest first; keep the best on validation data."""
+        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        best_value, weights = -np.inf, None
+        self.path_ = []
+        for l2 in penalties:
+            solution = self._solve(data, l2, weights)
+            weights = solution.weights
+            row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
+            if judge is not None and valid is not None:
+                self._set(weights)
+                row["valid"] = judge(self._scores(valid.X))
+            self.path_.append(row)
+            value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
+            if value > best_value:
+                best_value, self.solution_, self.l2_ = value, solution, l2
+            if solution.interrupted:
+                break
+        self._set(self.solution_.weights)
+        if not self.solution_.converged:
+            warn_unconverged(f"ExpectedGainRanker: {self.solution_.message}")
+        if judge is not None:
+            self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
+
+    def _set(self, weights: FloatArray) -> None:
+        table = weights.reshape(self.n_grades_, -1)
+        self.coef_, self.intercept_ = table[:, :-1].copy(), table[:, -1].copy()  # on the standardised scale
+
+    def _solve(self, data: RankingData, l2: float, start: FloatArray | None) -> Solution:
+        loss = make_loss(self.loss)
+        d, grades = data.n_features, self.n_grades_
+        features = Features(data.X, self.standardisation_)
+        weighting = {"document_weights": data.document_weights, "query_weights": data.query_weights}
+        by_class = loss.traits.space == "class"
+        bound = loss.on(data.labels, data.queries, **weighting)
+        scorer: Any = Logits(d, grades) if by_class else ExpectedGain(d, self.gains_, self.saturation)
+        objective = RankingObjective(scorer, features, bound, self.threads)
+        intercepts = range(d, grades * (d + 1), d + 1)
+        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=list(intercepts))
+        starts = [self._first(data, features, l2, by_class) if start is None else start]
+        rng = np.random.default_rng(self.seed)
+        starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
+        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        solver = self._solver()
+        solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
+        return min(solutions, key=lambda solution: solution.value)
+
+    def _first(self, data: RankingData, features: Features, l2: float, by_class: bool) -> FloatArray:
+        """Where to start: class shares as intercepts, and directions as asked for."""
+        d, grades = data.n_features, self.n_grades_
+        shares = np.bincount(data.labels.astype(np.int64), minlength=grades) + 1.0
+        table = np.zeros((grades, d + 1))
+        table[:, -1] = np.log(shares / shares.sum())
+        if by_class or self.start == "zeros":
+            return table.ravel()
+        if self.start == "linear":
+            from toprank.rankers.linear import LinearRanker
+
+            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit(data)
+            direction = linear.coef_ * self.standardisation_.spread
+            spread = (features.times(slice(0, data.n_documents), direction)).std()
+            steps = np.arange(grades) - (grades - 1) / 2
+            table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
+            return table.ravel()
+        if self.start != "likelihood":
+            raise UnknownNameError("start", str(self.start), ["likelihood", "linear", "zeros"])
+        bound = make_loss("Multinomial", n_grades=grades).on(data.labels, data.queries)
+        objective = RankingObjective(Logits(d, grades), features, bound, self.threads)
+        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=list(range(d, grades * (d + 1), d + 1)))
+        return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
+
+    def _solver(self) -> Solver:
+        if not isinstance(self.solver, str):
+            return self.solver
+        if self.saturation < 1.0 and self.solver != "descent":
+            raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
+        if self.solver == "descent":
+            return GradientDescent(rate=0.1)
+        if self.solver == "lbfgs":
+            return LBFGS()
+        raise UnknownNameError("solver", self.solver, ["lbfgs", "descent"])
+
+    @classmethod
+    def restore(cls, state: State) -> ExpectedGainRanker:
+        """See `Ranker.restore`."""
+        ranker = super().restore(state)
+        ranker.plugin_ = None
+        return ranker
+
+    # ---- prediction ----
+
+    def _probabilities(self, X: Any) -> FloatArray:
+        if self.plugin_ is not None:
+            return self.plugin_.predict(X)
+        return grade_probabilities(self._logits(X) / self.temperature_)
+
+    def _logits(self, X: Any) -> FloatArray:
+        features = Features(X, self.standardisation_)
+        rows = [slice(start, min(start + _ROWS, X.shape[0])) for start in range(0, X.shape[0], _ROWS)]
+        parts = each_block(lambda part: features.dense(part) @ self.coef_.T + self.intercept_, rows, self.threads)
+        return np.concatenate(parts)
+
+    def _scores(self, X: Any) -> FloatArray:
+        result: FloatArray = self._probabilities(X) @ self.gains_
+        return result
+
+    def predict(
+        self, X: Any, qid: npt.ArrayLike | None = None, *, gain: str | Sequence[float] | None = None
+    ) -> FloatArray:
+        """Expected gains, under the gain of training or any other: train once, rank for any gain."""
+        del qid
+        rows = self._prediction_rows(X)
+        gains = self.gains_ if gain is None else self._gains(gain)
+        result: FloatArray = self._probabilities(rows) @ gains
+        return result
+
+    def _gains(self, gain: str | Sequence[float]) -> FloatArray:
+        return Gain.of(gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … n_grades − 1."""
+        return self._probabilities(self._prediction_rows(X))
+
+    def expected_dcg(
+        self,
+        data: RankingData,
+        scores: FloatArray | None = None,
+        *,
+        k: int | None = 10,
+        gain: str | Sequence[float] | None = None,
+        discount: str = "log2",
+    ) -> ExpectedValue:
+        """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
+
+        As good as the probabilities: calibrate first. Grades are taken as independent given the features.
+        """
+        probabilities = self.predict_proba(data)
+        gains = self.gains_ if gain is None else self._gains(gain)
+        values = probabilities @ gains if scores is None else np.asarray(scores, dtype=np.float64)
+        return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
+
+    def calibrate(self, held_out: RankingData) -> ExpectedGainRanker:
+        """Fit a temperature on data that were not trained on, so that the probabilities may be called calibrated."""
+        if self.plugin_ is not None:
+            raise DataError("A classifier is calibrated while it is fitted: give calibration='sigmoid' or 'isotonic'.")
+        if held_out.labels.max() >= self.n_grades_:
+            raise DataError(
+                f"The held-out data have grade {held_out.labels.max():g}, which training never showed; fit with "
+                f"n_grades={int(held_out.labels.max()) + 1}."
+            )
+        self.temperature_ = fit_temperature(self._logits(self._prediction_rows(held_out)), held_out.labels)
+        return self
+
+    def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
+        """Predicted P(grade ≥ at_least) against what happened, in bins of equally many documents."""
+        predicted = self.predict_proba(data)[:, at_least:].sum(axis=1)
+        return calibration_curve(predicted, (data.labels >= at_least).astype(np.float64), bins)

@@ -1,0 +1,218 @@
+"""`LinearRanker`: a linear scorer under any loss, by the solver that fits it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from toprank.compute import FloatArray, each_block
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.objective import RankingObjective
+from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.linear import Linear
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
+
+__all__ = ["LinearRanker"]
+
+SolverName = Literal["auto", "newton", "lbfgs", "bundle", "proximal", "descent"]
+_SOLVERS: dict[str, Solver] = {
+    "newton": Newton(),
+    "lbfgs": LBFGS(),
+    "bundle": Bundle(),
+    "proximal": Proximal(),
+    "descent": GradientDescent(),
+}
+_ROWS = 1 << 14
+_INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
+
+
+class LinearRanker(Ranker):
+    """Scores s = w·x, learned under any loss of `toprank.losses`.
+
+    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the
+    loss needs one, is free (under the bundle method it carries a thousandth of the penalty, for the certificate).
+
+    Args:
+        loss: a loss, or its name ("ListNet", "CostSensitiveListMLE" …).
+        l2: the penalty, or several: with `valid` data the best on `metric` is kept (warm-started along the path).
+        l1: weight of ‖w‖₁; makes weights exactly 0.
+        solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
+            kinked ones, proximal steps with l1, L-BFGS otherwise, plain descent where gradients are not exact.
+        scale: standardise features inside the model; missing values count as the mean either way.
+        start: weights to start from on the standardised scale: zeros (None), a number for all, or an array.
+        metric: what validation is judged by.
+        convention: the rules of that metric.
+        tolerance: handed to the solver; None: its own default.
+        max_iterations: handed to the solver; None: its own default.
+        threads: number of threads; results do not depend on it.
+        verbose: tell each iteration on standard error.
+
+    After fitting: `coef_` and `intercept_` on the scale of the raw features, `solution_` (how the solver ended, in
+    words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, validation metric).
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=50, seed=0)
+    >>> ranker = LinearRanker(loss="ListNet", l2=1e-3).fit(data)
+    >>> ranker.solution_.converged, ranker.coef_.shape
+    (True, (10,))
+    """
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
+    saved_values: ClassVar[tuple[str, ...]] = ("intercept_", "l2_")
+
+    coef_: FloatArray
+    intercept_: float
+    solution_: Solution
+    l2_: float
+    path_: list[dict[str, float]]
+
+    def __init__(
+        self,
+        loss: Loss | str = "ListNet",
+        *,
+        l2: float | Sequence[float] = 1e-3,
+        l1: float = 0.0,
+        solver: SolverName | Solver = "auto",
+        scale: bool = True,
+        start: float | FloatArray | None = None,
+        metric: str = "ndcg@10",
+        convention: str = "standard",
+        tolerance: float | None = None,
+        max_iterations: int | None = None,
+        threads: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.l2 = l2
+        self.l1 = l1
+        self.solver = solver
+        self.scale = scale
+        self.start = start
+        self.metric = metric
+        self.convention = convention
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.threads = threads
+        self.verbose = verbose
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        loss = make_loss(self.loss)
+        if loss.traits.space != "score":
+            raise DataError(
+                f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
+                "use ExpectedGainRanker."
+            )
+        names = data.feature_names
+        seen = Standardisation.of(data.X, names, self.threads)
+        self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
+        features = Features(data.X, self.standardisation_)
+        bound = loss.on(
+            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
+        )
+        scorer = Linear(data.n_features, intercept=not loss.traits.shift_invariant)
+        objective = RankingObjective(scorer, features, bound, self.threads)
+        weights = self._walk(objective, loss, data.n_features, valid)
+        self.coef_ = weights[: data.n_features] / self.standardisation_.spread
+        free = weights[-1] if scorer.intercept else 0.0
+        self.intercept_ = float(free - self.coef_ @ self.standardisation_.centre)
+
+    def _walk(self, objective: RankingObjective, loss: Loss, d: int, valid: RankingData | None) -> FloatArray:
+        """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
+        penalties = sorted(np.atleast_1d(np.asarray(self.l2, dtype=np.float64)).tolist(), reverse=True)
+        if not penalties or min(penalties) < 0 or self.l1 < 0:
+            raise DataError(f"l2 and l1 must be 0 or more, not l2={self.l2}, l1={self.l1}.")
+        if len(penalties) > 1 and valid is None:
+            raise DataError("Several penalties were given, but no valid= data to choose among them.")
+        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        solver, weights = self._solver(loss, objective), self._start(objective.n_weights)
+        self.path_, best, best_value = [], None, -np.inf
+        for l2 in penalties:
+            penalty = self._penalty(objective.n_weights, d, l2, solver)
+            solution = solver.solve(
+                objective,
+                weights,
+                penalty,
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+                callback=self._tell if self.verbose else None,
+            )
+            weights = solution.weights
+            row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
+            if judge is not None and valid is not None:
+                features = Features(valid.X, self.standardisation_)
+                row["valid"] = judge(_linear_scores(features, weights[:d], self.threads))
+            self.path_.append(row)
+            value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
+            if best is None or value > best_value:
+                best, best_value, self.solution_, self.l2_ = weights, value, solution, l2
+            if solution.interrupted:
+                break
+        if not self.solution_.converged:
+            warn_unconverged(f"LinearRanker: {self.solution_.message}")
+        if judge is not None:
+            self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
+        return self.solution_.weights
+
+    def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
+        penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
+        if n > d and isinstance(solver, Bundle):
+            penalty.l2[d:] = l2 * _INTERCEPT_SHARE
+        return penalty
+
+    def _solver(self, loss: Loss, objective: RankingObjective) -> Solver:
+        if not isinstance(self.solver, str):
+            return self.solver
+        if self.solver != "auto":
+            if self.solver not in _SOLVERS:
+                raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
+            return _SOLVERS[self.solver]
+        traits = loss.traits
+        if self.l1 > 0:
+            return Proximal()
+        if not traits.exact_gradient:
+            return GradientDescent(rate=1.0, backtracking=False)
+        if not traits.smooth:
+            return Bundle()
+        if traits.convex and traits.curvature == "exact" and objective.n_weights <= Newton().cholesky_limit:
+            return Newton()
+        return LBFGS()
+
+    def _start(self, n: int) -> FloatArray:
+        if self.start is None:
+            return np.zeros(n)
+        given = np.asarray(self.start, dtype=np.float64)
+        if given.ndim == 0:
+            return np.full(n, float(given))
+        if given.shape != (n,):
+            raise DataError(f"start has {given.size} weights, but the ranker has {n}.")
+        return given
+
+    def _tell(self, iteration: int, weights: FloatArray, value: float, message: str) -> None:
+        del weights
+        sys.stderr.write(f"iteration {iteration:>4}  value {value:.6f}  {message}\n")
+
+    def _scores(self, X: Any) -> FloatArray:
+        features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
+        centred = self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
+        return _linear_scores(features, self.coef_, self.threads) + centred
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score."""
+        size = np.abs(self.coef_ * self.standardisation_.spread)
+        total = size.sum()
+        return size / total if total > 0 else size
+
+
+def _linear_scores(features: Features, weights: FloatArray, threads: int | None) -> FloatArray:
+    n = features.X.shape[0]
+    rows = [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
+    return np.concatenate(each_block(lambda part: features.times(part, weights), rows, threads))

@@ -1,0 +1,124 @@
+"""RankBoost: boosting threshold rankers on the exponential pair loss (Freund et al. 2003)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import make as make_loss
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker
+
+__all__ = ["RankBoost"]
+
+
+class RankBoost(Ranker):
+    """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
+
+    The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
+    is minus the gradient of the exponential pair loss at the scores so far. Round t takes the threshold with the
+    largest |r|, r = Σ_i π_i h(x_i), and α = ½ ln((1 + r)/(1 − r)), with D normalised over all pairs.
+
+    Args:
+        max_rounds: at most so many rounds.
+        n_thresholds: candidate thresholds per feature, at quantiles of the training data.
+        metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
+        convention: the rules of that metric.
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round. Missing values are below every threshold.
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    saved_arrays: ClassVar[tuple[str, ...]] = ("features_", "thresholds_", "alphas_")
+
+    features_: IntArray
+    thresholds_: FloatArray
+    alphas_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        max_rounds: int = 300,
+        n_thresholds: int = 64,
+        metric: str = "map",
+        convention: str = "standard",
+        threads: int | None = None,
+    ) -> None:
+        self.max_rounds = max_rounds
+        self.n_thresholds = n_thresholds
+        self.metric = metric
+        self.convention = convention
+        self.threads = threads
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        if self.max_rounds < 1 or not 1 <= self.n_thresholds <= 255:
+            raise DataError("max_rounds must be at least 1, and n_thresholds between 1 and 255.")
+        if data.is_sparse:
+            raise DataError("RankBoost puts thresholds on features and needs dense X; use X.toarray().")
+        bound = make_loss("Exponential").on(
+            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
+        )
+        cuts = self._cuts(data.X)
+        bins = np.column_stack([np.searchsorted(c, data.X[:, j], side="left") for j, c in enumerate(cuts)])
+        bins = np.where(np.isnan(data.X), 0, bins).astype(np.uint8)
+        watch = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        scores, watched = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
+        chosen: list[tuple[int, float, float]] = []
+        best_value, best_rounds = -np.inf, 0
+        for _ in range(self.max_rounds):
+            now = bound.at(scores, threads=self.threads)
+            potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
+            column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
+            if not abs(r) > 1e-9:
+                break
+            alpha = 0.5 * np.log((1 + r) / max(1 - r, 1e-12))
+            threshold = float(cuts[column][cut])
+            chosen.append((column, threshold, alpha))
+            scores += alpha * (bins[:, column] > cut)
+            if watch is not None and valid is not None:
+                watched += alpha * (valid.X[:, column] > threshold)
+                value = watch(watched)
+                if value > best_value:
+                    best_value, best_rounds = value, len(chosen)
+        kept = chosen[:best_rounds] if watch is not None else chosen
+        self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
+        self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
+        self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
+        if watch is not None:
+            self.training_["valid"] = {str(watch.measure): best_value}
+
+    def _cuts(self, X: Any) -> list[FloatArray]:
+        """Candidate thresholds of each feature: distinct quantiles of its values; at least one, even of a constant."""
+        shares = np.linspace(0, 1, self.n_thresholds + 2)[1:-1]
+        columns = (np.asarray(X[:, j], dtype=np.float64) for j in range(X.shape[1]))
+        present = (column[np.isfinite(column)] for column in columns)
+        return [np.unique(np.quantile(c, shares, method="lower")) if len(c) else np.zeros(1) for c in present]
+
+    def _scores(self, X: Any) -> FloatArray:
+        scores = np.zeros(len(X))
+        for column, threshold, alpha in zip(self.features_, self.thresholds_, self.alphas_, strict=True):
+            scores += alpha * (X[:, column] > threshold)
+        return scores
+
+
+@kernel
+def _best_threshold(bins: Any, potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
+    """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
+    n, d = bins.shape
+    sums = np.zeros((d, n_cuts + 1))
+    for i in range(n):
+        for j in range(d):
+            sums[j, bins[i, j]] += potentials[i]
+    best, best_column, best_cut = 0.0, 0, 0
+    for j in range(d):
+        above = 0.0
+        for cut in range(n_cuts - 1, -1, -1):
+            above += sums[j, cut + 1]
+            if abs(above) > abs(best):
+                best, best_column, best_cut = above, j, cut
+    return best_column, best_cut, best

@@ -1,0 +1,47 @@
+"""Every metric as a scikit-learn scorer, for `GridSearchCV`, `cross_val_score` and their kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from toprank.metrics.conventions import Convention
+from toprank.metrics.evaluation import evaluate
+from toprank.metrics.parsing import parse
+
+__all__ = ["MetricScorer", "scorer"]
+
+
+class MetricScorer:
+    """A callable ``(estimator, X, y, qid=None) -> float``; larger is better, as scikit-learn wants it."""
+
+    def __init__(self, metric: str, convention: str = "standard") -> None:
+        self.metric, self.convention = metric, convention
+        self._measure, self._rules = parse(metric), Convention.of(convention)
+
+    def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
+        """The metric of the estimator's predictions."""
+        result = evaluate(estimator.predict(X), y, [self._measure], qid=qid, convention=self._rules)
+        value = result.mean[str(self._measure)]
+        return value if self._measure.higher_is_better else -value
+
+    def get_metadata_routing(self) -> Any:
+        """`qid` goes to this scorer without being asked for."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        request = MetadataRequest(owner=repr(self))
+        request.score.add_request(param="qid", alias=True)
+        return request
+
+    def __repr__(self) -> str:
+        return f"toprank.scorer({self.metric!r}, convention={self.convention!r})"
+
+
+def scorer(metric: str, convention: str = "standard") -> MetricScorer:
+    """A scikit-learn scorer for a metric under a convention.
+
+    >>> scorer("map")
+    toprank.scorer('map', convention='standard')
+    """
+    return MetricScorer(metric, convention)

@@ -1,0 +1,38 @@
+"""What a scorer is: weights and a block of rows give scores, and the two linear maps of the chain rule."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from toprank.compute import FloatArray
+from toprank.scorers.features import Features
+
+__all__ = ["Scored", "Scorer"]
+
+
+class Scored(Protocol):
+    """Scores of a block of rows, and their derivative with respect to the weights."""
+
+    @property
+    def scores(self) -> FloatArray:
+        """One score for each document (or a row of them, one for each grade)."""
+
+    def back(self, d_scores: FloatArray) -> FloatArray:
+        """Jᵀ · d_scores: a gradient in score space becomes a gradient of the weights."""
+
+    def forth(self, d_weights: FloatArray) -> FloatArray:
+        """J · d_weights: a change of the weights becomes a change of the scores."""
+
+    def jacobian(self) -> FloatArray:
+        """J itself, (documents, weights)."""
+
+
+class Scorer(Protocol):
+    """A family of scoring functions."""
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights."""
+
+    def forward(self, weights: FloatArray, features: Features, rows: slice) -> Scored:
+        """Score a block of rows."""

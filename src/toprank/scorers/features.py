@@ -1,0 +1,167 @@
+"""Features as a model sees them: standardised, and with missing values filled, without a copy of X.
+
+Column j of the model's matrix Z is (x_j − centre_j) / spread_j, and 0 where x_j is missing (NaN), which is the same as
+filling in the centre. The products Z·w and Zᵀ·g are computed straight from X, row by row while it is in the cache, and
+summed in double precision whatever the type of X. Sparse features are scaled but not centred, to stay sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, blocks_of, each_block, kernel, summing_kernel
+from toprank.errors import DataError
+
+__all__ = ["Features", "Standardisation"]
+
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Standardisation:
+    """Centre and spread of each column, learned from training data."""
+
+    centre: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def none(cls, n_features: int) -> Standardisation:
+        """Features as they are (missing values count 0)."""
+        return cls(np.zeros(n_features), np.ones(n_features))
+
+    @classmethod
+    def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardisation:
+        """Mean and standard deviation of the present values; a column without spread is left unscaled.
+
+        Infinite values are refused, by the name of their column.
+        """
+        if not isinstance(X, np.ndarray):
+            return cls._of_sparse(X)
+        rows = np.arange(0, len(X) + _CHUNK, _CHUNK).clip(max=len(X))
+        chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
+        shift = np.nan_to_num(X[0].astype(np.float64))  # sums about a typical row lose no digits to large offsets
+        parts = each_block(lambda chunk: _moments(X[chunk[0] : chunk[1]], shift), chunks, threads)
+        count, total, squares = (np.sum([part[i] for part in parts], axis=0) for i in range(3))
+        bad = ~np.isfinite(total)
+        if bad.any():
+            column = int(np.argmax(bad))
+            called = f"'{names[column]}'" if names else f"number {column} (from 0)"
+            raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
+        present = np.maximum(count, 1)
+        mean = total / present
+        variance = np.maximum(squares / present - mean**2, 0.0)
+        spread = np.sqrt(variance)
+        # Rounding leaves a constant column a spread of a few ulps of its size; scaling by that would make noise large.
+        flat = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
+        flat &= spread <= 1e-6
+        return cls(np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | flat, 1.0, spread))
+
+    @classmethod
+    def _of_sparse(cls, X: Any) -> Standardisation:
+        if not np.isfinite(X.data[~np.isnan(X.data)]).all():
+            raise DataError("The sparse features hold infinite values; replace them, or make them NaN (missing).")
+        squares = np.asarray(X.multiply(X).sum(axis=0)).reshape(-1)
+        spread = np.sqrt(np.nan_to_num(squares) / X.shape[0])
+        return cls(np.zeros(X.shape[1]), np.where(spread == 0, 1.0, spread))
+
+
+class Features:
+    """X seen through a standardisation."""
+
+    def __init__(self, X: Any, standardisation: Standardisation) -> None:
+        self.X = X
+        self.centre = np.ascontiguousarray(standardisation.centre)
+        self.spread = np.ascontiguousarray(standardisation.spread)
+        self.sparse = not isinstance(X, np.ndarray)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
+
+    def times(self, rows: slice, weights: FloatArray) -> FloatArray:
+        """Z[rows] · weights."""
+        scaled = weights / self.spread
+        if self.sparse:
+            return np.asarray(self._filled(rows) @ scaled, dtype=np.float64)
+        block = self.X[rows]
+        out = np.empty(len(block))
+        _times(block, self.centre, scaled, out)
+        return out
+
+    def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
+        """Z[rows]ᵀ · values."""
+        if self.sparse:
+            return np.asarray(self._filled(rows).T @ values, dtype=np.float64) / self.spread
+        out = np.zeros(self.n_columns)
+        _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), out)
+        return out / self.spread
+
+    def dense(self, rows: slice) -> FloatArray:
+        """Z[rows] itself, in double precision."""
+        if self.sparse:
+            return np.asarray(self._filled(rows).toarray(), dtype=np.float64) / self.spread
+        out = np.empty((rows.stop - rows.start, self.n_columns))
+        _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
+        return out
+
+    def _filled(self, rows: slice) -> Any:
+        block = self.X[rows]
+        if np.isnan(block.data).any():
+            block = block.copy()
+            block.data = np.nan_to_num(block.data)
+        return block
+
+    def blocks(self, offsets: npt.NDArray[np.int64], bytes_each: int = 1 << 20) -> list[tuple[int, int]]:
+        """Ranges of whole queries whose rows fit the cache."""
+        per_row = max(self.n_columns, 1) * self.X.dtype.itemsize
+        return blocks_of(offsets, max(64, bytes_each // per_row))
+
+
+@summing_kernel
+def _times(X: Any, centre: FloatArray, weights: FloatArray, out: FloatArray) -> None:
+    for i in range(X.shape[0]):
+        total = 0.0
+        for j in range(X.shape[1]):
+            z = X[i, j] - centre[j]
+            total += z * weights[j] if z == z else 0.0
+        out[i] = total
+
+
+@kernel
+def _transposed_times(X: Any, centre: FloatArray, values: FloatArray, out: FloatArray) -> None:
+    for i in range(X.shape[0]):
+        value = values[i]
+        if value == 0.0:
+            continue
+        for j in range(X.shape[1]):
+            z = X[i, j] - centre[j]
+            out[j] += z * value if z == z else 0.0
+
+
+@kernel
+def _standardise(X: Any, centre: FloatArray, inverse_spread: FloatArray, out: FloatArray) -> None:
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            z = (X[i, j] - centre[j]) * inverse_spread[j]
+            out[i, j] = z if z == z else 0.0
+
+
+@kernel
+def _moments(X: Any, shift: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Count, sum and sum of squares of the present values, about a shift."""
+    d = X.shape[1]
+    count, total, squares = np.zeros(d), np.zeros(d), np.zeros(d)
+    for i in range(X.shape[0]):
+        for j in range(d):
+            value = X[i, j] - shift[j]
+            if value == value:
+                count[j] += 1.0
+                total[j] += value
+                squares[j] += value * value
+    return count, total, squares

@@ -1,0 +1,113 @@
+"""Choose hyper-parameters on validation data, and on nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import each_block
+from toprank.data.dataset import RankingData
+from toprank.losses import make as make_loss
+from toprank.systems import System, get
+
+__all__ = ["Selected", "select"]
+
+_ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The ranker that validation data prefer, and everything that was tried."""
+
+    system: str
+    ranker: Any
+    options: dict[str, Any]
+    """The chosen hyper-parameters."""
+    metric: str
+    value: float
+    """The metric on the validation data."""
+    tried: list[dict[str, Any]]
+    """One row per candidate: its hyper-parameters and `valid`, the metric."""
+
+
+def select(
+    system: System | str,
+    train: RankingData,
+    valid: RankingData,
+    *,
+    metric: str | None = None,
+    convention: str = "standard",
+    threads: int | None = None,
+    **options: Any,
+) -> Selected:
+    """Search a system's grid: fit on `train`, choose on `valid`.
+
+    Args:
+        system: a system or its name.
+        train: data to fit on.
+        valid: data to choose on.
+        metric: what to choose by; None: what the system's source chooses by.
+        convention: the rules of the metric.
+        threads: number of threads, over candidates; results do not depend on it.
+        options: hyper-parameters to fix; they are taken out of the grid.
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
+    >>> select("LeastSquares", train, valid).options["l2"] in get("LeastSquares").grid["l2"]
+    True
+    """
+    chosen = get(system) if isinstance(system, str) else system
+    judged = metric or chosen.metric
+    if "C" in options:
+        options["l2"] = 1.0 / options.pop("C")
+    grid = {name: values for name, values in chosen.grid.items() if name not in options}
+    penalties = grid.pop("l2", None)
+    combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
+    shared = {**options, "metric": judged, "convention": convention, "threads": 1}
+    rough = _rough(chosen)
+
+    def fit(combination: dict[str, Any], l2: tuple[float, ...] | None) -> Any:
+        path = {} if l2 is None else {"l2": list(l2)}
+        return chosen.make(**shared, **combination, **path, **rough).fit(train, valid=valid)
+
+    if chosen.loss is None:  # rankers that look after themselves (rounds, restarts) with the validation data
+        own = {name: value for name, value in shared.items() if name != "metric" or "metric" not in chosen.options}
+        ranker = chosen.make(**own).fit(train, valid=valid)
+        value = next(iter(ranker.training_["valid"].values()))
+        return Selected(chosen.name, ranker, {}, judged, value, [{"valid": value}])
+    fitted = each_block(lambda one: fit(one, penalties), combinations, threads)
+    tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in ranker.path_]
+    best = int(np.argmax([_value(ranker) for ranker in fitted]))
+    ranker = fitted[best]
+    if chosen.refine and penalties is not None:
+        again = fit(combinations[best], tuple(ranker.l2_ / factor for factor in chosen.refine))
+        tried += [{**combinations[best], **row} for row in again.path_]
+        ranker = max((ranker, again), key=_value)
+    final = {**combinations[best], "l2": ranker.l2_}
+    value = _value(ranker)
+    if rough:  # the search was content with a rough optimum; the answer is not
+        ranker = chosen.make(**{**shared, **final}).fit(train, valid=valid)
+    return Selected(chosen.name, ranker, final, judged, value, tried)
+
+
+def _value(ranker: Any) -> float:
+    return float(max(row["valid"] for row in ranker.path_))
+
+
+def _rough(system: System) -> dict[str, float]:
+    kinked = system.loss is not None and not make_loss(system.loss).traits.smooth
+    return {"tolerance": _ROUGH} if kinked else {}
+
+
+def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """OWPC's share p means nothing to the weights 1/j and constant: try those once."""
+    seen, kept = set(), []
+    for one in combinations:
+        key = {**one, "p": None} if one.get("weights") in ("1/j", "constant") else one
+        if (mark := tuple(sorted((name, str(value)) for name, value in key.items()))) not in seen:
+            seen.add(mark)
+            kept.append(one)
+    return kept

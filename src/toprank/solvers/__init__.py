@@ -1,0 +1,39 @@
+"""Solvers: they move weights, and never see a query, a label or a loss.
+
+| solver | for | needs |
+|---|---|---|
+| `Newton` | smooth losses, few iterations | Hessian, or its products beyond 500 weights |
+| `LBFGS` | smooth losses, many weights | gradient |
+| `Bundle` | convex losses with kinks; a certified gap | subgradient, l2 > 0 |
+| `Proximal` | L1 and elastic net: exact zeros | gradient, better with a Hessian |
+| `GradientDescent` | the papers' protocol; gradients that are no derivative | gradient |
+
+>>> import numpy as np
+>>> class Parabola:  # L(w) = (w - 3)² / 2
+...     n_weights = 1
+...     def value_and_grad(self, weights): return 0.5 * float((weights[0] - 3) ** 2), weights - 3
+>>> solution = LBFGS().solve(Parabola(), np.zeros(1), Penalty.uniform(1, l2=0.5))
+>>> solution.weights.round(6).tolist(), solution.converged
+([2.0], True)
+"""
+
+from toprank.solvers.base import (
+    Callback,
+    Objective,
+    Penalty,
+    Solution,
+    StopSolving,
+    WithHessian,
+    WithHessianTimes,
+)
+from toprank.solvers.bundle import Bundle
+from toprank.solvers.descent import GradientDescent
+from toprank.solvers.lbfgs import LBFGS
+from toprank.solvers.newton import Newton
+from toprank.solvers.proximal import Proximal
+from toprank.solvers.run import Solver
+
+__all__ = [
+    "Newton", "LBFGS", "Bundle", "Proximal", "GradientDescent",
+    "Objective", "WithHessian", "WithHessianTimes", "Penalty", "Solution", "Solver", "Callback", "StopSolving",
+]  # fmt: skip

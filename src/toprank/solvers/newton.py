@@ -1,0 +1,210 @@
+"""Newton's method: few iterations, each with the curvature.
+
+Up to `cholesky_limit` weights the Hessian is formed and factored; beyond, its products alone drive conjugate
+gradients, solved only as accurately as the outer iteration can use. A line search makes the method safe far from the
+optimum, and a Levenberg shift makes it safe where the curvature is singular, indefinite or only a stand-in for the
+true one (Gauss-Newton): when no step along the Newton direction helps, the shift grows and the direction turns
+towards steepest descent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.solvers.base import Solution, WithHessianTimes, offers
+from toprank.solvers.line_search import backtrack, until_finite
+from toprank.solvers.run import Point, Run, Solver, Stuck, counted, descend, hessian_of, negligible
+
+__all__ = ["Newton", "levenberg_step"]
+
+SAFE_PIVOT = 1e-13  # a Cholesky pivot below this part of its diagonal entry is rounding, not curvature
+FIRST_SHIFT = 1e-10
+LARGEST_SHIFT = 1e12
+HOPELESS_SHIFT = 1e30
+CG_LIMIT = 1000
+ADVICE = "Is the gradient the derivative of the value? If not, use GradientDescent; if the loss has kinks, Bundle."
+
+
+@dataclass(frozen=True)
+class Newton(Solver):
+    """Newton's method with a line search, or `plain` as in the cs-RgList paper.
+
+    Needs `hessian`, or `hessian_times` beyond `cholesky_limit` weights. Converged when the gradient's norm is at most
+    `tolerance` (default 1e-8) of what pulled at the start (``max(‖∇L‖, ‖l2 w‖)`` there), or when the decrease that
+    the next step promises is below rounding. At most 100 iterations by default.
+
+    Args:
+        plain: full Newton steps without a line search (shortened only where the value is not finite, shifted only
+            where the Hessian is singular); converged when ``‖step‖₁ < tolerance``, 1e-4 by default, and at most 20
+            iterations.
+        cholesky_limit: the largest number of weights for which the Hessian is formed.
+
+    >>> class Parabola:
+    ...     n_weights = 2
+    ...     def value_and_grad(self, w): return float(w @ w - 2 * w[0]), 2 * w - [2, 0]
+    ...     def hessian(self, w): return 2 * np.eye(2)
+    >>> from toprank.solvers import Penalty
+    >>> solution = Newton().solve(Parabola(), [5.0, 5.0], Penalty.uniform(2, l2=2.0))
+    >>> solution.weights.tolist(), solution.iterations, solution.converged
+    ([0.5, 0.0], 1, True)
+    """
+
+    plain: bool = False
+    cholesky_limit: int = 500
+
+    @property
+    def defaults(self) -> tuple[float, int]:
+        """See `Solver.defaults`."""
+        return (1e-4, 20) if self.plain else (1e-8, 100)
+
+    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+        curvature = self._curvature(run)
+        if self.plain:
+            return _plain(run, curvature, tolerance, max_iterations)
+        return descend(run, _Steps(run, curvature).next, tolerance, max_iterations, ADVICE)
+
+    def _curvature(self, run: Run) -> Callable[[FloatArray], Curved]:
+        objective, n = run.objective, run.objective.n_weights
+        if offers(objective, "hessian") and n <= self.cholesky_limit:
+            return lambda weights: _Matrix(hessian_of(run, weights))
+        if offers(objective, "hessian_times"):
+            return lambda weights: _Products(run, weights)
+        if offers(objective, "hessian"):
+            raise DataError(
+                f"Newton would form a Hessian of {n} × {n}, above cholesky_limit = {self.cholesky_limit}, and the "
+                "objective offers no hessian_times. Raise the limit or use LBFGS."
+            )
+        raise DataError("Newton needs the curvature, but the objective offers no hessian; use LBFGS.")
+
+
+class Curved(Protocol):
+    """The curvature at some weights: it turns a gradient into a step."""
+
+    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
+        """``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger where the one asked for is not enough."""
+
+
+class _Matrix:
+    def __init__(self, hessian: FloatArray) -> None:
+        self.hessian = hessian
+
+    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:  # noqa: ARG002
+        return levenberg_step(self.hessian, grad, shift)
+
+
+class _Products:
+    def __init__(self, run: Run, weights: FloatArray) -> None:
+        self.times = cast(WithHessianTimes, run.objective).hessian_times(weights)
+        self.l2 = run.penalty.l2
+
+    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
+        ridge = 0.0
+        if shift:
+            along = self.times(grad) + self.l2 * grad
+            ridge = shift * abs(float(grad @ along)) / float(grad @ grad)
+        return _conjugate_gradients(lambda v: self.times(v) + (self.l2 + ridge) * v, grad, accuracy), shift
+
+
+def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) -> tuple[FloatArray, float]:
+    """``-(H + shift·D)⁻¹ grad`` with D the diagonal of H, and the smallest shift from the given one up that is safe.
+
+    Taking D for the unit matrix of the textbooks keeps the step independent of the features' units. Where the
+    diagonal is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factor alive.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    diagonal = np.abs(hessian.diagonal())
+    largest = float(diagonal.max())
+    scale = np.maximum(diagonal, 1e-8 * largest) if largest > 0 else np.ones_like(diagonal)
+    places = np.diag_indices_from(hessian)
+    while True:
+        shifted = hessian.copy()
+        shifted[places] += shift * scale
+        try:
+            factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+            if (factor[0].diagonal() ** 2 >= SAFE_PIVOT * scale).all():
+                return -cho_solve(factor, grad, check_finite=False), shift
+        except LinAlgError:
+            pass
+        shift = max(10 * shift, FIRST_SHIFT)
+        if shift > HOPELESS_SHIFT:
+            raise Stuck("no shift makes the curvature positive definite; is it symmetric? Use LBFGS.")
+
+
+def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], grad: FloatArray, accuracy: float) -> FloatArray:
+    """Solve ``H step = -grad`` until the residual is `accuracy` of the gradient, or H shows no curvature."""
+    step = np.zeros_like(grad)
+    residual = -grad
+    direction = residual
+    squared = first = float(residual @ residual)
+    strongest = 0.0
+    if not first:
+        return step
+    for _ in range(min(2 * len(grad), CG_LIMIT)):
+        product = times(direction)
+        length = float(direction @ direction)
+        bend = float(direction @ product) / length
+        strongest = max(strongest, bend)
+        if not bend > SAFE_PIVOT * strongest:  # flat, curved the wrong way, or not a number
+            return step if step.any() else -grad
+        t = squared / (bend * length)
+        step = step + t * direction
+        residual = residual - t * product
+        previous, squared = squared, float(residual @ residual)
+        if squared <= accuracy**2 * first:
+            break
+        direction = residual + (squared / previous) * direction
+    return step
+
+
+class _Steps:
+    """Newton steps with a line search; keeps the shift from one iteration to the next."""
+
+    def __init__(self, run: Run, curvature: Callable[[FloatArray], Curved]) -> None:
+        self.run, self.curvature, self.shift = run, curvature, 0.0
+
+    def next(self, point: Point, size: float) -> Point | None:
+        """See `descend`."""
+        accuracy = min(0.1, math.sqrt(size))  # ever more accurate steps: faster than linear, without waste
+        curved = self.curvature(point.weights)
+        while self.shift <= LARGEST_SHIFT:
+            step, self.shift = curved.step(point.grad, self.shift, accuracy)
+            slope = float(point.grad @ step)
+            if negligible(slope, point.value):
+                return point if slope <= 0 and self.shift <= 1 else None
+            trial = backtrack(self.run, point, step, slope, trials=10)
+            if trial is not None:
+                self.shift = self.shift / 100 if self.shift > FIRST_SHIFT else 0.0
+                return trial
+            self.shift = max(100 * self.shift, 1e-6)
+        return None
+
+
+def _plain(run: Run, curvature: Callable[[FloatArray], Curved], tolerance: float, max_iterations: int) -> Solution:
+    point = run.begin()
+    length = math.inf
+    while run.iterations < max_iterations:
+        step, _ = curvature(point.weights).step(point.grad, 0.0, 1e-10)
+        trial = until_finite(run, point, step)
+        if trial is None:
+            return run.solution(
+                f"Not converged: after {counted(run.iterations)} the value is not finite however short the step. "
+                "Scale the features, or raise the penalty."
+            )
+        point, length = trial, float(np.abs(step).sum())
+        run.tell(point, f"step of length {length:.1e}")
+        if length < tolerance:
+            return run.solution(
+                f"Converged in {counted(run.iterations)}: the last step had length {length:.1e}.", converged=point
+            )
+    return run.solution(
+        f"Not converged: after {counted(run.iterations)} the steps still have length {length:.1e} "
+        f"({tolerance:.1e} was asked for). Use a line search (plain=False), or raise the penalty."
+    )

@@ -1,0 +1,196 @@
+"""The named systems of the literature, as values: which scorer, loss and solver, which defaults, whose idea.
+
+`make("cs-RgList", pcf=3.0)` gives an unfitted ranker; an option is a hyper-parameter of the loss or of the ranker.
+`grid` is what a search on validation data tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from itertools import product
+from typing import Any
+
+from toprank import losses
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["SYSTEMS", "System", "get", "make", "names"]
+
+
+@dataclass(frozen=True)
+class System:
+    """A ranker with a name.
+
+    Args:
+        name: how the literature calls it.
+        ranker: the class of `toprank.rankers` that implements it.
+        loss: the loss it trains under; None where the ranker has its own.
+        source: where it was described.
+        idea: what it does, in a sentence.
+        options: hyper-parameters that differ from the defaults of the ranker and the loss.
+        grid: hyper-parameters to try on validation data, each with its values.
+        refine: factors for a second search around the best C = 1/l2 of the first.
+        metric: what the source selects by.
+    """
+
+    name: str
+    ranker: str
+    loss: str | None
+    source: str
+    idea: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    refine: tuple[float, ...] = ()
+    metric: str = "ndcg@10"
+
+    def make(self, **options: Any) -> Any:
+        """An unfitted ranker; `options` go over the system's own."""
+        from toprank import rankers
+
+        kind = getattr(rankers, self.ranker)
+        merged = {**self.options, **options}
+        if "C" in merged and self.loss is not None:  # the papers' trade-off constant
+            if not merged["C"] > 0:
+                raise DataError(f"C must be above 0, not {merged['C']}.")
+            merged["l2"] = 1.0 / merged.pop("C")
+        known = set(kind().get_params(deep=False))
+        of_loss: dict[str, Any] = {}
+        if self.loss is not None:
+            own = {one.name for one in fields(type(losses.make(self.loss)))}
+            of_loss = {name: merged.pop(name) for name in list(merged) if name in own and name not in known}
+            merged["loss"] = losses.make(self.loss, **of_loss)
+            known |= own
+        for name in merged:
+            if name not in known:
+                raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
+        return kind(**merged)
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Every combination of the grid, in a fixed order; one empty combination where there is no grid."""
+        return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+
+_L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+_PATH = {"l2": _L2}
+_ALPHAS = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
+_REGRESSION = "Cossock & Zhang 2008, statistical analysis of Bayes optimal subset ranking (seed 001)"
+_EXPECTED = "Expected-gain (Bayes-optimal) ranking functions for DCG-like metrics (seed 000)"
+_OWPC = "Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification (seed 003)"
+_CS = "cs-RgList: cost-sensitive ListMLE by Newton's method (seed 004)"
+
+
+def _linear(name: str, loss: str, source: str, idea: str, **more: Any) -> System:
+    grid = more.pop("grid", _PATH)
+    return System(name, "LinearRanker", loss, source, idea, grid=grid, **more)
+
+
+def _owpc(name: str, weights: str, p: float, idea: str) -> System:
+    return _linear(name, "OWPC", _OWPC, idea, options={"weights": weights, "p": p}, metric="map")
+
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        _linear("LeastSquares", "Squared", _REGRESSION, "regression on gains"),
+        _linear("QueryLeastSquares", "QuerySquared", _REGRESSION, "regression on gains, up to a shift per query"),
+        _linear("ModifiedLeastSquares", "ModifiedSquared", _REGRESSION, "regression that forgives being too sure"),
+        _linear(
+            "ImportanceWeighted",
+            "ImportanceWeightedSquared",
+            _REGRESSION,
+            "regression that cares for the top: weights on likely top documents, a bound on the others",
+        ),
+        _linear("MaxEnt", "Multicategory", _REGRESSION, "documents as classes of a softmax, weighted by gain"),
+        _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between pairs", metric="map"),
+        _linear("RankNet-linear", "Logistic", "Burges et al. 2005 (seed 002)", "logistic loss of pairs"),
+        _linear("RankBoost-linear", "Exponential", "Freund et al. 2003", "RankBoost's loss with a linear scorer"),
+        _owpc("OWPC-1/j", "1/j", 10.0, "OWA of pair losses, weights 1/j"),
+        _owpc("OWPC-top5", "top", 5.0, "OWA of pair losses, constant on the top 5 %"),
+        _owpc("OWPC-top10", "top", 10.0, "OWA of pair losses, constant on the top 10 %"),
+        _owpc("OWPC-top20", "top", 20.0, "OWA of pair losses, constant on the top 20 %"),
+        _owpc("OWPC-exp", "exp", 10.0, "OWA of pair losses, weights halving"),
+        _owpc("OWPC-constant", "constant", 10.0, "OWA of pair losses, constant weights: RankSVM per document"),
+        _linear(
+            "OWPC",
+            "OWPC",
+            _OWPC,
+            "OWA of pair losses, the weights chosen on validation data",
+            grid={"weights": ("1/j", "top", "exp", "constant"), "p": (5.0, 10.0, 20.0), "l2": _L2[1:]},
+            metric="map",
+        ),
+        _linear("SVM-map", "SVMmap", "Yue et al. 2007", "structured hinge on average precision", metric="map"),
+        System("AdaRank-MAP", "AdaRank", None, "Xu & Li 2007", "boosts single features on MAP", {"metric": "map"}),
+        System(
+            "AdaRank-NDCG", "AdaRank", None, "Xu & Li 2007", "boosts single features on NDCG", {"metric": "ndcg@10"}
+        ),
+        System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs"),
+        System(
+            "CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "climbs the metric weight by weight"
+        ),
+        _linear(
+            "ListNet",
+            "ListNet",
+            "Cao et al. 2007",
+            "cross entropy of top-one probabilities",
+            grid={"alpha": _ALPHAS, "l2": (1e-1, 1e-2, 1e-3, 1e-4)},
+        ),
+        _linear(
+            "ListMLE", "ListMLE", "Xia et al. 2008", "Plackett–Luce likelihood of the ideal order", metric="avgndcg"
+        ),
+        _linear("p-ListMLE", "PListMLE", "Lan et al. 2014", "ListMLE with weights on positions", metric="avgndcg"),
+        _linear(
+            "cs-RgList",
+            "CostSensitiveListMLE",
+            _CS,
+            "ListMLE with costs by grade",
+            options={"scale": False, "l2": 1.0},
+            grid={"l2": (1e4, 1e3, 1e2, 10.0, 1.0)},
+            refine=(0.6, 0.8, 1.0, 1.2, 1.4),
+            metric="avgndcg",
+        ),
+        _linear("RankCosine", "Cosine", "Qin et al. 2008", "cosine between gains and scores"),
+        *(
+            System(
+                f"ExpectedGain-{name}",
+                "ExpectedGainRanker",
+                loss,
+                _EXPECTED,
+                f"expected gain from grade probabilities, trained under the {name} loss",
+                options={"start": "linear"},
+                grid={"l2": (1e-1, 1e-2, 1e-3, 1e-4)},
+            )
+            for name, loss in (("cosine", "Cosine"), ("crossentropy", "ListNet"), ("squared", "Squared"))
+        ),
+        System(
+            "PlugIn",
+            "ExpectedGainRanker",
+            "Multinomial",
+            _EXPECTED,
+            "expected gain from grade probabilities of highest likelihood",
+            grid={"l2": (1e-1, 1e-2, 1e-3, 1e-4)},
+        ),
+    )
+}
+_BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all systems."""
+    return tuple(SYSTEMS)
+
+
+def get(name: str) -> System:
+    """The system of that name; capitals do not matter, nor `_` for `-`."""
+    key = name.strip().lower().replace("_", "-")
+    if key not in _BY_KEY:
+        raise UnknownNameError("system", name, SYSTEMS)
+    return SYSTEMS[_BY_KEY[key]]
+
+
+def make(name: str, **options: Any) -> Any:
+    """An unfitted ranker for a system.
+
+    >>> make("cs-rglist", pcf=2.0, C=0.5).l2
+    2.0
+    """
+    return get(name).make(**options)

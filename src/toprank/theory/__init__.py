@@ -1,0 +1,34 @@
+"""Theory as tools: regret and its bounds, the generalisation factor, and consistency checked by computation.
+
+Sources: Cossock and Zhang, "Statistical Analysis of Bayes Optimal Subset Ranking" (001), and Proposition 1 of 000.
+Letters: a query has m documents, f (`scores`) ranks them, f_B (`bayes_scores`) are their expected gains given the
+features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ranks, and r_B is the ranking by f_B.
+
+>>> from toprank import theory
+>>> scores, bayes_scores = [0.2, 0.9, 0.4], [0.7, 0.5, 0.0]
+>>> theory.regret(scores, bayes_scores, k=1).mean <= theory.theorem2_bound(scores, bayes_scores, k=1).mean
+True
+"""
+
+from toprank.theory.bounds import theorem2_bound, theorem3_bound, theorem6_factor
+from toprank.theory.focused import bound_11, theorem4_bound, theorem4_constant
+from toprank.theory.minimising import Minimum, population_minimiser
+from toprank.theory.population import Population, optimal_order, order_agrees
+from toprank.theory.regret import QueryValues, regret, t_regret
+
+__all__ = [
+    "regret",
+    "t_regret",
+    "QueryValues",
+    "theorem2_bound",
+    "theorem3_bound",
+    "theorem4_bound",
+    "theorem4_constant",
+    "bound_11",
+    "theorem6_factor",
+    "Population",
+    "population_minimiser",
+    "Minimum",
+    "order_agrees",
+    "optimal_order",
+]

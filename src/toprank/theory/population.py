@@ -1,0 +1,141 @@
+"""Consistency by computation: what a loss would learn from endless data, and whether that ranks well.
+
+The setting is one set of documents whose grades are random with a known distribution. With endless data and free
+scores a loss learns the minimiser of its expectation. It is consistent with a metric where that minimiser ranks as the
+metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of 001, Proposition 1 of 000), by E[G(y)/IDCG | x] for NDCG.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from math import factorial
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.metrics import Gain, Measure, evaluate, parse
+
+__all__ = ["Population", "optimal_order", "order_agrees"]
+
+_MOST_ROWS = 20_000_000  # documents that one enumeration of all orders may stack up
+
+
+class Population:
+    """Grade vectors of one set of m documents, and how likely each is.
+
+    Args:
+        outcomes: grades, (r, m): row by row what can happen.
+        probabilities: (r,), not negative, with sum 1.
+
+    A sure grade 1 against a rare grade 3:
+
+    >>> population = Population([[1, 0], [1, 3]], [0.8, 0.2])
+    >>> population.expected_gains().round(12).tolist()
+    [1.0, 1.4]
+    """
+
+    def __init__(self, outcomes: npt.ArrayLike, probabilities: npt.ArrayLike) -> None:
+        grades = np.asarray(outcomes, dtype=np.float64)
+        chances = np.asarray(probabilities, dtype=np.float64)
+        if grades.ndim != 2 or grades.size == 0 or not np.isfinite(grades).all():
+            raise DataError(
+                "outcomes must be a table of finite grades: a row for each outcome, a column each document."
+            )
+        if chances.shape != (len(grades),):
+            raise DataError(f"There are {chances.size} probabilities for {len(grades)} outcomes.")
+        if not (chances >= 0).all() or not np.isclose(chances.sum(), 1.0, rtol=0, atol=1e-9):
+            raise DataError(f"Probabilities must not be negative and must sum to 1, not to {chances.sum():g}.")
+        possible = chances > 0
+        self.outcomes: FloatArray = np.ascontiguousarray(grades[possible])
+        self.probabilities: FloatArray = chances[possible] / chances.sum()
+
+    @classmethod
+    def independent(cls, chances: npt.ArrayLike, grades: npt.ArrayLike | None = None) -> Population:
+        """Documents graded independently: P(y_j = grades[g]) = chances[j, g], grades 0, 1, 2 … unless given.
+
+        >>> Population.independent([[0.5, 0.5], [0.0, 1.0]]).outcomes.tolist()
+        [[0.0, 1.0], [1.0, 1.0]]
+        """
+        table = np.asarray(chances, dtype=np.float64)
+        if table.ndim != 2 or table.size == 0:
+            raise DataError("chances must be a table: one row for each document, one column for each grade.")
+        values = np.arange(table.shape[1], dtype=np.float64) if grades is None else np.asarray(grades, dtype=np.float64)
+        if values.shape != (table.shape[1],):
+            raise DataError(f"There are {values.size} grades for {table.shape[1]} columns of chances.")
+        picks = np.array(list(product(*(np.flatnonzero(row) for row in table))), dtype=np.int64)
+        return cls(values[picks], np.prod(table[np.arange(len(table)), picks], axis=1))
+
+    @property
+    def n_documents(self) -> int:
+        """m, the number of documents."""
+        return int(self.outcomes.shape[1])
+
+    def expected_gains(self, gain: Gain | str = "exponential", max_grade: float | None = None) -> FloatArray:
+        """E[G(y_j)] for each document, (m,): the scores that rank optimally for DCG."""
+        top = float(self.outcomes.max()) if max_grade is None else max_grade
+        gains = Gain.of(gain).table(self.outcomes.ravel(), top).reshape(self.outcomes.shape)
+        return np.asarray(self.probabilities @ gains)
+
+    def expected(self, scores: npt.ArrayLike, metric: str | Measure, convention: str = "standard") -> FloatArray:
+        """E[metric] of the rankings by `scores`, one ranking in each row: (m,) -> (1,), (s, m) -> (s,).
+
+        Outcomes on which the metric is undefined are left out.
+        """
+        rankings = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+        r, m, s = len(self.outcomes), self.n_documents, len(rankings)
+        if rankings.shape != (s, m):
+            raise DataError(f"Each ranking needs {m} scores, not {rankings.shape[-1]}.")
+        data = RankingData(
+            np.empty((s * r * m, 0)), np.tile(self.outcomes.ravel(), s), queries=Queries.from_sizes([m] * (s * r))
+        )
+        found = evaluate(np.repeat(rankings, r, axis=0).ravel(), data, [metric], convention=convention)
+        values = found.per_query[found.names[0]].reshape(s, r)
+        chances = np.where(np.isnan(values), 0.0, self.probabilities)
+        return np.asarray((np.nan_to_num(values) * chances).sum(axis=1) / chances.sum(axis=1))
+
+
+def order_agrees(scores: npt.ArrayLike, target: npt.ArrayLike, tolerance: float = 1e-6) -> bool:
+    """Whether ranking by `scores` ranks by `target`: target_i > target_j implies scores_i > scores_j (000, before (7)).
+
+    Differences of at most `tolerance` are ties, on both sides: equal targets may come in any order, but equal scores
+    on different targets do not agree.
+
+    >>> order_agrees([0.1, 0.9, 0.5], [1, 3, 1]), order_agrees([0.1, 0.9, 0.9], [1, 3, 2])
+    (True, False)
+    """
+    s, t = np.asarray(scores, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    if s.shape != t.shape or s.ndim != 1:
+        raise DataError(f"scores and target must be lists of one length, not of shapes {s.shape} and {t.shape}.")
+    better = t[:, None] - t[None, :] > tolerance
+    above = s[:, None] - s[None, :] > tolerance
+    return bool(above[better].all())
+
+
+def optimal_order(
+    population: Population, metric: str | Measure, convention: str = "standard"
+) -> tuple[IntArray, float]:
+    """The order of documents (best first) with the best expected metric, and that value, by trying all m! orders.
+
+    The sure grade 1 beats the rare grade 3 under NDCG, and not under DCG:
+
+    >>> population = Population([[1, 0], [1, 3]], [0.8, 0.2])
+    >>> optimal_order(population, "dcg@1")[0].tolist(), optimal_order(population, "ndcg@1")[0].tolist()
+    ([1, 0], [0, 1])
+    """
+    m, measure = population.n_documents, parse(metric) if isinstance(metric, str) else metric
+    rows = factorial(m) * population.outcomes.size if m <= 12 else _MOST_ROWS + 1
+    if rows > _MOST_ROWS:
+        raise DataError(
+            f"Trying all orders of {m} documents under {len(population.outcomes)} outcomes takes too long; "
+            f"m! × m × outcomes may be at most {_MOST_ROWS:,}."
+        )
+    orders = np.array(list(permutations(range(m))), dtype=np.int64)
+    scores = np.empty(orders.shape)
+    np.put_along_axis(scores, orders, np.arange(m, 0, -1, dtype=np.float64)[None, :], axis=1)
+    values = population.expected(scores, measure, convention)
+    best = int(np.argmax(values if measure.higher_is_better else -values))
+    return orders[best], float(values[best])

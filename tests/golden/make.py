@@ -1,0 +1,32 @@
+"""Writes the golden model files of the present format; run once per format version, never to mend a failing test.
+
+python tests/golden/make.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import toprank as tr
+from toprank import losses
+from toprank.rankers.files import FORMAT_VERSION
+
+HERE = Path(__file__).parent
+RANKERS = {
+    "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01),
+    "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
+    "adarank": tr.AdaRank(max_rounds=5),
+    "rankboost": tr.RankBoost(max_rounds=5),
+    "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
+}
+
+if __name__ == "__main__":
+    data = tr.synthetic(n_queries=30, n_features=4, n_grades=3, seed=0)
+    rows = data.select([0, 1])
+    np.save(HERE / "rows.npy", rows.X)
+    for name, ranker in RANKERS.items():
+        path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"
+        ranker.fit(data).save(path)
+        np.save(path.with_suffix(".npy"), ranker.predict(rows))

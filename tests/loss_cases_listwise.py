@@ -1,0 +1,41 @@
+"""Listwise losses for the shared matrix."""
+
+from __future__ import annotations
+
+from toprank.losses.boltzrank import BoltzRank
+from toprank.losses.cosine import Cosine
+from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
+from toprank.losses.softmax import XENDCG, ListNet, Multicategory
+
+_SILENT = {"silent": True}
+_BY_ROW = {"order_dependent": True}
+_DRAWN = {"order_dependent": True, "random": True}
+
+CASES = [
+    ("listnet", ListNet(), {}),
+    ("listnet-exponential", ListNet(alpha=0.3, psi="exponential"), {}),
+    ("listnet-top-2", ListNet(top_k=2, alpha=0.7), {"labels": "real"}),
+    ("listnet-top-3", ListNet(top_k=3, alpha=0.1, psi="exponential"), {}),
+    ("listnet-permutation", ListNet(top_k=None, alpha=0.5), {}),
+    ("multicategory", Multicategory(), {}),
+    ("multicategory-linear", Multicategory(gain="linear"), {"labels": "real"}),
+    ("multicategory-binary", Multicategory(gain=(0.0, 1.0)), {"labels": "binary"}),
+    ("xendcg", XENDCG(), _DRAWN),
+    ("xendcg-expected", XENDCG(gamma=0.5), {}),
+    ("listmle-efron", ListMLE(), _SILENT),
+    ("listmle-breslow", ListMLE(ties="breslow"), {**_SILENT, "labels": "binary"}),
+    ("listmle-random", ListMLE(ties="random", seed=1), {**_SILENT, **_DRAWN}),
+    ("listmle-file", ListMLE(ties="file"), {**_SILENT, **_BY_ROW}),
+    ("listmle-distinct", ListMLE(), {**_SILENT, "labels": "real"}),
+    ("listmle-without-lowest", ListMLE(lowest=False), {**_SILENT, "labels": "binary"}),
+    ("plistmle", PListMLE(), _SILENT),
+    ("plistmle-published", PListMLE("published", ties="breslow"), _SILENT),
+    ("plistmle-file", PListMLE("reciprocal", ties="file"), {**_SILENT, **_BY_ROW}),
+    ("cs-listmle", CostSensitiveListMLE(), _SILENT),
+    ("cs-listmle-breslow", CostSensitiveListMLE(1.5, ties="breslow", lowest=False), _SILENT),
+    ("cosine", Cosine(), {}),
+    ("cosine-linear", Cosine(psi="linear", epsilon=0.5), {"labels": "real"}),
+    ("cosine-centred", Cosine(centred=True), _SILENT),
+    ("boltzrank", BoltzRank(), _DRAWN),
+    ("boltzrank-all", BoltzRank(alpha=0.5, psi="exponential", coupling=2.0, samples=5040), {}),
+]

@@ -1,0 +1,233 @@
+"""The documentation taken at its word: its Python runs, its output is what it prints, what it names exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import toprank as tr
+from support import shared_data
+from test_architecture import FLOORS
+from toprank.cli.main import app
+from toprank.metrics import CONVENTIONS, MEASURES
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    body: str
+    line: int
+    output: str | None
+    """A `text` block right behind it: what the block prints."""
+
+
+def blocks_of(page):
+    text = page.read_text()
+    found = list(FENCE.finditer(text))
+    blocks = []
+    for match, after in pairwise([*found, None]):
+        is_output = after is not None and after[2] == "text" and not text[match.end() : after.start()].strip()
+        line = text.count("\n", 0, match.start()) + 2
+        blocks.append(Block(match[2], match[3], line, after[3] if is_output else None))
+    return blocks
+
+
+def blocks_in(page, language):
+    return [block for block in blocks_of(page) if block.language == language]
+
+
+def pages_with(language):
+    return [pytest.param(page, id=page.name) for page in PAGES if blocks_in(page, language)]
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert page.read_text().count("```python") == len(blocks_in(page, "python"))  # none hides from the pattern
+    names = {"__name__": "__main__"}
+    for block in blocks_in(page, "python"):
+        exec(compile("\n" * (block.line - 1) + block.body, str(page), "exec"), names)
+        printed = capsys.readouterr().out
+        if block.output is not None:
+            assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
+
+
+# The command line
+
+
+def invoked(*arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+    return result.stdout
+
+
+@cache
+def options_of(command):
+    """The options that `--help` lists; the command's name is '' for toprank itself."""
+    lines = invoked(*([command] if command else []), "--help").splitlines()
+    heads = [re.split(r" {2,}", line.strip())[0] for line in lines if line.startswith("  -")]
+    return {option for head in heads for option in re.findall(r"--?[a-z][a-z-]*", head)}
+
+
+def commands_in(page):
+    """Every `toprank …` of a page, as words: lines of shell blocks, and code within the text."""
+    lines = [line for block in blocks_in(page, "sh") for line in block.body.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
+    return [shlex.split(line, comments=True) for line in lines if re.match(r"toprank( |$)", line)]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if commands_in(page)])
+def test_commands_and_their_options_exist(page):
+    known = [command.name for command in app.registered_commands]
+    for _, *words in commands_in(page):
+        command = words[0] if words and not words[0].startswith("-") else ""
+        assert command in ["", *known], words
+        asked = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
+        assert asked <= options_of(command), words
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with the files that the pages' commands read."""
+    folder = tmp_path_factory.mktemp("work")
+    truth = tr.synthetic(n_queries=30, n_documents=(3, 12), n_features=4, seed=0)
+    data = truth.replace(document_ids=[f"d{i}" for i in range(truth.n_documents)])
+    train, vali, test = tr.split(data)
+    for name, part in (("train.txt", train), ("train.txt.gz", train), ("vali.txt", vali), ("test.txt", test)):
+        tr.write(part, folder / name)
+    noise = np.random.default_rng(0).normal(size=(2, test.n_documents))
+    for name, scores in zip(("bm25", "model"), test.labels + noise, strict=True):
+        tr.write_scores(scores, folder / f"{name}.scores")
+    (folder / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n1 0 c 1\n2 0 a 1\n")
+    (folder / "run.txt").write_text("1 Q0 b 1 0.9 mine\n1 Q0 a 2 0.7 mine\n")
+    return folder
+
+
+@pytest.mark.parametrize("page", pages_with("sh"))
+def test_commands_run_and_print_what_the_page_shows(page, workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for block in blocks_in(page, "sh"):
+        printed = ""
+        for line in block.body.splitlines():
+            match shlex.split(line, comments=True):
+                case ["toprank", *arguments]:
+                    printed += invoked(*arguments)
+                case ["make", target]:
+                    assert target in targets
+                case ["python", script, *_]:
+                    pending = "FIGURES PENDING" in page.read_text()
+                    assert pending or (ROOT / script).is_file(), f"{page.name}:{block.line}: there is no {script}"
+                case ["pip", "install", *_] | []:
+                    pass
+                case other:
+                    pytest.fail(f"{page.name}:{block.line}: nobody checks {other}")
+        if block.output is not None:
+            assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+def test_every_option_is_documented_and_no_other(command):
+    sections = re.split(r"^## ", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)
+    [common] = [section for section in sections if section.startswith("Options of every command")]
+    [own] = [section for section in sections if section.startswith(f"`toprank {command}`")]
+    wanted = {option for option in options_of(command) if not option.startswith("--no-")}
+    assert wanted <= options_in_tables(common) | options_in_tables(own)
+    assert options_in_tables(common) | options_in_tables(own) <= wanted
+
+
+def options_in_tables(text):
+    cells = re.findall(r"^\| (`-[^|]*)\|", text, re.MULTILINE)
+    return {option for cell in cells for option in re.findall(r"--?[a-z-]+", cell)}
+
+
+# What the pages say
+
+
+def test_every_page_of_the_navigation_exists():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    pages = [page for entry in nav for page in entry.values()]
+    assert "index.md" in pages
+    for page in pages:
+        assert (ROOT / "docs" / page).is_file(), page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_appeals_to_exists(page):
+    for file, names in re.findall(r"`(tests/\w+\.py)((?:::\w+)*)`", page.read_text()):
+        assert (ROOT / file).is_file(), file
+        source = (ROOT / file).read_text()
+        for name in names.split("::")[1:]:
+            assert re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
+
+
+def test_the_reference_holds_every_public_name():
+    described = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
+    rooms = [tr, tr.metrics, tr.significance, tr.errors]
+    things = [getattr(room, name) for room in rooms for name in room.__all__]
+    public = {f"{thing.__module__}.{thing.__qualname__}" for thing in things if hasattr(thing, "__qualname__")}
+    assert "toprank.data.files.read" in public
+    assert public <= described
+
+
+def test_the_table_of_conventions_is_the_code():
+    words = {
+        "blank": {"zero": "0", "one": "1", "skip": "left out"},
+        "ties": {"expected": "expectation", "file": "file order", "document-id": "document id"},
+        "short_ndcg": {"end": "list's end", "zero": "0"},
+        "short_precision": {"end": "list's end", "zero": "0", "pad": "padded"},
+        "ap_norm": {"all": "all relevant", "min": "min(k, relevant)"},
+    }
+    page = (ROOT / "docs" / "conventions.md").read_text()
+    rows = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:3] == "| `"
+    ]
+    shown = {row[0]: row[1:] for row in rows if row[0] in CONVENTIONS and len(row) == 8}
+    assert shown == {
+        name: [str(one.gain), str(one.discount), *(words[field][getattr(one, field)] for field in words)]
+        for name, one in CONVENTIONS.items()
+    }
+    assert all(f"`{name}`" in page for name in MEASURES)
+
+
+def test_the_figures_of_real_collections():
+    page = (ROOT / "docs" / "conventions.md").read_text()
+    files = {name: [shared_data("letor", name, f"S{i}.txt") for i in range(1, 6)] for name in ("MQ2008", "OHSUMED")}
+    mq2008, ohsumed = map(tr.read, files.values())
+    blank, short = mq2008.queries.max(mq2008.labels) == 0, mq2008.queries.sizes < 10
+    assert f"MQ2008 has {mq2008.n_queries} queries; {blank.sum()} of them" in page
+    assert f"{short.sum()} have fewer than 10 documents" in page
+    for scores, data, names in (
+        (mq2008.labels, mq2008, ["letor4", "standard", "lightgbm", "skip-blank"]),
+        (np.zeros(ohsumed.n_documents), ohsumed, ["letor4", "standard"]),
+    ):
+        for name in names:
+            assert f"{tr.evaluate(scores, data, 'ndcg@10', convention=name).mean['ndcg@10']:.3f}" in page
+
+
+def test_every_dependency_is_explained():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    for requirement in wanted:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert name == "toprank" or f"`{name}`" in page, name
+
+
+def test_the_floors_are_those_of_the_import_test():
+    [plan] = [block.body for block in blocks_in(ROOT / "docs" / "architecture.md", "text") if "errors" in block.body]
+    floors = [set(line.split("  ")[0].split(" | ")) for line in plan.splitlines()]
+    assert floors[::-1] == FLOORS

@@ -1,0 +1,328 @@
+"""One door for all files: formats are recognised, options reach their reader, scores are one number a line."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pyarrow import parquet
+
+from ragged import ranking_data
+from support import shared_data
+from toprank.data import cache, letor
+from toprank.data.dataset import RankingData
+from toprank.data.files import format_of, read, read_scores, write, write_scores
+from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+
+SUFFIXES = [".txt", ".letor", ".svm", ".dat", ".txt.gz", ".txt.zst", ".parquet", ".pq", ".arrow", ".feather", ".csv"]
+SUFFIXES += [".tsv", ".csv.gz", ".toprank-data"]
+LETOR = "2 qid:7 1:0.5 3:1 # docid = a\n0 qid:7 2:NULL 3:2 # docid = b\n1 qid:9 1:4 # docid = c\n"
+QRELS = "q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 2\n"
+RUN = "q1 Q0 d1 1 2.5 me\nq1 Q0 d3 2 1.5 me\n"
+
+
+def example() -> RankingData:
+    X = np.float32([[0.5, 1], [0.25, -1e-30], [3, 1e30], [0.1, 2]])
+    return RankingData(X, [0, 1, 2, 1], qid=[4, 4, 7, 7], document_ids=list("wxyz"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text(LETOR)
+    return path
+
+
+# Round trips and recognition
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_written_is_recognised_and_read_back(tmp_path, suffix):
+    path = tmp_path / f"data{suffix}"
+    write(example(), path)
+    options = {"dtype": np.float32} if ".csv" in suffix or ".tsv" in suffix else {}
+    assert read(path, **options).equals(example())
+    write(example().select([1]), path)
+    assert read(path, **options).equals(example().select([1]))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if ".csv" not in suffix and ".tsv" not in suffix])
+def test_content_tells_where_the_name_does_not(tmp_path, suffix):
+    known, unknown = tmp_path / f"data{suffix}", tmp_path / "data"
+    write(example(), known)
+    known.rename(unknown)
+    assert format_of(unknown) == {".p": "parquet", ".a": "arrow", ".f": "arrow", ".to": "store"}.get(
+        suffix[: 3 if suffix == ".toprank-data" else 2], "letor"
+    )
+    assert read(unknown).equals(example())
+
+
+def test_formats_can_be_given(tmp_path):
+    for name in ("letor", "parquet", "arrow", "csv"):
+        write(example(), tmp_path / "data.x", format=name)
+        options = {"dtype": "float32"} if name == "csv" else {}
+        assert read(tmp_path / "data.x", format=name, **options).equals(example())
+    with pytest.raises(UnknownNameError, match="format called 'parket'; did you mean 'parquet'"):
+        read(tmp_path / "data.x", format="parket")
+    with pytest.raises(UnknownNameError, match="did you mean 'letor'"):
+        write(example(), tmp_path / "data.x", format="leto")
+
+
+def test_trec_files(tmp_path):
+    (tmp_path / "qrels.test").write_text(QRELS)
+    (tmp_path / "results").write_text(RUN)
+    judgments = read(tmp_path / "qrels.test")
+    assert (judgments.qids.tolist(), judgments.labels.tolist()) == (["q1", "q2"], [1, 0, 2])
+    run = read(tmp_path / "results", qrels=tmp_path / "qrels.test")
+    np.testing.assert_array_equal(run.labels, [1, np.nan])
+    assert run.X[:, 0].tolist() == [2.5, 1.5]
+    assert not read(tmp_path / "results").judged.any()
+    write(judgments, tmp_path / "copy.qrels")
+    assert (tmp_path / "copy.qrels").read_text() == QRELS
+    assert read(tmp_path / "copy.qrels").equals(judgments)
+    with pytest.raises(DataError, match="A run needs scores"):
+        write(judgments, tmp_path / "copy.run")
+
+
+def test_trec_evals_own_files():
+    folder = shared_data("oracle", "trec_eval-test")
+    assert format_of(folder / "qrels.test") == "qrels"
+    assert format_of(folder / "results.test") == "run"
+
+
+def test_several_files_are_one_data_set(tmp_path):
+    data = example()
+    for suffix in (".txt", ".parquet", ".toprank-data"):
+        for number in (0, 1):
+            write(data.select([number]), tmp_path / f"{number}{suffix}")
+        assert read([tmp_path / f"0{suffix}", tmp_path / f"1{suffix}"]).equals(data)
+    (tmp_path / "0.qrels").write_text("a 0 d 1\n")
+    (tmp_path / "1.qrels").write_text("b 0 d 1\n")
+    assert read([tmp_path / "0.qrels", tmp_path / "1.qrels"]).qids.tolist() == ["a", "b"]
+    with pytest.raises(DataError, match=r"0\.txt is letor and .*1\.parquet is parquet"):
+        read([tmp_path / "0.txt", tmp_path / "1.parquet"])
+    with pytest.raises(DataError, match="list of paths is empty"):
+        read([])
+
+
+def test_folders(tmp_path):
+    data = example()
+    (tmp_path / "parts").mkdir()
+    write(data, tmp_path / "parts" / "0.parquet")
+    assert read(tmp_path / "parts").equals(data)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        FileError, match=r"neither a stored copy nor one of Parquet files; for LETOR folds use folds\(\)"
+    ):
+        read(tmp_path / "empty")
+
+
+def test_files_that_tell_nothing(tmp_path):
+    for content in (b"", b"\x00\x01\x02" * 99, b"hello world\n", b"a,b,c\n1,2,3\n"):
+        (tmp_path / "data").write_bytes(content)
+        with pytest.raises(FormatError, match="Neither the content nor the name tells the format"):
+            read(tmp_path / "data")
+        (tmp_path / "data.txt").write_bytes(content)
+        with pytest.raises(FormatError, match=r"data\.txt"):
+            read(tmp_path / "data.txt")
+    (tmp_path / "data").write_bytes(b"FEA1....")
+    with pytest.raises(FormatError, match="old Feather format"):
+        read(tmp_path / "data")
+    with pytest.raises(FileError, match="no file"):
+        read(tmp_path / "absent.txt")
+    with pytest.raises(UnknownNameError, match=r"format for the suffix called '\.xls'"):
+        write(example(), tmp_path / "data.xls")
+
+
+# Options
+
+
+def test_options_reach_their_reader(text, tmp_path):
+    assert read(text, missing="zero", dtype=np.float64).X.tolist() == [[0.5, 0, 1], [0, 0, 2], [4, 0, 0]]
+    assert read(text, layout="sparse").is_sparse
+    table = pa.table({"a": [1, 2], "b": [0, 1], "c": [0.5, 1.5]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet", qid="a", label="b", threads=1).feature_names == ("c",)
+    write(example(), tmp_path / "zero.txt", first_feature_id=0)
+    assert (tmp_path / "zero.txt").read_text().startswith("0 qid:4 0:0.5 1:1")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "option", "message"),
+    [
+        (".txt", "mising", "option for reading letor called 'mising'; did you mean 'missing'"),
+        (".txt", "label", "option for reading letor called 'label'"),
+        (".parquet", "missing", "option for reading parquet called 'missing'"),
+        (".csv", "lable", "option for reading csv called 'lable'; did you mean 'label'"),
+        (".toprank-data", "dtype", "option for reading store called 'dtype'"),
+    ],
+)
+def test_options_that_a_format_has_not_are_refused(tmp_path, suffix, option, message):
+    write(example(), tmp_path / f"data{suffix}")
+    with pytest.raises(UnknownNameError, match=message):
+        read(tmp_path / f"data{suffix}", **{option: "x"})
+
+
+def test_options_that_a_writer_has_not_are_refused(tmp_path):
+    with pytest.raises(UnknownNameError, match="option for writing letor called 'mising'; did you mean 'missing'"):
+        write(example(), tmp_path / "data.txt", mising="omit")
+    with pytest.raises(UnknownNameError, match="option for writing store called 'source'"):
+        write(example(), tmp_path / "data.toprank-data", source={})
+    assert list(tmp_path.iterdir()) == []
+
+
+# Cache
+
+
+def test_the_cache_is_used_until_the_file_changes(text, monkeypatch):
+    first = read(text, cache=True)
+    assert text.with_name("train.txt.toprank-data").is_dir()
+    with monkeypatch.context() as patched:
+        patched.setattr(letor, "open_bytes", lambda path: pytest.fail("the text was read again"))
+        assert read(text, cache=True).equals(first)
+        assert read(text, cache=True, verify=True, threads=1).equals(first)
+    text.write_text(LETOR + "1 qid:11 1:1 # docid = d\n")
+    assert read(text, cache=True).n_queries == 3
+    assert read(text, cache=True, missing="zero").X[0].tolist() == [0.5, 0, 1]
+    assert read(text).n_queries == 3
+
+
+def test_side_files_count_for_the_cache(tmp_path):
+    path = tmp_path / "rank.train"
+    path.write_text("1 1:0.5\n0 1:1\n1 1:2\n")
+    side = tmp_path / "rank.train.query"
+    side.write_text("1\n2\n")
+    assert read(path, cache=True).queries.sizes.tolist() == [1, 2]
+    side.write_text("2\n1\n\n")
+    assert read(path, cache=True).queries.sizes.tolist() == [2, 1]
+
+
+def test_judgments_count_for_the_cache_of_a_run(tmp_path):
+    (tmp_path / "a.run").write_text(RUN)
+    (tmp_path / "a.qrels").write_text(QRELS)
+    assert read(tmp_path / "a.run", cache=True, qrels=tmp_path / "a.qrels").labels[0] == 1
+    (tmp_path / "a.qrels").write_text("q1 0 d1 33\n")
+    assert read(tmp_path / "a.run", cache=True, qrels=tmp_path / "a.qrels").labels[0] == 33
+
+
+def test_verify_and_cache_need_something_to_work_on(text, tmp_path):
+    with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
+        read(text, verify=True)
+    with pytest.raises(DataError, match="beside one file"):
+        read([text, text], cache=True)
+    write(example(), tmp_path / "c.toprank-data")
+    assert read(tmp_path / "c.toprank-data", cache=True, verify=True).equals(example())
+
+
+def test_an_unreadable_file_leaves_no_cache(tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_text("1 qid:1 1:x\n")
+    with pytest.raises(FormatError):
+        read(path, cache=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bad.txt"]
+
+
+def test_a_new_version_reads_anew(text, monkeypatch):
+    read(text, cache=True)
+    calls = []
+    monkeypatch.setattr("toprank.__version__", "999")
+    monkeypatch.setattr(cache, "write_store", lambda *args, **options: calls.append(args))
+    read(text, cache=True)
+    assert len(calls) == 1
+
+
+# Scores
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_scores_read_back_exactly(tmp_path, scores):
+    for name in ("s.txt", "s.npy", "s.txt.gz", "s.zst"):
+        write_scores(scores, tmp_path / name)
+        np.testing.assert_array_equal(read_scores(tmp_path / name, len(scores)), scores)
+
+
+def test_scores_in_all_their_spellings(tmp_path):
+    path = tmp_path / "scores"
+    path.write_bytes(b"\xef\xbb\xbf 1\r\n-2.5e3\t\n+.5\n1e-320\n\n  \n")
+    assert read_scores(path).tolist() == [1, -2500, 0.5, 1e-320]
+    path.write_bytes(gzip.compress(b"1\n2"))
+    assert read_scores(path, 2).tolist() == [1, 2]
+    write_scores(np.float32([0.1]), path)
+    assert read_scores(path).tolist() == [float(np.float32(0.1))]
+    write_scores([3, 4], path)
+    assert read_scores(path).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        (b"", None, "empty"),
+        (b"\n \n", None, "empty"),
+        (b"1\n\n2\n", 2, "Expected one finite number, not ''"),
+        (b"1\nx\n", 2, "not 'x'"),
+        (b"1 2\n", 1, "not '1 2'"),
+        (b"0.5,\n", 1, "not '0.5,'"),
+        (b"1\nnan\n", 2, "not 'nan'"),
+        (b"inf\n", 1, "not 'inf'"),
+        (b"1e999\n", 1, "not '1e999'"),
+        (b"1_000\n", 1, "not '1_000'"),
+        (b"\x00\xff\n", 1, "Expected one finite number"),
+        (b"9" * 10_000_000, 1, "…"),
+        (b"\x93NUMPY\x01\x00", None, "NumPy file is damaged"),
+    ],
+)
+def test_bad_scores_are_refused(tmp_path, content, line, message):
+    path = tmp_path / "scores.txt"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message) as caught:
+        read_scores(path)
+    assert caught.value.line == line
+    assert len(str(caught.value)) < 300
+
+
+def test_bad_counts_and_arrays_are_refused(tmp_path):
+    path = tmp_path / "scores.txt"
+    path.write_text("1\n2\n")
+    with pytest.raises(FormatError, match="There are 2 scores for 3 documents"):
+        read_scores(path, 3)
+    with pytest.raises(FileError, match="no file"):
+        read_scores(tmp_path / "absent")
+    for array, message in (
+        (np.ones((2, 2)), "not float64 of shape"),
+        (np.array(["a"]), "not <U1"),
+        (np.array([1.0, np.nan]), r"number 1 \(from 0\) is nan"),
+        (np.array([None]), "holds objects"),
+    ):
+        np.save(tmp_path / "s.npy", array, allow_pickle=True)
+        with pytest.raises(FormatError, match=message):
+            read_scores(tmp_path / "s.npy")
+    for scores in ([np.nan], [[1.0]], ["a"], [None], 3.0):
+        with pytest.raises(DataError, match="list of finite numbers"):
+            write_scores(scores, tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()
+
+
+@given(st.binary(max_size=40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_scores_or_refused(tmp_path, content):
+    path = tmp_path / "scores"
+    path.write_bytes(content)
+    with suppress(ToprankError):
+        assert np.isfinite(read_scores(path)).all()
+
+
+@given(ranking_data(sparse=st.just(False)), st.sampled_from([".parquet", ".arrow", ".toprank-data"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_any_data_go_through_the_door(tmp_path, data, suffix):
+    path = tmp_path / f"data{suffix}"
+    write(data, path)
+    again = read(path)
+    assert again.equals(data if data.n_features else data.replace(X=again.X))

@@ -1,0 +1,374 @@
+"""Frames and files of tables: every column finds its role or is refused by name, and round trips lose nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import csv, ipc, parquet
+
+from ragged import ranking_data
+from toprank.data.dataset import RankingData
+from toprank.data.frames import from_frame, to_frame
+from toprank.data.tables import read_table, write_table
+from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+
+KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
+file_settings = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+TABLE = {"qid": ["a", "a", "b"], "label": [0, 2, 1], "bm25": [0.5, 0.25, 4.0], "hits": [3, 1, 0]}
+
+
+def dense(data: RankingData) -> RankingData:
+    return data.replace(X=data.X.toarray()) if data.is_sparse else data
+
+
+@pytest.fixture(params=KINDS)
+def frame_of(request):
+    return KINDS[request.param]
+
+
+# Roles
+
+
+def test_usual_names_need_no_arguments(frame_of):
+    data = RankingData.from_frame(frame_of(TABLE))
+    assert data.feature_names == ("bm25", "hits")
+    assert data.X.tolist() == [[0.5, 3], [0.25, 1], [4, 0]]
+    assert data.qids.tolist() == ["a", "b"]
+    assert data.labels.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("label", "qid", "document"), [("Relevance", "query_id", "docno"), ("y", "GROUP", "did"), ("rel", "q_id", "doc_id")]
+)
+def test_roles_are_guessed_in_any_case(frame_of, label, qid, document):
+    data = from_frame(
+        frame_of(
+            {qid: [1, 1], label: [0, 1], document: ["x", "y"], "Weight": [1, 2], "query_weight": [3, 3], "f": [5, 6]}
+        )
+    )
+    assert data.document_ids.tolist() == ["x", "y"]
+    assert data.document_weights.tolist() == [1, 2]
+    assert data.query_weights.tolist() == [3]
+    assert data.feature_names == ("f",)
+
+
+def test_given_roles_win_and_listed_features_are_never_guessed(frame_of):
+    frame = frame_of(TABLE | {"y": [5, 6, 7], "weight": [1, 2, 3]})
+    data = from_frame(frame, label="y", features=["weight", "label"])
+    assert data.labels.tolist() == [5, 6, 7]
+    assert data.X.tolist() == [[1, 0], [2, 2], [3, 1]]
+    assert data.document_weights is None
+
+
+def test_false_means_there_is_none(frame_of):
+    data = from_frame(frame_of(TABLE | {"weight": [1, 2, 3]}), label=False, qid=False, weight=False, features=["hits"])
+    assert not data.judged.any()
+    assert data.n_queries == 1
+    assert data.document_weights is None
+
+
+@pytest.mark.parametrize(
+    ("table", "roles", "message"),
+    [
+        (
+            {"qid": [1], "f": [2]},
+            {},
+            r"looks like the label. The columns are: qid, f. Give label='...', or label=False",
+        ),
+        ({"label": [1], "f": [2]}, {}, r"looks like the qid\. .*qid=False"),
+        ({"label": [1], "y": [2], "qid": [1]}, {}, "could be the label: 'label', 'y'. Say which with label="),
+        ({"label": [1], "qid": [1], "docno": ["x"], "did": ["x"]}, {}, "could be the document_id"),
+        ({"label": [1], "qid": [1], "title": ["x"]}, {}, "Column 'title' holds .*string.*features="),
+        ({"label": [1], "qid": [1], "f": [1]}, {"weight": "label"}, "'label' is asked to play two roles"),
+        ({"label": [1], "qid": [1], "f": [1]}, {"features": ["f", "f"]}, "'f' is asked to play two roles"),
+        ({"label": ["x"], "qid": [1], "f": [1]}, {}, "'label' plays the role 'label' and must hold numbers"),
+        ({"label": [1], "qid": [[1]], "f": [1]}, {}, "must hold whole numbers or text"),
+        ({"label": [1], "qid": [1], "f": [1]}, {"dtype": "int32"}, "float32 or float64, not int32"),
+        ({"label": [0, 1, 2], "qid": [1, 2, 1], "f": [1, 1, 1]}, {}, "query 1 are not neighbours.*row 2"),
+        ({"label": [0, 1], "qid": [1, None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
+        ({"label": [0, 1], "qid": ["a", None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
+        ({"label": [0, 1], "qid": [1, 1], "query_weight": [1, 2]}, {}, "Query 1 has several query weights"),
+        ({"label": [], "qid": [], "f": []}, {}, "no rows"),
+    ],
+)
+def test_tables_that_do_not_tell_are_refused(frame_of, table, roles, message):
+    with pytest.raises(DataError, match=message):
+        from_frame(frame_of(table), **roles)
+
+
+def test_unknown_columns_and_frames_are_refused(frame_of):
+    with pytest.raises(UnknownNameError, match="column called 'lable'; did you mean 'label'"):
+        from_frame(frame_of(TABLE), label="lable")
+    with pytest.raises(DataError, match="dict is not a frame"):
+        from_frame({"label": [1]})
+    with pytest.raises(DataError, match="LazyFrame is not a frame"):
+        from_frame(pl.DataFrame(TABLE).lazy())
+    with pytest.raises(UnknownNameError, match="kind of frame called 'panda'"):
+        to_frame(from_frame(frame_of(TABLE)), "panda")
+
+
+def test_columns_of_one_name_are_refused():
+    with pytest.raises(DataError, match="Two columns are called 'f'"):
+        from_frame(pd.DataFrame([[1, 1, 2, 3]], columns=["qid", "label", "f", "f"]))
+    with pytest.raises(DataError, match="Two columns are called 'f'"):
+        from_frame(pa.Table.from_arrays([pa.array([1])] * 4, names=["qid", "label", "f", "f"]))
+
+
+def test_an_object_column_of_mixed_types_is_refused():
+    with pytest.raises(DataError, match="cannot be read"):
+        from_frame(pd.DataFrame({"qid": [1, 1], "label": [0, 1], "f": np.array([1, "x"], object)}))
+
+
+# Values
+
+
+def test_empty_cells_are_missing_values_and_unjudged_documents(frame_of):
+    data = from_frame(frame_of({"qid": [1, 1], "label": [None, 1.0], "f": [None, 2.5], "b": [True, None]}))
+    np.testing.assert_array_equal(data.X, [[np.nan, 1], [2.5, np.nan]])
+    assert data.judged.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (["float32", "float32"], "float32"),
+        (["float32", "int16"], "float32"),
+        (["bool", "uint8"], "float32"),
+        (["float32", "int32"], "float64"),
+        (["float32", "float64"], "float64"),
+        (["float16", "int8"], "float32"),
+    ],
+)
+def test_float32_is_kept_where_it_holds_every_value(types, expected):
+    columns = {f"f{i}": np.ones(2).astype(kind) for i, kind in enumerate(types)}
+    for frame_of in KINDS.values():
+        frame = frame_of({"qid": [1, 1], "label": [0, 1]} | columns)
+        assert from_frame(frame).X.dtype == expected
+        assert from_frame(frame, dtype="float32").X.dtype == "float32"
+        assert from_frame(frame).X.tolist() == np.ones((2, len(types))).tolist()
+
+
+def test_categories_decimals_and_nullable_numbers():
+    from decimal import Decimal
+
+    frame = pd.DataFrame({"qid": pd.Categorical(["a", "a", "b"]), "label": pd.array([1, None, 0], dtype="Int8")})
+    frame["f"] = [Decimal("1.5"), Decimal("2.25"), None]
+    data = from_frame(frame)
+    assert data.qids.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(data.labels, [1, np.nan, 0])
+    np.testing.assert_array_equal(data.X[:, 0], [1.5, 2.25, np.nan])
+
+
+def test_regroup_moves_whole_rows(frame_of):
+    frame = frame_of({"qid": [1, 2, 1], "label": [0, 1, 2], "query_weight": [3, 4, 3], "f": [7, 8, 9]})
+    data = from_frame(frame, regroup=True)
+    assert data.labels.tolist() == [0, 2, 1]
+    assert data.X[:, 0].tolist() == [7, 9, 8]
+    assert data.query_weights.tolist() == [3, 4]
+
+
+# Round trips
+
+
+@given(ranking_data(), st.sampled_from(list(KINDS)))
+@file_settings
+def test_to_frame_and_back(data, kind):
+    frame = to_frame(data, kind)
+    assert type(frame) is {"arrow": pa.Table, "pandas": pd.DataFrame, "polars": pl.DataFrame}[kind]
+    assert from_frame(frame, dtype=data.X.dtype).equals(dense(data))
+
+
+@given(ranking_data(), st.sampled_from(["parquet", "arrow", "feather", "pq"]))
+@file_settings
+def test_parquet_and_arrow_files_read_back_exactly(tmp_path, data, suffix):
+    path = tmp_path / f"data.{suffix}"
+    write_table(data, path)
+    if data.n_features:
+        assert read_table(path).equals(dense(data))
+    else:
+        assert read_table(path, dtype=data.X.dtype).equals(dense(data))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    path.unlink()
+
+
+@given(
+    ranking_data(ids=st.sampled_from(["1", "007", "a,b", 'q"', "é", "NA", "x\ny", " 1", "+1", "1.0"] * 2)),
+    st.sampled_from(["csv", "tsv", "csv.gz", "tsv.zst"]),
+)
+@file_settings
+def test_csv_files_read_back_exactly(tmp_path, data, suffix):
+    path = tmp_path / f"data.{suffix}"
+    write_table(data, path)
+    again = read_table(path, dtype=data.X.dtype)
+    if data.qids.tolist() == ["1"]:  # the one thing that text cannot tell
+        again = again.replace(qids=["1"])
+    assert again.equals(dense(data))
+    path.unlink()
+
+
+def test_strips_of_many_rows_join_seamlessly(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 70_000
+    data = RankingData(rng.normal(size=(n, 3)), rng.integers(0, 5, n), qid=np.arange(n) // 7, document_ids=np.arange(n))
+    for suffix in ("parquet", "arrow", "csv"):
+        write_table(data, tmp_path / f"data.{suffix}")
+        assert read_table(tmp_path / f"data.{suffix}").equals(data)
+
+
+def test_files_remember_features_with_the_names_of_roles(tmp_path):
+    data = RankingData([[1.0, 2.0]], [1], feature_names=["weight", "target"])
+    write_table(data, tmp_path / "data.parquet")
+    assert read_table(tmp_path / "data.parquet").equals(data)
+    with pytest.raises(DataError, match="'weight' would be taken for the weight"):
+        write_table(data, tmp_path / "data.csv")
+    with pytest.raises(DataError, match="A feature is called 'label'"):
+        to_frame(data.replace(feature_names=["label", "f"]))
+    assert not (tmp_path / "data.csv").exists()
+
+
+def test_remembered_roles_outlive_a_changed_table():
+    table = to_frame(RankingData([[1.0, 2.0]], [1], feature_names=["weight", "f"]))
+    renamed = table.rename_columns(["query", "rel", "weight", "f"]).replace_schema_metadata(table.schema.metadata)
+    data = from_frame(renamed)
+    assert data.labels.tolist() == [1]
+    assert data.feature_names == ("weight", "f")
+    with pytest.raises(DataError, match="metadata is damaged"):
+        from_frame(table.replace_schema_metadata({"toprank": json.dumps({"roles": 3})}))
+
+
+def test_several_files_and_folders_are_one_table(tmp_path):
+    data = from_frame(pa.table(TABLE))
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_table(data.select([1]), folder / "part-1.parquet")
+    write_table(data.select([0]), folder / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-2.parquet.crc").touch()
+    assert read_table(folder).equals(data)
+    assert read_table([folder / "part-1.parquet", folder / "part-0.parquet"]).equals(data.select([1, 0]))
+
+
+def test_files_of_one_table_may_differ_in_types_but_not_in_columns(tmp_path):
+    first = {"qid": [1], "label": [0], "f": np.float32([0.5])}
+    parquet.write_table(pa.table(first), tmp_path / "0.parquet")
+    parquet.write_table(pa.table({"f": [2**24 + 1], "label": [1.5], "qid": [2]}), tmp_path / "1.parquet")
+    data = read_table(tmp_path)
+    assert data.X.tolist() == [[0.5], [2**24 + 1]]
+    assert data.labels.tolist() == [0, 1.5]
+    parquet.write_table(pa.table({"qid": [3], "label": [1]}), tmp_path / "2.parquet")
+    with pytest.raises(FormatError, match=r"2\.parquet: There is no column 'f'"):
+        read_table(tmp_path)
+
+
+def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):
+    for number, qid in enumerate([1, 2, 1]):
+        parquet.write_table(pa.table({"qid": [qid], "label": [number], "f": [0.5]}), tmp_path / f"{number}.parquet")
+    with pytest.raises(FormatError, match="query 1 are not neighbours"):
+        read_table(tmp_path)
+    assert read_table(tmp_path, regroup=True).labels.tolist() == [0, 2, 1]
+
+
+# Damaged files
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", None, "Empty CSV"),
+        ("qid,label,f\n", None, "no rows"),
+        ("qid,label,f\n1,0,0.5\n1,1,high\n", 3, "column 3, .*'high'"),
+        ("qid,label,f\n1,0,0.5\n1,1\n", 3, "Expected 3 columns, got 2"),
+        ("qid,label,f\n1,low,0.5\n", 2, "column 2, .*'low'"),
+        ("qid,label,f\n1,inf,0.5\n", None, "label of row 0 is inf"),
+        ("qid,label,title\n1,0,red\n", None, "'title' holds string"),
+        ("qid,label,f,f\n1,0,1,2\n", None, "Two columns are called 'f'"),
+        ("qid,label,f\n1,0,1\n2,0,1\n1,0,1\n", None, "query 1 are not neighbours"),
+        ('qid,label,f\n"1,0,0.5\n', 2, "Expected 3 columns"),
+        (b"qid,label,f\n\xff\xfe,0,1\n", 2, "UTF8"),
+        (b"\xff\xfe\x00,label,f\n1,0,1\n", None, "utf-8"),
+        (b"\x00" * 1000, None, "."),
+    ],
+)
+def test_malformed_csv_is_refused_in_a_sentence(tmp_path, text, line, message):
+    path = tmp_path / "data.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(FormatError, match=message) as caught:
+        read_table(path)
+    assert caught.value.line == line
+    assert str(path) in str(caught.value)
+
+
+def test_numbers_may_follow_after_the_first_megabyte(tmp_path):
+    rows = 200_000
+    path = tmp_path / "data.csv"
+    path.write_text("qid,label,f\n" + "1,0,1\n" * rows + "1,0,0.5\n")
+    assert read_table(path).X[-1, 0] == 0.5
+    path.write_text("qid,label,f\n" + "1,0,1\n" * rows + "1,0,oops\n")
+    with pytest.raises(FormatError, match="'oops'") as caught:
+        read_table(path)
+    assert caught.value.line == rows + 2
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv.gz"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"junk" * 100, "half"])
+def test_truncated_and_foreign_files_are_refused(tmp_path, suffix, content):
+    path = tmp_path / f"data.{suffix}"
+    write_table(from_frame(pa.table(TABLE)), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
+    with pytest.raises(FormatError, match=path.name):
+        read_table(path)
+
+
+@given(st.data())
+@file_settings
+def test_flipped_bytes_never_crash(tmp_path, data):
+    kind = data.draw(st.sampled_from(["parquet", "arrow", "csv"]))
+    path = tmp_path / f"data.{kind}"
+    write_table(from_frame(pa.table(TABLE)), path)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with suppress(ToprankError):
+        assert read_table(path).n_documents > 0
+
+
+def test_missing_files_and_useless_folders(tmp_path):
+    for name in ("no.parquet", "no.arrow", "no.csv"):
+        with pytest.raises(FileError, match="cannot be read: No such file"):
+            read_table(tmp_path / name)
+    with pytest.raises(FileError, match="holds no Parquet files"):
+        read_table(tmp_path)
+    with pytest.raises(DataError, match="list of paths is empty"):
+        read_table([])
+    with pytest.raises(DataError, match="give format= as one of parquet, arrow, csv"):
+        read_table(tmp_path / "data.txt")
+
+
+def test_nothing_is_left_behind_when_writing_fails(tmp_path):
+    data = from_frame(pa.table(TABLE))
+    with pytest.raises(FileError, match="cannot be written: No such file"):
+        write_table(data, tmp_path / "absent" / "data.parquet")
+    (tmp_path / "data.csv").mkdir()
+    with pytest.raises(FileError, match="cannot be written"):
+        write_table(data, tmp_path / "data.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_files_are_ordinary_tables_to_others(tmp_path):
+    data = from_frame(pa.table(TABLE))
+    for suffix in ("parquet", "arrow", "csv"):
+        write_table(data, tmp_path / f"data.{suffix}")
+    expected = {"qid": TABLE["qid"], "label": TABLE["label"], "bm25": TABLE["bm25"], "hits": TABLE["hits"]}
+    assert parquet.read_table(tmp_path / "data.parquet").to_pydict() == expected
+    assert ipc.open_file(tmp_path / "data.arrow").read_all().to_pydict() == expected
+    assert csv.read_csv(tmp_path / "data.csv").to_pydict() == expected

@@ -1,0 +1,377 @@
+"""The shared matrix: every loss passes every check that its traits claim, and claims no trait idly.
+
+The losses come from tests/loss_cases_<family>.py; see loss_cases.py for how to add one.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from loss_cases import LOSSES, Problem, random_scores
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses import base
+
+STEP = 1e-5  # of central differences
+
+
+@pytest.fixture(params=LOSSES, ids=[name for name, _, _ in LOSSES])
+def problem(request):
+    _, loss, options = request.param
+    return Problem.of(loss, options)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "weighted"])
+def bound(request, problem):
+    if request.param and not problem.weights_allowed:
+        with pytest.raises(DataError, match="weight"):
+            problem.bound(weighted=True)
+        pytest.skip("the loss refuses document weights, in a sentence")
+    return problem.bound(weighted=request.param)
+
+
+def steps_of(scores):
+    """Every coordinate of the scores, as small steps."""
+    for index in np.ndindex(scores.shape):
+        step = np.zeros_like(scores)
+        step[index] = STEP
+        yield step
+
+
+def numeric_gradient(bound, scores):
+    slopes = [bound.at(scores + step).value - bound.at(scores - step).value for step in steps_of(scores)]
+    return np.array(slopes).reshape(scores.shape) / (2 * STEP)
+
+
+def numeric_hessian(bound, scores):
+    rows = [(bound.at(scores + step).grad - bound.at(scores - step).grad).ravel() for step in steps_of(scores)]
+    return np.array(rows) / (2 * STEP)
+
+
+def matrix_of(curvature, scores):
+    """The curvature as a dense matrix over the flattened scores."""
+    units = np.eye(scores.size).reshape(scores.size, *scores.shape)
+    return np.array([(curvature @ unit).ravel() for unit in units])
+
+
+def close(actual, expected, rtol=1e-6, atol=1e-8):
+    size = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol * size)
+
+
+def differ(actual, expected):
+    return bool(np.abs(actual - expected).max() > 1e-4 * max(1e-3, np.abs(expected).max()))
+
+
+# --- derivatives ---------------------------------------------------------------------------------------------------
+
+
+def rise_and_integral(bound, start, end):
+    """The rise of the value from one point to another, and the integral of the slope along the way."""
+    direction, n = end - start, 1000
+    slopes = [np.sum(bound.at(start + (k + 0.5) / n * direction).grad * direction) for k in range(n)]
+    return bound.at(end).value - bound.at(start).value, np.mean(slopes)
+
+
+def test_gradient_is_the_derivative_of_the_value_iff_claimed(problem, bound):
+    """A gradient that is exact nearly everywhere is none if the value jumps in between: the integral tells."""
+    rng, n = np.random.default_rng(1), len(problem.scores)
+    points = [problem.scores, *(random_scores(rng, n, problem.options, 3.0) for _ in range(2))]
+    if problem.loss.traits.exact_gradient:
+        for scores in points:
+            close(bound.at(scores).grad, numeric_gradient(bound, scores))
+    else:
+        lines = [rise_and_integral(bound, start, end) for start, end in itertools.combinations(points, 2)]
+        jumps = [abs(rise - integral) / abs(integral) for rise, integral in lines]
+        assert max(jumps) > 5e-3, "the gradient is exact: claim it"
+
+
+def test_curvature_is_the_hessian_iff_claimed(problem, bound):
+    actual = matrix_of(bound.at(problem.scores, curvature=True).curvature, problem.scores)
+    expected = numeric_hessian(bound, problem.scores)
+    traits = problem.loss.traits
+    if traits.curvature == "exact":
+        close(actual, expected, rtol=1e-5, atol=1e-7)
+    elif traits.exact_gradient:
+        assert differ(actual, expected), "the curvature is exact: claim it"
+
+
+def test_curvature_is_symmetric_positive_semidefinite_and_stays_inside_queries(problem, bound):
+    for scores in (problem.scores, np.zeros_like(problem.scores)):
+        curvature = bound.at(scores, curvature=True).curvature
+        matrix = matrix_of(curvature, scores)
+        size = max(np.abs(matrix).max(), 1e-30)
+        np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-13 * size)
+        assert np.linalg.eigvalsh(matrix).min() > -1e-12 * size * len(matrix)
+        np.testing.assert_allclose(curvature.diagonal().ravel(), np.diag(matrix), rtol=1e-10, atol=1e-15 * size)
+        assert curvature.diagonal().shape == scores.shape
+        query = np.repeat(problem.queries.document_query, scores.size // len(scores))
+        assert not matrix[query[:, None] != query].any()
+
+
+def test_curvature_takes_matrices_as_it_takes_vectors(problem):
+    if problem.loss.traits.space == "class":
+        pytest.skip("in class space a direction has the shape of the scores")
+    curvature = problem.bound().at(problem.scores, curvature=True).curvature
+    V = np.random.default_rng(2).standard_normal((len(problem.scores), 3))
+    together = curvature @ V
+    for column in range(3):
+        close(together[:, column], curvature @ V[:, column], rtol=1e-12, atol=1e-14)
+    close(curvature @ np.asfortranarray(V), together, rtol=1e-12, atol=1e-14)
+
+
+def largest_jump(bound, start, end):
+    """How far the slope jumps at the roughest place between two points, seen through an ever finer grid."""
+    direction = end - start
+
+    def slope(t):
+        return float(np.sum(bound.at(start + t * direction).grad * direction))
+
+    grid = np.linspace(0, 1, 65)
+    slopes = np.array([slope(t) for t in grid])
+    k = int(np.argmax(np.abs(np.diff(slopes))))
+    low, high, f_low, f_high = grid[k], grid[k + 1], slopes[k], slopes[k + 1]
+    for _ in range(30):
+        middle = (low + high) / 2
+        f_middle = slope(middle)
+        if abs(f_middle - f_low) > abs(f_high - f_middle):
+            high, f_high = middle, f_middle
+        else:
+            low, f_low = middle, f_middle
+    return abs(f_high - f_low) / np.abs(slopes).max()
+
+
+def test_smooth_iff_claimed(problem):
+    rng, bound, n = np.random.default_rng(3), problem.bound(), len(problem.scores)
+    jumps = []
+    for _ in range(6):
+        ends = [random_scores(rng, n, problem.options, 2.0) for _ in range(2)]
+        jumps.append(largest_jump(bound, *ends))
+    if problem.loss.traits.smooth:
+        assert max(jumps) < 1e-5
+    else:
+        assert max(jumps) > 1e-4, "no kink was found: claim smooth"
+
+
+def midpoint_gaps(problem, bound):
+    """Mean of the values at two points less the value between them, relative to the values; negative: not convex."""
+    rng, n = np.random.default_rng(4), len(problem.scores)
+    for trial in range(240):
+        scale = (0.3, 1.0, 5.0, 30.0)[trial % 4]
+        a = random_scores(rng, n, problem.options, scale)
+        b = random_scores(rng, n, problem.options, scale)
+        f_a, f_b, f_m = (bound.at(scores).value for scores in (a, b, (a + b) / 2))
+        yield ((f_a + f_b) / 2 - f_m) / max(abs(f_a), abs(f_b), 1e-12)
+
+
+def test_convex_iff_claimed(problem):
+    gaps = list(midpoint_gaps(problem, problem.bound()))
+    if problem.loss.traits.convex:
+        assert min(gaps) > -1e-11
+    else:
+        assert min(gaps) < -1e-6, "no violation of convexity was found: claim convex"
+
+
+def test_convex_losses_stay_above_their_tangents(problem, bound):
+    if not (problem.loss.traits.convex and problem.loss.traits.exact_gradient):
+        pytest.skip("not claimed")
+    rng, n = np.random.default_rng(5), len(problem.scores)
+    for tied in (False, True):
+        for _ in range(20):
+            a, b = (random_scores(rng, n, problem.options, 2.0) for _ in range(2))
+            if tied:  # a subgradient at a kink
+                a = np.round(a)
+            at_a, at_b = bound.at(a), bound.at(b)
+            tangent = at_a.value + float(np.sum(at_a.grad * (b - a)))
+            assert at_b.value >= tangent - 1e-10 * max(1.0, abs(at_a.value), abs(tangent))
+
+
+# --- invariances ---------------------------------------------------------------------------------------------------
+
+
+def test_shift_invariant_iff_claimed(problem, bound):
+    per_query = np.random.default_rng(6).uniform(-3, 3, len(problem.queries))
+    shift = problem.queries.spread(per_query)
+    shifted = (problem.scores.T + shift).T
+    before, after = bound.at(problem.scores), bound.at(shifted)
+    if problem.loss.traits.shift_invariant:
+        close(after.value, before.value, rtol=1e-9, atol=1e-10)
+        close(after.grad, before.grad, rtol=1e-7, atol=1e-9)
+    else:
+        assert differ(np.array(after.value), np.array(before.value)), "nothing changed: claim shift_invariant"
+
+
+def shuffled_rows(queries, rng):
+    return np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in queries])
+
+
+def test_order_of_rows_does_not_matter(problem):
+    rng, seen = np.random.default_rng(7), False
+    for scores in (problem.scores, np.round(problem.scores), np.zeros_like(problem.scores)):
+        order = shuffled_rows(problem.queries, rng)
+        weights = problem.document_weights if problem.weights_allowed else None
+        before = problem.loss.on(problem.labels, problem.queries, document_weights=weights).at(scores, curvature=True)
+        after = problem.loss.on(
+            problem.labels[order], problem.queries, document_weights=None if weights is None else weights[order]
+        ).at(scores[order], curvature=True)
+        if problem.options.get("order_dependent"):
+            seen |= differ(after.grad, before.grad[order])
+            continue
+        close(after.value, before.value, rtol=1e-11, atol=1e-12)
+        close(after.grad, before.grad[order], rtol=1e-9, atol=1e-11)
+        close(after.curvature.diagonal(), before.curvature.diagonal()[order], rtol=1e-9, atol=1e-11)
+    assert seen == bool(problem.options.get("order_dependent")), "the order of rows never mattered"
+
+
+def repeated(problem, counts):
+    """Labels, weights, scores and queries with query q repeated counts[q] times, and the row each came from."""
+    slices = [rows for rows, count in zip(problem.queries, counts, strict=True) for _ in range(count)]
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in slices])
+    return rows, Queries.from_sizes([part.stop - part.start for part in slices])
+
+
+def test_duplicated_data_leave_the_mean(problem):
+    if problem.options.get("random"):
+        pytest.skip("other rows draw other numbers")
+    once = problem.bound().at(problem.scores)
+    rows, queries = repeated(problem, [2] * len(problem.queries))
+    twice = problem.loss.on(problem.labels[rows], queries).at(problem.scores[rows])
+    close(twice.value, once.value, rtol=1e-12, atol=1e-13)
+    close(twice.grad, once.grad[rows] / 2, rtol=1e-10, atol=1e-13)
+
+
+def test_query_weights_are_repetitions(problem):
+    if problem.options.get("random"):
+        pytest.skip("other rows draw other numbers")
+    counts = [1, 3, 2, 0, 1, 1, 2]
+    rows, queries = repeated(problem, counts)
+    expected = problem.loss.on(problem.labels[rows], queries).at(problem.scores[rows], curvature=True)
+    actual = problem.bound(query_weights=counts).at(problem.scores, curvature=True)
+    close(actual.value, expected.value, rtol=1e-12, atol=1e-13)
+    for ours, theirs in (
+        (actual.grad, expected.grad),
+        (actual.curvature.diagonal(), expected.curvature.diagonal()),
+    ):
+        summed = np.zeros_like(ours)
+        np.add.at(summed, rows, theirs)
+        close(ours, summed, rtol=1e-10, atol=1e-13)
+
+
+def test_weights_of_one_change_nothing(problem):
+    if not problem.weights_allowed:
+        pytest.skip("the loss refuses document weights")
+    plain = problem.bound().at(problem.scores, curvature=True)
+    ones = problem.bound(document_weights=np.ones(len(problem.labels))).at(problem.scores, curvature=True)
+    close(ones.value, plain.value, rtol=1e-12, atol=1e-13)
+    close(ones.grad, plain.grad, rtol=1e-10, atol=1e-13)
+    close(ones.curvature.diagonal(), plain.curvature.diagonal(), rtol=1e-10, atol=1e-13)
+
+
+def test_document_weights_matter(problem):
+    if not problem.weights_allowed:
+        pytest.skip("the loss refuses document weights")
+    assert differ(problem.bound(weighted=True).at(problem.scores).grad, problem.bound().at(problem.scores).grad)
+
+
+def test_ragged_is_query_by_query(problem):
+    if problem.options.get("random"):
+        pytest.skip("other rows draw other numbers")
+    # max_grade and the number of grades are facts of the whole data, so every piece is shown the same first query.
+    whole, parts = problem.bound().at(problem.scores), []
+    first = problem.queries.offsets[1]
+    for rows in list(problem.queries)[1:]:
+        index = np.r_[0:first, rows]
+        queries = Queries([0, first, len(index)])
+        parts.append(problem.loss.on(problem.labels[index], queries).at(problem.scores[index]))
+    alone = problem.loss.on(problem.labels[:first], Queries([0, first])).at(problem.scores[:first])
+    total = alone.value + sum(2 * part.value - alone.value for part in parts)
+    close(total / len(problem.queries), whole.value, rtol=1e-11, atol=1e-12)
+    grads = [alone.grad, *(2 * part.grad[first:] for part in parts)]
+    close(np.concatenate(grads) / len(problem.queries), whole.grad, rtol=1e-9, atol=1e-11)
+
+
+# --- numbers at the edge -------------------------------------------------------------------------------------------
+
+
+def test_extreme_and_tied_scores_stay_finite(problem, bound):
+    rng, shape = np.random.default_rng(8), problem.scores.shape
+    extremes = [np.zeros(shape), np.full(shape, 1e8), np.full(shape, -1e8), rng.choice([-1e8, 1e8], shape)]
+    extremes += [rng.choice([-1e8, 0.0, 1.0, 1e8], shape), 1e8 * rng.standard_normal(shape), 1e-300 * problem.scores]
+    for scores in extremes:
+        result = bound.at(scores, curvature=True)
+        assert np.isfinite(result.value)
+        assert np.isfinite(result.grad).all()
+        assert np.isfinite(result.curvature.diagonal()).all()
+        assert np.isfinite(result.curvature @ rng.standard_normal(shape)).all()
+
+
+def test_one_document(problem):
+    label = problem.labels.max()
+    scores = problem.scores[:1]
+    if problem.loss.traits.space == "class":  # the number of grades is a fact of the data
+        labels, queries, scores = np.array([label, 0.0]), Queries([0, 1, 2]), problem.scores[:2]
+    else:
+        labels, queries = np.array([label]), Queries([0, 1])
+    result = problem.loss.on(labels, queries).at(scores, curvature=True)
+    assert np.isfinite(result.value)
+    assert np.isfinite(result.grad).all()
+    if problem.loss.traits.shift_invariant and problem.loss.traits.space == "score":
+        assert not result.grad.any()
+        assert not result.curvature.diagonal().any()
+
+
+def test_equal_labels(problem):
+    rows = slice(*problem.queries.offsets[4:6])
+    result = problem.bound().at(problem.scores, curvature=True)
+    assert np.isfinite(result.grad[rows]).all()
+    if problem.options.get("silent"):
+        assert not result.grad[rows].any()
+        assert not result.curvature.diagonal()[rows].any()
+        alone = problem.loss.on(problem.labels[rows], Queries([0, rows.stop - rows.start]))
+        assert alone.at(problem.scores[rows]).value == 0.0
+
+
+def test_float32_scores_are_taken_as_float64(problem):
+    bound, single = problem.bound(), problem.scores.astype(np.float32)
+    narrow, wide = bound.at(single), bound.at(single.astype(np.float64))
+    assert narrow.grad.dtype == np.float64
+    assert narrow.value == wide.value
+    assert np.array_equal(narrow.grad, wide.grad)
+
+
+def test_same_bits_on_any_number_of_threads(problem, monkeypatch):
+    monkeypatch.setattr(base, "BLOCK", 8)  # several blocks, of one or more queries
+    bound = problem.bound()
+    one = bound.at(problem.scores, curvature=True, threads=1)
+    two = bound.at(problem.scores, curvature=True, threads=2)
+    assert one.value == two.value
+    assert np.array_equal(one.grad, two.grad)
+    V = np.ones(problem.scores.shape)
+    assert np.array_equal(one.curvature @ V, two.curvature @ V)
+    monkeypatch.undo()
+    whole = bound.at(problem.scores)
+    close(one.value, whole.value, rtol=1e-13, atol=1e-14)
+    close(one.grad, whole.grad, rtol=1e-13, atol=1e-14)
+
+
+def test_a_block_fills_its_gradient_and_leaves_the_scores_alone(problem):
+    bound, queries = problem.bound(), problem.queries
+    rows = slice(int(queries.offsets[1]), int(queries.offsets[6]))
+    scores, grad = np.ascontiguousarray(problem.scores[rows]), np.full_like(problem.scores[rows], np.nan)
+    losses = bound.block(scores, 1, 6, grad)
+    assert losses.shape == (5,)
+    assert np.array_equal(scores, problem.scores[rows])
+    close(grad, bound.at(problem.scores).grad[rows], rtol=1e-13, atol=1e-14)
+
+
+def test_repr_is_the_constructor(problem):
+    loss = problem.loss
+    assert eval(repr(loss), {type(loss).__name__: type(loss)}) == loss
+
+
+def test_traits_are_described(problem):
+    assert problem.loss.traits.cost.startswith("O(")
+    assert type(problem.loss).__doc__

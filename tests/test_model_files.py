@@ -1,0 +1,151 @@
+"""Model files: what is read equals what was saved; damage and forgery are refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank import losses, rankers
+from toprank.errors import DataError, FileError, FormatError
+from toprank.rankers import files
+from toprank.solvers import Newton
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=30, n_features=4, n_grades=3, seed=0)
+
+
+def every_ranker():
+    return {
+        "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01, solver=Newton()),
+        "named": tr.LinearRanker("Squared", scale=False),
+        "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
+        "adarank": tr.AdaRank(max_rounds=5),
+        "rankboost": tr.RankBoost(max_rounds=5),
+        "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
+    }
+
+
+@pytest.mark.parametrize("name", every_ranker())
+def test_what_is_read_equals_what_was_saved(data, tmp_path, name):
+    ranker = every_ranker()[name].fit(data)
+    ranker.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert type(back) is type(ranker)
+    assert back.predict(data).tobytes() == ranker.predict(data).tobytes()
+    assert str(back.get_params()) == str(ranker.get_params()) or name == "expected-gain"
+    assert back.training_ == ranker.training_
+    assert back.feature_names_in_.tolist() == list(data.feature_names)
+    back.save(tmp_path / "again.toprank")
+    assert (tmp_path / "again.toprank").read_bytes() == (tmp_path / "m.toprank").read_bytes()
+
+
+def test_every_kind_is_covered():
+    assert {type(ranker).__name__ for ranker in every_ranker().values()} == set(rankers.KINDS)
+
+
+def test_standard_tools_read_the_description(data, tmp_path):
+    tr.LinearRanker().fit(data).save(tmp_path / "m.toprank")
+    with zipfile.ZipFile(tmp_path / "m.toprank") as archive:
+        metadata = json.loads(archive.read("metadata.json"))
+    assert metadata["kind"] == "LinearRanker"
+    assert metadata["features"]["names"] == list(data.feature_names)
+    assert metadata["training"]["fingerprint"] == data.fingerprint
+    assert files.inspect(tmp_path / "m.toprank")["members"]
+
+
+def altered(path, target, change):
+    """A copy of a model with its members passed through `change`."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def resealed(members, name, content):
+    import hashlib
+
+    members[name] = content
+    sums = {key: hashlib.sha256(value).hexdigest() for key, value in members.items() if key != "checksums.json"}
+    members["checksums.json"] = json.dumps(sums).encode()
+
+
+def test_damage_and_forgery_are_refused(data, tmp_path):
+    path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
+    tr.LinearRanker().fit(data).save(path)
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 3):
+        bad.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match="not a whole toprank model"):
+            tr.load(bad)
+    altered(path, bad, lambda m: m.update({"arrays/coef.npy": m["arrays/coef.npy"][:-8] + b"\0" * 8}))
+    with pytest.raises(FormatError, match="altered"):
+        tr.load(bad)
+    altered(path, bad, lambda m: m.pop("arrays/coef.npy"))
+    with pytest.raises(FormatError, match="missing or was altered"):
+        tr.load(bad)
+    altered(path, bad, lambda m: m.pop("checksums.json"))
+    with pytest.raises(FormatError, match="no checksums"):
+        tr.load(bad)
+    metadata = json.loads(zipfile.ZipFile(path).read("metadata.json"))
+    future = {**metadata, "format_version": 99, "toprank_version": "9.9"}
+    altered(path, bad, lambda m: resealed(m, "metadata.json", json.dumps(future).encode()))
+    with pytest.raises(FormatError, match=r"format 99, written by toprank 9\.9"):
+        tr.load(bad)
+    for kind in ("os", "Ranker", "__import__"):
+        forged = {**metadata, "kind": kind}
+        altered(path, bad, lambda m, f=forged: resealed(m, "metadata.json", json.dumps(f).encode()))
+        with pytest.raises(FormatError, match="not known"):
+            tr.load(bad)
+    incomplete = {**metadata, "state": {}}
+    altered(path, bad, lambda m: resealed(m, "metadata.json", json.dumps(incomplete).encode()))
+    with pytest.raises(FormatError, match="incomplete"):
+        tr.load(bad)
+
+
+def test_pickled_objects_are_never_loaded(data, tmp_path):
+    import io
+
+    path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
+    tr.LinearRanker().fit(data).save(path)
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
+    altered(path, bad, lambda m: resealed(m, "arrays/coef.npy", buffer.getvalue()))
+    with pytest.raises(FormatError, match="incomplete or inconsistent"):
+        tr.load(bad)
+
+
+def test_what_cannot_be_saved_is_said(data, tmp_path):
+    from sklearn.linear_model import LogisticRegression
+
+    ranker = tr.ExpectedGainRanker(classifier=LogisticRegression()).fit(data)
+    with pytest.raises(DataError, match="cannot be saved"):
+        ranker.save(tmp_path / "m.toprank")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FileError, match="cannot be"):
+        tr.LinearRanker().fit(data).save(tmp_path / "none" / "m.toprank")
+    with pytest.raises(FileError, match="cannot be read"):
+        tr.load(tmp_path / "none.toprank")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.toprank")), ids=lambda path: path.name)
+def test_files_of_earlier_versions_are_still_read(path):
+    """Golden files: each holds the scores it gave when it was written (tests/golden/make.py)."""
+    ranker = tr.load(path)
+    rows = tr.RankingData(np.load(GOLDEN / "rows.npy"), feature_names=ranker.feature_names_in_)
+    np.testing.assert_allclose(ranker.predict(rows), np.load(path.with_suffix(".npy")), rtol=1e-12)
+
+
+def test_there_are_golden_files_of_every_kind():
+    kinds = {files.inspect(path)["kind"] for path in GOLDEN.glob("*.toprank")}
+    assert kinds == set(rankers.KINDS)

@@ -1,0 +1,276 @@
+"""The linear ranker: it reaches the optimum of what it says it minimises, whatever the loss and the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import toprank as tr
+from support import shared_data
+from toprank import losses
+from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import ConvergenceWarning
+from toprank.rankers.objective import RankingObjective
+from toprank.scorers.expected_gain import ExpectedGain, Logits
+from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.linear import Linear
+
+SMOOTH = [
+    "Squared",
+    "QuerySquared",
+    "ModifiedSquared",
+    "Logistic",
+    "Exponential",
+    "ListNet",
+    "ListMLE",
+    "Multicategory",
+]
+SMOOTH += ["CostSensitiveListMLE", "PListMLE", "XENDCG"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=40, n_documents=(2, 15), n_features=4, n_grades=3, seed=3)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "expected gain"])
+def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
+    rng = np.random.default_rng(0)
+    features = Features(data.X, Standardisation.of(data.X))
+    scorer = Linear(4, intercept) if kind == "linear" else ExpectedGain(4, np.array([0.0, 1.0, 3.0]))
+    objective = RankingObjective(scorer, features, losses.ListNet().on(data.labels, data.queries))
+    w = rng.normal(size=scorer.n_weights) * 0.5
+    grad = objective.value_and_grad(w)[1]
+    eps = 1e-6
+    numeric = [
+        (objective.value_and_grad(w + eps * e)[0] - objective.value_and_grad(w - eps * e)[0]) / (2 * eps)
+        for e in np.eye(len(w))
+    ]
+    np.testing.assert_allclose(grad, numeric, atol=1e-8)
+    v = rng.normal(size=len(w))
+    np.testing.assert_allclose(objective.hessian(w) @ v, objective.hessian_times(w)(v), atol=1e-10)
+    if kind == "linear":
+        second = (objective.value_and_grad(w + eps * v)[1] - objective.value_and_grad(w - eps * v)[1]) / (2 * eps)
+        np.testing.assert_allclose(objective.hessian(w) @ v, second, atol=1e-6)
+
+
+def test_likelihood_derivatives(data):
+    rng = np.random.default_rng(0)
+    features = Features(data.X, Standardisation.of(data.X))
+    objective = RankingObjective(Logits(4, 3), features, losses.Multinomial(n_grades=3).on(data.labels, data.queries))
+    w, v, eps = rng.normal(size=15), rng.normal(size=15), 1e-6
+    grad = objective.value_and_grad(w)[1]
+    slope = (objective.value_and_grad(w + eps * v)[0] - objective.value_and_grad(w - eps * v)[0]) / (2 * eps)
+    assert grad @ v == pytest.approx(slope, abs=1e-7)
+    second = (objective.value_and_grad(w + eps * v)[1] - objective.value_and_grad(w - eps * v)[1]) / (2 * eps)
+    np.testing.assert_allclose(objective.hessian_times(w)(v), second, atol=1e-6)
+
+
+@given(rows=st.integers(1, 40), columns=st.integers(1, 6), seed=st.integers(0, 999), missing=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_features_equal_plain_standardisation(rows, columns, seed, missing):
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(rows, columns)) * 10 + rng.normal(size=columns) * 100).astype(np.float32)
+    if missing:
+        X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    X[:, 0] = X[0, 0] if np.isfinite(X[0, 0]) else 1.0  # a constant column
+    seen = Standardisation.of(X)
+    wide = X.astype(np.float64)
+    with np.errstate(all="ignore"):
+        Z = np.nan_to_num((wide - seen.centre) / seen.spread)
+    present = ~np.isnan(wide)
+    for j in range(columns):
+        values = wide[present[:, j], j]
+        if len(values):
+            assert seen.centre[j] == pytest.approx(values.mean(), rel=1e-9, abs=1e-9)
+            assert seen.spread[j] == pytest.approx(values.std() if values.std() > 1e-6 else 1.0, rel=1e-5)
+    features, w, g = Features(X, seen), rng.normal(size=columns), rng.normal(size=rows)
+    every = slice(0, rows)
+    np.testing.assert_allclose(features.dense(every), Z, atol=1e-9)
+    np.testing.assert_allclose(features.times(every, w), Z @ w, atol=1e-7)
+    np.testing.assert_allclose(features.transposed_times(every, g), Z.T @ g, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_gradient_vanishes_at_the_fit(data, name):
+    ranker = tr.LinearRanker(name, l2=0.01).fit(data)
+    assert ranker.solution_.converged
+    loss = losses.make(name)
+    scorer = Linear(4, not loss.traits.shift_invariant)
+    objective = RankingObjective(scorer, Features(data.X, ranker.standardisation_), loss.on(data.labels, data.queries))
+    w = ranker.solution_.weights
+    grad = objective.value_and_grad(w)[1]
+    grad[:4] += 0.01 * w[:4]
+    start = np.abs(objective.value_and_grad(np.zeros_like(w))[1]).max()
+    assert np.abs(grad).max() < 1e-6 * max(start, 1.0)
+
+
+def test_raw_coefficients_score_like_the_model(data):
+    ranker = tr.LinearRanker("Squared", l2=1e-3).fit(data)
+    np.testing.assert_allclose(ranker.predict(data), data.X @ ranker.coef_ + ranker.intercept_, rtol=1e-5, atol=1e-5)
+    assert ranker.feature_importances_.sum() == pytest.approx(1.0)
+
+
+def test_least_squares_is_ridge_regression(data):
+    from sklearn.linear_model import Ridge
+
+    gains, n_queries = 2.0**data.labels - 1, data.n_queries
+    Z = (data.X - data.X.astype(float).mean(axis=0)) / data.X.astype(float).std(axis=0)
+    ridge = Ridge(alpha=0.01 * n_queries / 2).fit(Z, gains)
+    ours = tr.LinearRanker("Squared", l2=0.01).fit(data)
+    np.testing.assert_allclose(ours.predict(data), ridge.predict(Z), atol=1e-5)
+
+
+def test_rows_in_any_order_give_the_same_model(data):
+    rng = np.random.default_rng(1)
+    order = np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in data.queries])
+    shuffled = tr.RankingData(data.X[order], data.labels[order], queries=data.queries)
+    for name in [*SMOOTH[:-1], "Hinge", "OWPC"]:
+        options = {"tolerance": 1e-9} if name in ("Hinge", "OWPC") else {}
+        here, there = (tr.LinearRanker(name, l2=0.1, **options).fit(part) for part in (data, shuffled))
+        np.testing.assert_allclose(here.coef_, there.coef_, atol=2e-4 if options else 1e-7, err_msg=name)
+
+
+def test_the_same_bits_on_any_number_of_threads(data):
+    for name in ("ListNet", "CostSensitiveListMLE", "Hinge"):
+        one, two = (tr.LinearRanker(name, l2=0.1, threads=threads).fit(data) for threads in (1, 3))
+        assert one.coef_.tobytes() == two.coef_.tobytes()
+
+
+def test_sparse_and_dense_features_agree(data):
+    dense = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data)
+    thin = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data.replace(X=sparse.csr_matrix(data.X)))
+    np.testing.assert_allclose(dense.coef_, thin.coef_, atol=1e-6)
+
+
+def test_missing_values_count_as_the_mean(data):
+    X = data.X.copy()
+    X[::7, 1] = np.nan
+    holes = data.replace(X=X)
+    filled = X.astype(np.float64)
+    filled[::7, 1] = np.nanmean(filled[:, 1])
+    with_holes = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(holes)
+    without = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data.replace(X=filled))
+    np.testing.assert_allclose(with_holes.coef_, without.coef_, atol=1e-6)
+    assert np.isfinite(with_holes.predict(holes)).all()
+
+
+def test_a_path_of_penalties_is_chosen_on_validation_data(data):
+    valid = data.resample(7)
+    path = [10.0, 1.0, 0.1, 1e-3]
+    ranker = tr.LinearRanker("ListNet", l2=path, metric="map").fit(data, valid=valid)
+    alone = {
+        l2: tr.evaluate(tr.LinearRanker("ListNet", l2=l2).fit(data).predict(valid), valid, "map").mean["map"]
+        for l2 in path
+    }
+    assert ranker.l2_ == max(alone, key=alone.__getitem__)
+    for row in ranker.path_:
+        assert row["valid"] == pytest.approx(alone[row["l2"]], abs=1e-6)
+    with pytest.raises(DataError, match="no valid="):
+        tr.LinearRanker("ListNet", l2=path).fit(data)
+
+
+def test_l1_makes_zeros(data):
+    noise = np.random.default_rng(0).normal(size=(data.n_documents, 6))
+    noisy = data.replace(X=np.column_stack([data.X, noise]), feature_names=None)
+    ranker = tr.LinearRanker("ListNet", l1=0.1, l2=0.0).fit(noisy)
+    assert (ranker.coef_[4:] == 0).sum() >= 4
+    assert (ranker.coef_[:4] != 0).any()
+
+
+def test_interruption_returns_a_usable_model(data, monkeypatch):
+    calls = iter(range(100))
+    real = RankingObjective.value_and_grad
+
+    def interrupted(self, weights):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return real(self, weights)
+
+    monkeypatch.setattr(RankingObjective, "value_and_grad", interrupted)
+    with pytest.warns(ConvergenceWarning, match="Interrupted"):
+        ranker = tr.LinearRanker("Logistic", l2=1e-6).fit(data)
+    assert np.isfinite(ranker.predict(data)).all()
+    assert ranker.solution_.interrupted
+
+
+@pytest.mark.parametrize("loss", ["Hinge", "OWPC"])
+def test_kinked_losses_come_with_a_certificate(data, loss):
+    ranker = tr.LinearRanker(loss, l2=0.05).fit(data)
+    assert ranker.solution_.converged
+    assert ranker.solution_.gap <= 1e-6 * ranker.solution_.value * 1.01
+
+
+def test_owpc_says_when_nothing_beats_zero():
+    data = tr.RankingData([[1.0], [-1.0], [-1.0], [1.0]], [1, 0, 1, 0], qid=[1, 1, 2, 2])  # contradicting queries
+    ranker = tr.LinearRanker("OWPC", l2=0.1, scale=False).fit(data)
+    assert ranker.solution_.zero_is_optimal
+    assert "w = 0" in ranker.solution_.message
+    assert ranker.coef_.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"loss": "ListNext"}, UnknownNameError, "ListNet"),
+        ({"loss": 3}, DataError, "loss"),
+        ({"l2": -1.0}, DataError, "0 or more"),
+        ({"l1": -1.0}, DataError, "0 or more"),
+        ({"solver": "newtown"}, UnknownNameError, "newton"),
+        ({"loss": "Multinomial"}, DataError, "ExpectedGainRanker"),
+        ({"start": [1.0]}, DataError, "start"),
+        ({"loss": "Hinge", "solver": "newton", "l1": 1.0}, DataError, "L1"),
+    ],
+)
+def test_wrong_settings_are_sentences(data, change, error, words):
+    with pytest.raises(error, match=words):
+        tr.LinearRanker(**change).fit(data)
+
+
+def test_wrong_data_are_sentences(data):
+    X = data.X.copy()
+    X[3, 2] = np.inf
+    with pytest.raises(DataError, match="infinite"):
+        tr.LinearRanker().fit(data.replace(X=X, feature_names=["a", "b", "c", "d"]))
+    with pytest.raises(DataError, match="judged"):
+        tr.LinearRanker().fit(data.replace(labels=np.where(np.arange(data.n_documents) == 2, np.nan, data.labels)))
+    ranker = tr.LinearRanker().fit(data.replace(feature_names=["a", "b", "c", "d"]))
+    with pytest.raises(DataError, match="expecting 4 features"):
+        ranker.predict(data.replace(X=data.X[:, :3], feature_names=None))
+    with pytest.raises(DataError, match="'b'"):
+        ranker.predict(data.replace(feature_names=["a", "c", "b", "d"]))
+    constant = tr.RankingData(np.ones((4, 2)), [0, 1, 0, 1], qid=[1, 1, 2, 2])
+    assert tr.LinearRanker().fit(constant).predict(constant).std() == 0
+    equal = tr.RankingData(np.arange(4.0)[:, None], [1, 1, 1, 1], qid=[1, 1, 2, 2])
+    assert np.isfinite(tr.LinearRanker("Logistic").fit(equal).coef_).all()
+
+
+def test_rank_lists_documents(data):
+    ranker = tr.LinearRanker().fit(data)
+    lists = ranker.rank(data, k=3)
+    scores = ranker.predict(data)
+    for qid, rows in zip(data.qids.tolist(), data.queries, strict=True):
+        best = rows.start + np.argsort(-scores[rows], kind="stable")[:3]
+        assert lists[qid] == best.tolist()
+
+
+@pytest.mark.parametrize("name", ["MQ2008", "OHSUMED"])
+def test_newton_converges_fast_on_letor(name):
+    for fold in tr.folds(shared_data("letor", name)):
+        for loss in ("ListNet", "ListMLE", "CostSensitiveListMLE"):
+            ranker = tr.LinearRanker(loss, l2=1e-2).fit(fold.train)
+            assert ranker.solution_.converged
+            assert ranker.solution_.iterations <= 10
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("MQ2008", 0.438), ("OHSUMED", 0.455)])
+def test_cs_rglist_reaches_the_published_figure(name, at_least):
+    values = []
+    for fold in tr.folds(shared_data("letor", name)):
+        chosen = tr.select("cs-RgList", fold.train, fold.valid, pcf=3.0)
+        values.append(tr.evaluate(chosen.ranker.predict(fold.test), fold.test, "avgndcg").mean["avgndcg"])
+    assert at_least <= np.mean(values) < at_least + 0.035

@@ -1,0 +1,244 @@
+"""Penalties, what all solvers for smooth objectives find, and what every solver promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from objectives import Barrier, Logistic, Quadratic, Watched, classification, random_quadratic, total
+from toprank.errors import DataError
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, StopSolving
+
+SMOOTH = {
+    "newton": Newton(),
+    "newton-cg": Newton(cholesky_limit=0),
+    "lbfgs": LBFGS(),
+    "proximal-newton": Proximal(method="newton"),
+    "fista": Proximal(method="fista"),
+    "descent": GradientDescent(rate=1.0, stop="gradient", backtracking=True),
+}
+ALL = {**SMOOTH, "plain": Newton(plain=True), "bundle": Bundle(), "papers": GradientDescent(rate=0.01)}
+smooth = pytest.mark.parametrize("solver", SMOOTH.values(), ids=SMOOTH)
+every = pytest.mark.parametrize("solver", ALL.values(), ids=ALL)
+
+
+class TestPenalty:
+    def test_value_and_subgradient(self):
+        penalty = Penalty(np.array([1.0, 0.0, 4.0]), np.array([0.0, 3.0, 1.0]))
+        weights = np.array([2.0, -1.0, 0.0])
+        assert penalty.value(weights) == 0.5 * 1 * 4 + 3 * 1
+        # not zero: the derivative; at zero: what is left of the pull when l1 has resisted
+        assert penalty.subgradient(weights, np.array([5.0, 5.0, -2.5])).tolist() == [5.0, 2.0, -1.5]
+        assert penalty.subgradient(weights, np.array([0.0, 3.0, 0.9])).tolist() == [0.0, 0.0, 0.0]
+
+    def test_free_weights(self):
+        assert Penalty.uniform(3, l2=2.0, l1=1.0, free=slice(2, 3)).l1.tolist() == [1.0, 1.0, 0.0]
+
+    @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+    def test_refuses(self, bad):
+        with pytest.raises(DataError, match="l2 must be 0 or more"):
+            Penalty.uniform(2, l2=bad)
+        with pytest.raises(DataError, match="l1 must be 0 or more"):
+            Penalty(np.zeros(2), np.array([0.0, bad]))
+
+    def test_refuses_shapes(self):
+        with pytest.raises(DataError, match=r"\(2,\) and \(3,\)"):
+            Penalty(np.zeros(2), np.zeros(3))
+
+
+class TestSmooth:
+    @smooth
+    @pytest.mark.parametrize("seed", range(3))
+    def test_ridge_equals_the_linear_system(self, solver, seed):
+        objective, penalty = random_quadratic(seed), Penalty.uniform(6, l2=0.7, free=[1])
+        expected = np.linalg.solve(objective.A + np.diag(penalty.l2), objective.b)
+        solution = solver.solve(objective, np.ones(6), penalty, tolerance=1e-10)
+        assert solution.converged, solution.message
+        assert "Converged" in solution.message
+        np.testing.assert_allclose(solution.weights, expected, atol=1e-7)
+        assert solution.value == pytest.approx(total(objective, penalty, expected), rel=1e-12)
+        grad = objective.value_and_grad(solution.weights)[1] + penalty.l2 * solution.weights
+        assert solution.gradient_norm == pytest.approx(np.linalg.norm(grad), abs=1e-12)
+
+    @smooth
+    @pytest.mark.parametrize("l2", [1e-3, 1.0])
+    def test_logistic_with_a_free_intercept_equals_scipy(self, solver, l2):
+        X, y = classification(1, intercept=True)
+        y[:25] = 1.0  # the classes are not balanced, so the intercept matters
+        objective, penalty = Logistic(X, y), Penalty.uniform(5, l2=l2, free=[4])
+
+        def both(w):
+            value, grad = objective.value_and_grad(w)
+            return value + penalty.value(w), grad + penalty.l2 * w
+
+        peer = minimize(both, np.zeros(5), jac=True, method="BFGS", options={"gtol": 1e-9})
+        solution = solver.solve(objective, np.zeros(5), penalty, tolerance=1e-8)
+        assert solution.converged, solution.message
+        assert solution.value == pytest.approx(peer.fun, rel=1e-9)
+        np.testing.assert_allclose(solution.weights, peer.x, atol=1e-4)
+        assert abs(solution.weights[4]) > 0.05
+
+    @smooth
+    def test_steps_back_from_values_that_are_not_finite(self, solver):
+        solution = solver.solve(Barrier(), [-40.0], Penalty.uniform(1), tolerance=1e-9)
+        assert solution.converged, solution.message
+        np.testing.assert_allclose(solution.weights, [2 / 3], atol=1e-6)  # 1 / (1 - w) = 3
+
+    @smooth
+    def test_starts_at_the_optimum(self, solver):
+        solution = solver.solve(Quadratic(np.eye(2), np.zeros(2)), np.zeros(2), Penalty.uniform(2, l2=1.0))
+        assert solution.converged
+        assert solution.iterations == 0
+        assert solution.weights.tolist() == [0.0, 0.0]
+
+    @smooth
+    @pytest.mark.parametrize("scale", [1e-9, 1e9])
+    def test_units_do_not_matter(self, solver, scale):
+        """The same problem in other units of the value: relative criteria must not notice."""
+        if isinstance(solver, GradientDescent):
+            pytest.skip("its criterion is absolute, as in the papers")
+        objective = random_quadratic(3)
+        other = Quadratic(scale * objective.A, scale * objective.b)
+        one = solver.solve(objective, np.zeros(6), Penalty.uniform(6, l2=0.1), tolerance=1e-9)
+        two = solver.solve(other, np.zeros(6), Penalty.uniform(6, l2=0.1 * scale), tolerance=1e-9)
+        assert two.converged
+        np.testing.assert_allclose(two.weights, one.weights, atol=1e-6)
+
+    @pytest.mark.parametrize("name", ["newton", "newton-cg", "lbfgs", "proximal-newton", "fista"])
+    def test_tolerance_zero_ends_at_the_accuracy_of_the_arithmetic(self, name):
+        X, y = classification(2)
+        solution = SMOOTH[name].solve(
+            Logistic(X, y), np.zeros(4), Penalty.uniform(4, l2=0.1), tolerance=0.0, max_iterations=500
+        )
+        assert solution.gradient_norm < 1e-7
+        if name != "fista":
+            assert solution.converged, solution.message
+
+
+class TestManners:
+    """What every solver promises."""
+
+    @every
+    @pytest.mark.parametrize("n", [1, 2, 4])
+    def test_ctrl_c_returns_the_best_so_far(self, solver, n):
+        X, y = classification(0)
+        objective, penalty, seen = Logistic(X, y), Penalty.uniform(4, l2=0.1), []
+
+        class Noting(Logistic):
+            def value_and_grad(self, w):
+                seen.append(total(objective, penalty, w))
+                return super().value_and_grad(w)
+
+        start = np.full(4, 2.0)
+        solution = solver.solve(Watched(Noting(X, y), n), start, penalty)
+        assert solution.interrupted
+        assert not solution.converged
+        assert "Interrupted" in solution.message
+        if n == 1:
+            np.testing.assert_array_equal(solution.weights, start)
+        else:
+            assert solution.value == total(objective, penalty, solution.weights)
+            assert solution.value <= seen[0]
+            assert solution.value in seen
+
+    @every
+    def test_callback_sees_and_stops(self, solver):
+        X, y = classification(0)
+        objective, penalty, calls = Logistic(X, y), Penalty.uniform(4, l2=0.1), []
+
+        def callback(iteration, weights, value, message):
+            calls.append((iteration, value, message))
+            assert value == pytest.approx(total(objective, penalty, weights), rel=1e-12)
+            weights[:] = np.nan  # it is a copy: nothing can be spoilt
+            if iteration == 2:
+                raise StopSolving("enough of it")
+
+        solution = solver.solve(objective, np.full(4, 2.0), penalty, callback=callback)
+        assert [iteration for iteration, _, _ in calls] == [1, 2]
+        assert all(any(c.isdigit() for c in message) for _, _, message in calls)
+        assert not solution.converged
+        assert not solution.interrupted
+        assert solution.iterations == 2
+        assert solution.message == "Stopped by the callback after 2 iterations: enough of it."
+        assert solution.value <= min(value for _, value, _ in calls)
+
+    @every
+    def test_other_exceptions_pass(self, solver):
+        with pytest.raises(ZeroDivisionError):
+            solver.solve(Watched(random_quadratic(0), 2, ZeroDivisionError), np.ones(6), Penalty.uniform(6, l2=1.0))
+
+    @every
+    def test_non_convergence_is_said(self, solver):
+        X, y = classification(0)
+        solution = solver.solve(
+            Logistic(X, y), np.full(4, 5.0), Penalty.uniform(4, l2=0.01), tolerance=1e-12, max_iterations=1
+        )
+        assert not solution.converged
+        assert solution.message.startswith("Not converged: after 1 iteration ")
+        assert "1.0e-12 was asked for" in solution.message
+        assert solution.iterations == 1
+
+    @every
+    def test_not_finite_at_the_start(self, solver):
+        class Nan(Quadratic):
+            def value_and_grad(self, w):
+                return np.nan, np.full(2, np.nan)
+
+        with pytest.raises(DataError, match="not finite at the start"):
+            solver.solve(Nan(np.eye(2), np.ones(2)), np.zeros(2), Penalty.uniform(2, l2=1.0))
+
+    @every
+    def test_a_bad_start_gives_way_to_zero(self, solver):
+        solution = solver.solve(Barrier(), [1.5], Penalty.uniform(1, l2=1e-3), max_iterations=5000)
+        assert np.isfinite(solution.weights).all()
+        assert solution.value <= 0.0  # the value at zero
+
+    @every
+    def test_nan_appears_midway(self, solver):
+        """Finite at the start only: nothing can be done, and that is said."""
+
+        class Island(Quadratic):
+            def value_and_grad(self, w):
+                value, grad = super().value_and_grad(w)
+                return (value, grad) if not w.any() else (np.nan, grad)
+
+        solution = solver.solve(Island(np.eye(2), np.ones(2)), np.zeros(2), Penalty.uniform(2, l2=1.0))
+        assert not solution.converged
+        assert "Not converged" in solution.message
+        assert solution.weights.tolist() == [0.0, 0.0]
+
+    @every
+    def test_refuses(self, solver):
+        objective, penalty = random_quadratic(0), Penalty.uniform(6, l2=1.0)
+        with pytest.raises(DataError, match="tolerance must be"):
+            solver.solve(objective, np.zeros(6), penalty, tolerance=-1.0)
+        with pytest.raises(DataError, match="max_iterations must be at least 1"):
+            solver.solve(objective, np.zeros(6), penalty, max_iterations=0)
+        with pytest.raises(DataError, match="The objective has 6 weights"):
+            solver.solve(objective, np.zeros(5), penalty)
+        with pytest.raises(DataError, match="must be finite"):
+            solver.solve(objective, np.full(6, np.inf), penalty)
+        if not solver.takes_l1:
+            with pytest.raises(DataError, match="cannot handle an L1 penalty; use Proximal"):
+                solver.solve(objective, np.zeros(6), Penalty.uniform(6, l1=1.0))
+
+    def test_refuses_a_gradient_of_the_wrong_shape(self):
+        class Wrong:
+            n_weights = 2
+
+            def value_and_grad(self, w):
+                return 0.0, np.zeros(1)
+
+        with pytest.raises(DataError, match="gradient has shape"):
+            LBFGS().solve(Wrong(), np.zeros(2), Penalty.uniform(2))
+
+    @every
+    def test_the_start_is_left_alone(self, solver):
+        start = np.ones(6)
+        solver.solve(random_quadratic(0), start, Penalty.uniform(6, l2=1.0), max_iterations=3)
+        assert start.tolist() == [1.0] * 6
+
+    def test_settings_are_values(self):
+        assert Newton(plain=True) == Newton(plain=True) != Newton()
+        assert repr(Bundle(idle=3)) == "Bundle(idle=3)"

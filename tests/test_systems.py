@@ -1,0 +1,127 @@
+"""Named systems: each can be made, trained, chosen on validation data, and beats a random order."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from test_cli import toprank
+from toprank import systems
+from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import ConvergenceWarning
+
+
+@pytest.fixture(scope="module")
+def parts():
+    data = tr.synthetic(n_queries=60, n_documents=(4, 12), n_features=5, n_grades=3, noise=0.3, seed=0)
+    return tr.split(data, (0.5, 0.25, 0.25))
+
+
+@pytest.mark.parametrize("name", systems.names())
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+def test_every_system_learns(parts, name):
+    train, _, test = parts
+    small = {"max_rounds": 30} if systems.get(name).ranker in ("AdaRank", "RankBoost") else {}
+    small |= {"restarts": 1, "max_cycles": 2, "steps": 4} if name == "CoordinateAscent" else {}
+    ranker = systems.make(name, **small).fit(train)
+    random = tr.evaluate(np.zeros(test.n_documents), test).mean["ndcg@10"]
+    assert tr.evaluate(ranker.predict(test), test).mean["ndcg@10"] > random + 0.1 or ranker.solution_.zero_is_optimal
+
+
+@pytest.mark.parametrize("name", ["LeastSquares", "cs-RgList", "OWPC-top10", "PlugIn", "AdaRank-MAP"])
+def test_selection_tries_the_grid_and_keeps_the_best(parts, name):
+    train, valid, _ = parts
+    chosen = tr.select(name, train, valid, threads=2)
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    again = tr.select(name, train, valid, threads=1)
+    assert again.options == chosen.options
+    np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
+    if chosen.options:
+        seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
+        assert seen == pytest.approx(chosen.value, abs=0.02)
+
+
+def test_selection_never_looks_at_other_data(parts):
+    """Choices stay the same whatever the labels of the test part are: they are not even given."""
+    train, valid, _ = parts
+    fixed = tr.select("LeastSquares", train, valid, l2=0.5)
+    assert fixed.options["l2"] == 0.5
+    assert len(fixed.tried) == 1
+    by_c = tr.select("RankSVM", train, valid, C=2.0)
+    assert by_c.options["l2"] == 0.5
+
+
+def test_names_and_options():
+    assert systems.make("CS_RGLIST", pcf=2.0).loss.pcf == 2.0
+    assert systems.make("rankSVM", C=4.0).l2 == 0.25
+    with pytest.raises(UnknownNameError, match="RankSVM"):
+        systems.make("RankSWM")
+    with pytest.raises(UnknownNameError, match="pcf"):
+        systems.make("cs-RgList", pfc=2.0)
+    with pytest.raises(DataError, match="above 0"):
+        systems.make("RankSVM", C=0.0)
+    for system in systems.SYSTEMS.values():
+        assert system.source
+        assert system.idea
+        for options in system.candidates():
+            system.make(**options)
+
+
+def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, part in zip(("train", "vali", "test"), parts, strict=True):
+        tr.write(part.replace(document_ids=[f"d{i}" for i in range(part.n_documents)]), f"{name}.txt")
+    done = toprank(
+        "train", "train.txt", "--system", "cs-rglist", "--valid", "vali.txt", "--model", "m.toprank", "--json"
+    )
+    answer = json.loads(done.stdout)
+    assert answer["system"] == "cs-RgList"
+    assert len(answer["tried"]) == 10
+    toprank("predict", "m.toprank", "test.txt", "-o", "test.scores")
+    test = tr.read("test.txt")
+    scores = tr.read_scores("test.scores", test.n_documents)
+    np.testing.assert_array_equal(scores, tr.load("m.toprank").predict(test))
+    printed = toprank("predict", "m.toprank", "test.txt").stdout.split()
+    assert [float(number) for number in printed] == scores.tolist()
+    lists = tr.load("m.toprank").rank(test, k=3)
+    shown = [line.split("\t") for line in toprank("rank", "m.toprank", "test.txt", "--top", 3).stdout.splitlines()]
+    assert {row[0]: row[1:] for row in shown} == {str(qid): rows for qid, rows in lists.items()}
+    (tmp_path / "run.txt").write_text(toprank("rank", "m.toprank", "test.txt", "--top", 1000, "--trec").stdout)
+    run = tr.evaluate_run(tr.data.trec.qrels_of(test), tr.read_run("run.txt"), "ndcg@10")
+    by_scores = tr.evaluate(scores, test, "ndcg@10", convention="trec_eval")
+    assert run.mean["ndcg@10"] == pytest.approx(by_scores.mean["ndcg@10"], abs=1e-9)
+    described = toprank("inspect", "m.toprank").stdout
+    assert "kind: LinearRanker" in described
+    assert "training.system: cs-RgList" in described
+    assert "cs-RgList" in toprank("systems").stdout
+    assert set(json.loads(toprank("systems", "--json").stdout)) == set(systems.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["train", "train.txt", "--system", "cs-RgLits", "--model", "m"], 2, "cs-RgList"),
+        (["train", "train.txt", "--set", "pfc=2", "--model", "m"], 2, "pcf"),
+        (["train", "train.txt", "--set", "pcf", "--model", "m"], 2, "key=value"),
+        (["train", "train.txt", "--set", "l2=-1", "--model", "m"], 1, "0 or more"),
+        (["train", "none.txt", "--model", "m"], 1, "none.txt"),
+        (["predict", "train.txt", "train.txt"], 1, "not a whole toprank model"),
+        (["inspect", "none.toprank"], 1, "none.toprank"),
+    ],
+)
+def test_wrong_commands_are_sentences(parts, tmp_path, monkeypatch, arguments, status, words):
+    monkeypatch.chdir(tmp_path)
+    tr.write(parts[0], "train.txt")
+    done = toprank(*arguments, status=status)
+    assert words in done.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_unfinished_search_still_gives_a_model(parts):
+    train, valid, _ = parts
+    with pytest.warns(ConvergenceWarning):
+        chosen = tr.select("RankNet-linear", train, valid, l2=1e-8, max_iterations=1)
+    assert np.isfinite(chosen.ranker.predict(valid)).all()
