@@ -15,9 +15,9 @@ from ragged import ranking_data
 from support import shared_data
 from toprank.data.dataset import RankingData
 from toprank.data.doctor import check, check_file
-from toprank.data.findings import Report
+from toprank.data.doctor.findings import Report
+from toprank.data.doctor.scan import scan
 from toprank.data.folds import split
-from toprank.data.scan import scan
 from toprank.data.synthetic import synthetic
 from toprank.data.tables import write_table
 from toprank.errors import DataError, FileError, FormatError

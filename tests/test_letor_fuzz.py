@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toprank.data import letor_passes
 from toprank.data.letor import looks_like_letor, read_letor
+from toprank.data.letor import passes as letor_passes
 from toprank.errors import ToprankError
 
 VALID = (

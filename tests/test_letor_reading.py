@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import shared_data
-from toprank.data import letor_passes
 from toprank.data.bytesource import head_of
 from toprank.data.dataset import RankingData
 from toprank.data.letor import looks_like_letor, read_letor
+from toprank.data.letor import passes as letor_passes
 
 NAN = np.nan
 

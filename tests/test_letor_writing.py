@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from support import shared_data
-from toprank.data import letor_writing
 from toprank.data.dataset import RankingData
 from toprank.data.letor import read_letor, write_letor
+from toprank.data.letor import writing as letor_writing
 from toprank.errors import DataError, FileError, UnknownNameError
 
 

@@ -27,7 +27,8 @@ def main() -> None:
 
     np.seterr(all="ignore")  # wrap-around of integers is meant, and only compiled code is silent about it
     with atheris.instrument_imports(include=["toprank"]):
-        from toprank.data import letor, letor_passes
+        from toprank.data import letor
+        from toprank.data.letor import passes as letor_passes
         from toprank.errors import ToprankError
 
     open_bytes = letor.open_bytes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toprank.data.dataset import RankingData
-from toprank.data.letor_sides import SIDES, beside
+from toprank.data.letor.sides import SIDES, beside
 from toprank.data.oserrors import os_errors
 from toprank.data.store import SUFFIX, check_content, open_described, write_store
 from toprank.errors import FileError, FormatError

@@ -47,8 +47,8 @@ def read(
             as long as file and options stay the same.
         verify: compare the content of a stored copy (or of the cache) with the hashes it was written with.
         threads: how many threads to use. Default: all cores.
-        **options: for the reader of the format: see `toprank.data.letor.read_letor`,
-            `toprank.data.tables.read_table`; a run takes ``qrels=``, a file of judgments for its labels.
+        **options: for the reader of the format: see `toprank.data.letor.reading.read_letor`,
+            `toprank.data.tables.reading.read_table`; a run takes ``qrels=``, a file of judgments for its labels.
 
     Raises:
         FileError: a file cannot be read.
@@ -97,13 +97,13 @@ def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], 
 def _reader(kind: str) -> Callable[..., RankingData]:
     """The function that reads a format; its keywords are the options."""
     if kind == "letor":
-        from toprank.data.letor import read_letor
+        from toprank.data.letor.reading import read_letor
 
         return read_letor
     readers: dict[str, Callable[..., RankingData]] = {"qrels": _read_qrels, "run": _read_run, "store": open_store}
     if kind in readers:
         return readers[kind]
-    from toprank.data.tables import read_table
+    from toprank.data.tables.reading import read_table
 
     return partial(read_table, format=kind)
 
@@ -119,13 +119,13 @@ def _check_options(kind: str, function: Callable[..., Any], options: dict[str, A
 
 
 def _read_qrels(paths: Paths) -> RankingData:
-    from toprank.data.trec import data_of_qrels, read_qrels
+    from toprank.data.trec.files import data_of_qrels, read_qrels
 
     return concatenate([data_of_qrels(read_qrels(path)) for path in _listed(paths)])
 
 
 def _read_run(paths: Paths, *, qrels: PathLike | None = None) -> RankingData:
-    from toprank.data.trec import data_of_run, read_qrels, read_run
+    from toprank.data.trec.files import data_of_run, read_qrels, read_run
 
     judgments = None if qrels is None else read_qrels(qrels)
     return concatenate([data_of_run(read_run(path), judgments) for path in _listed(paths)])
@@ -158,8 +158,8 @@ def format_of(path: PathLike) -> str:
         raise FileError(
             f"{file} is a folder, but neither a stored copy nor one of Parquet files; for LETOR folds use folds()."
         )
-    from toprank.data.letor import looks_like_letor
-    from toprank.data.tables import table_format
+    from toprank.data.letor.reading import looks_like_letor
+    from toprank.data.tables.reading import table_format
 
     head = head_of(file)
     if head.startswith(b"FEA1"):
@@ -205,7 +205,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         path: where to. The suffix tells the format: .txt, .letor, .svm, .dat (LETOR text), .parquet, .arrow, .feather,
             .csv, .tsv, .qrels, .toprank-data (a stored copy); text may be compressed by .gz or .zst behind it.
         format: letor, parquet, arrow, csv, qrels or store, where the suffix does not tell.
-        **options: for the writer of the format: see `toprank.data.letor.write_letor`.
+        **options: for the writer of the format: see `toprank.data.letor.reading.write_letor`.
     """
     kind = format or _format_to_write(path)
     if kind == "run":
@@ -218,7 +218,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
 
 
 def _format_to_write(path: PathLike) -> str:
-    from toprank.data.tables import table_format
+    from toprank.data.tables.reading import table_format
 
     name = plain_name(path)
     suffix = name.suffix.lower()
@@ -237,15 +237,15 @@ def _format_to_write(path: PathLike) -> str:
 
 def _writer(kind: str) -> Callable[..., None]:
     if kind == "letor":
-        from toprank.data.letor import write_letor
+        from toprank.data.letor.reading import write_letor
 
         return write_letor
     if kind == "qrels":
-        from toprank.data.trec import write_qrels
+        from toprank.data.trec.files import write_qrels
 
         return write_qrels
     if kind == "store":
         return write_store
-    from toprank.data.tables import write_table
+    from toprank.data.tables.reading import write_table
 
     return partial(write_table, format=kind)

@@ -67,7 +67,7 @@ class ImportanceWeightedSquared(Targeted):
         convex=True,
         smooth=False,
         shift_invariant=False,
-        consistent="DCG at the top, for weights that do not look at the label (scheme=\"ones\"): Theorem 5 of 001",
+        consistent='DCG at the top, for weights that do not look at the label (scheme="ones"): Theorem 5 of 001',
     )
 
     def __post_init__(self) -> None:

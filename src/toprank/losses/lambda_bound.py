@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BLOCK, Curvature
@@ -18,25 +18,6 @@ from toprank.losses.swap_deltas import SwapDeltas
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["LambdaBound", "PairCurvature"]
-
-
-@dataclass(frozen=True)
-class PairCurvature(Curvature):
-    """A Laplacian over the pairs of a block: (H·V)_i = Σ_j c_ij (V_i − V_j), with c computed when it is asked for."""
-
-    pairs: RankedPairs
-    scale: FloatArray
-    values: FloatArray
-
-    def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.ascontiguousarray(V.reshape(len(V), -1), dtype=np.float64)
-        out = np.zeros_like(columns)
-        pair_product(self.pairs, self.scale, columns, out)
-        return out.reshape(V.shape)
-
-    def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
-        return self.values
 
 
 class LambdaBound(OnePassBound):
@@ -82,7 +63,7 @@ class LambdaBound(OnePassBound):
         self, scores: npt.ArrayLike, *, threads: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """What boosting asks for: the gradient and the curvature's diagonal. Leaving the value out saves a third."""
-        values, offsets = np.ascontiguousarray(scores, dtype=np.float64), self.queries.offsets
+        values, offsets = writable(np.ascontiguousarray(scores, dtype=np.float64)), self.queries.offsets
         if values.shape != (self.queries.n_documents,):
             raise DataError(f"There are {values.size} scores for {self.queries.n_documents} documents.")
         grad, diagonal = np.empty_like(values), np.empty_like(values)
@@ -97,13 +78,15 @@ class LambdaBound(OnePassBound):
     def _sums(
         self, scores: FloatArray, first: int, last: int, grad: FloatArray, with_losses: bool
     ) -> tuple[FloatArray, Curvature]:
-        pairs = self._ranked(scores, first, last)
+        pairs = self.ranked(scores, first, last)
         losses, diagonal = np.empty(last - first), np.empty_like(scores)
         scale = self.scale[first:last] * (self.unit * self.sigma)
         pair_sums(pairs, scale, with_losses, grad, diagonal, losses)
-        return losses * self.unit, PairCurvature(pairs, scale * self.sigma, diagonal * self.sigma)
+        curvature = PairCurvature(self, scores.copy(), first, last, scale * self.sigma, diagonal * self.sigma)
+        return losses * self.unit, curvature
 
-    def _ranked(self, scores: FloatArray, first: int, last: int) -> RankedPairs:
+    def ranked(self, scores: FloatArray, first: int, last: int) -> RankedPairs:
+        """The documents of some queries in rank order, with what their pairs weigh."""
         offsets = self.queries.offsets[first : last + 1]
         start = offsets[0]
         if self._worst_first is None:
@@ -130,3 +113,28 @@ class LambdaBound(OnePassBound):
             self.two_sided,
             1.0 / self.sigma if self.norm else 0.0,
         )
+
+
+@dataclass(frozen=True)
+class PairCurvature(Curvature):
+    """A Laplacian over the pairs of a block: (H·V)_i = Σ_j c_ij (V_i − V_j).
+
+    Boosting wants its diagonal alone, so the ranking is not kept but made again when the matrix is asked for.
+    """
+
+    bound: LambdaBound
+    scores: FloatArray
+    first: int
+    last: int
+    scale: FloatArray
+    values: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
+        out = np.zeros_like(columns)
+        pair_product(self.bound.ranked(self.scores, self.first, self.last), self.scale, columns, out)
+        return out.reshape(V.shape)
+
+    def diagonal(self) -> FloatArray:
+        """See `Curvature.diagonal`."""
+        return self.values

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
-from toprank.losses.fast import fast_kernel, row_kernel
+from toprank.compute import FloatArray, IntArray, summing_kernel
+from toprank.losses.rows import row_kernel
 from toprank.losses.swap_deltas import SwapDeltas
 
 __all__ = ["RankedPairs", "pair_product", "pair_sums"]
@@ -65,7 +65,7 @@ class RankedPairs(NamedTuple):
     """LightGBM's normalisation: Δ is divided by 0.01 + norm·(z_a − z_b) and the query is rescaled; 0: none."""
 
 
-@fast_kernel
+@summing_kernel
 def pair_sums(
     pairs: Any, scale: FloatArray, with_losses: bool, grad: FloatArray, diagonal: FloatArray, losses: FloatArray
 ) -> None:
@@ -99,7 +99,7 @@ def pair_sums(
             diagonal[pairs.order[r]] = scale[q] * bend[r]
 
 
-@fast_kernel
+@summing_kernel
 def pair_product(pairs: Any, scale: FloatArray, V: FloatArray, out: FloatArray) -> None:
     """H·V, H = d²/dz² times `scale` of the query, added to `out`: a pair of curvature c moves c·(V_a − V_b) to a."""
     n, special = len(pairs.z), pairs.mu > 0 or pairs.norm > 0 or pairs.weights.size > 0
@@ -117,7 +117,7 @@ def pair_product(pairs: Any, scale: FloatArray, V: FloatArray, out: FloatArray) 
             _flow(a, end, pairs.order, curve, V, out)
 
 
-@fast_kernel
+@summing_kernel
 def _reach(last: int, first: Any, end: Any, group_end: IntArray) -> Any:
     """The end of the ranks that are the better one of some pair: a tied group at the border belongs to them."""
     if 0 < last < np.int64(end - first):
@@ -125,7 +125,7 @@ def _reach(last: int, first: Any, end: Any, group_end: IntArray) -> Any:
     return end
 
 
-@fast_kernel
+@summing_kernel
 def _exponentials(first: Any, end: Any, z: FloatArray, E: FloatArray, inverse: FloatArray) -> bool:
     """E = exp(z − max z) and 1/E; True where they would underflow, so that every row needs its own exponentials."""
     if z[first] - z[end - _ONE] > _WIDEST:
@@ -136,7 +136,7 @@ def _exponentials(first: Any, end: Any, z: FloatArray, E: FloatArray, inverse: F
     return False
 
 
-@fast_kernel
+@summing_kernel
 def _exponentials_below(a: Any, end: Any, z: FloatArray, E: FloatArray, inverse: FloatArray) -> None:
     """Here E is x itself, for the row of a: where scores lie too far apart for one exponential a document."""
     inverse[a] = 1.0
@@ -149,12 +149,13 @@ def _fill_delta(first: Any, a: Any, end: Any, deltas: Any, delta: FloatArray) ->
     """top_a − slope_a·below_b for every b below a, at delta[b]; ``tie`` within the group of a."""
     top, slope, below = deltas.top[a], deltas.slope[a], deltas.below
     for b in range(a + _ONE, end):
-        delta[b] = top - slope * below[b]
+        change = top - slope * below[b]
+        delta[b] = change if change > 0.0 else 0.0  # below 0 is rounding
     for b in range(a + _ONE, first + np.uint64(deltas.group_end[a])):
         delta[b] = deltas.tie[a]
 
 
-@fast_kernel
+@summing_kernel
 def _adjust_delta(first: Any, a: Any, end: Any, pairs: Any, delta: FloatArray) -> None:
     """The options that Δ does not always have: distances in rank, LightGBM's normalisation, document weights."""
     if pairs.mu > 0:
@@ -167,7 +168,7 @@ def _adjust_delta(first: Any, a: Any, end: Any, pairs: Any, delta: FloatArray) -
             delta[b] *= pairs.weights[a] * pairs.weights[b]
 
 
-@fast_kernel
+@summing_kernel
 def _add_distances(first: Any, a: Any, end: Any, pairs: Any, delta: FloatArray) -> None:
     """Add mu·δ, δ = 1/D(d) − 1/D(d + 1) with d = the distance in rank; for tied documents its mean over their ranks.
 
@@ -252,7 +253,7 @@ def _curves(
         curve[b] = scale * both * delta[b] * (x * win) * win
 
 
-@fast_kernel
+@summing_kernel
 def _flow(a: Any, end: Any, order: IntArray, curve: FloatArray, V: FloatArray, out: FloatArray) -> None:
     row = order[a]
     for b in range(a + _ONE, end):

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, summing_kernel
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Curvature, Diagonal, Loss, Traits
-from toprank.losses.fast import fast_kernel
 from toprank.losses.one_pass import OnePassBound
 from toprank.losses.psi import check_whole
 from toprank.losses.reading import Reading, reading_of, worth_of
@@ -114,7 +113,7 @@ class NeuralNDCGBound(OnePassBound):
         return self.best[first:last] - relaxed, Diagonal(diagonal * (scale / temperature))
 
 
-@fast_kernel
+@summing_kernel
 def _relaxed_ndcgs(
     z: FloatArray,
     offsets: IntArray,
@@ -136,7 +135,7 @@ def _relaxed_ndcgs(
             relaxed[q] = _relaxed_ndcg(query, gains, rank_weights, iterations, grad[first:end], diagonal[first:end])
 
 
-@fast_kernel
+@summing_kernel
 def _relaxed_ndcg(
     z: FloatArray, worth: FloatArray, rank_weights: FloatArray, iterations: int, grad: FloatArray, diagonal: FloatArray
 ) -> float:
@@ -156,7 +155,7 @@ def _relaxed_ndcg(
     return value
 
 
-@fast_kernel
+@summing_kernel
 def _neural_sort(z: FloatArray, P: FloatArray, lead: FloatArray) -> None:
     """P, and lead_j = Σ_k sign(z_j − z_k)."""
     m = len(z)
@@ -177,7 +176,7 @@ def _neural_sort(z: FloatArray, P: FloatArray, lead: FloatArray) -> None:
             P[r, j] /= total
 
 
-@fast_kernel
+@summing_kernel
 def _sinkhorn(P: FloatArray, iterations: int, rows: FloatArray, columns: FloatArray) -> int:
     """Factors u, v of every round, such that X_t = diag(u_t)·P·diag(v_t); the number of rounds done."""
     m = len(P)
@@ -201,7 +200,7 @@ def _sinkhorn(P: FloatArray, iterations: int, rows: FloatArray, columns: FloatAr
     return iterations
 
 
-@fast_kernel
+@summing_kernel
 def _sinkhorn_back(
     P: FloatArray,
     worth: FloatArray,
@@ -235,7 +234,7 @@ def _sinkhorn_back(
         d_v[:] = 0.0
 
 
-@fast_kernel
+@summing_kernel
 def _neural_sort_back(
     z: FloatArray, P: FloatArray, lead: FloatArray, d_P: FloatArray, grad: FloatArray, diagonal: FloatArray
 ) -> None:

@@ -67,7 +67,7 @@ class SmoothRankCurvature(Curvature):
     values: FloatArray
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.ascontiguousarray(V.reshape(len(V), -1), dtype=np.float64)
+        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
         out = np.zeros_like(columns)
         pair_flow(*self.pairs, columns, out)
         return self.squared_scale * out.reshape(V.shape)

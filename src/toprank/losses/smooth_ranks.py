@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
-from toprank.losses.fast import fast_kernel, row_kernel
+from toprank.compute import FloatArray, IntArray, summing_kernel
+from toprank.losses.rows import row_kernel
 
 __all__ = ["NO_EXTRA", "HITS", "SURVIVAL", "collect", "push", "pair_flow"]
 
@@ -34,7 +34,7 @@ _ONE = np.uint64(1)
 _WIDEST = 600.0
 
 
-@fast_kernel
+@summing_kernel
 def collect(z: FloatArray, offsets: IntArray, reads: FloatArray, extra_kind: int, above: Any, extra: Any) -> None:
     """Fill `above` and `extra`; `z` are the scores over T, `reads` what the metric reads off each document."""
     E, p = np.empty(len(z)), np.empty(len(z))
@@ -52,7 +52,7 @@ def collect(z: FloatArray, offsets: IntArray, reads: FloatArray, extra_kind: int
                 _survival(j, end, p, reads, extra)
 
 
-@fast_kernel
+@summing_kernel
 def push(
     z: FloatArray,
     offsets: IntArray,
@@ -83,7 +83,7 @@ def push(
             diagonal[j] += bend
 
 
-@fast_kernel
+@summing_kernel
 def pair_flow(
     z: FloatArray,
     offsets: IntArray,
@@ -109,7 +109,7 @@ def pair_flow(
                     out[k, column] -= flow
 
 
-@fast_kernel
+@summing_kernel
 def _exponentials(first: Any, end: Any, z: FloatArray, E: FloatArray) -> bool:
     """E = exp(z − max z); True where it would underflow."""
     high, low = z[first], z[first]

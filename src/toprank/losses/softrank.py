@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, summing_kernel
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Curvature, Diagonal, Loss, Traits
-from toprank.losses.fast import fast_kernel
 from toprank.losses.one_pass import OnePassBound
 from toprank.losses.psi import check_whole
 from toprank.losses.reading import Reading, reading_of, worth_of
@@ -117,7 +116,7 @@ class SoftRankBound(OnePassBound):
         return self.best[first:last] - expected, Diagonal(diagonal * (scale / width**2))
 
 
-@fast_kernel
+@summing_kernel
 def _expected_ndcg(
     z: FloatArray,
     offsets: IntArray,
@@ -147,7 +146,7 @@ def _expected_ndcg(
             _contests(first, m, j, z, worth[first + j], slope, grad, diagonal)
 
 
-@fast_kernel
+@summing_kernel
 def _rank_distribution(m: int, beats: FloatArray, rank_weights: FloatArray, stages: FloatArray) -> float:
     """stages[i, r]: the chance that r of the documents 0 … i − 1 beat j; Σ_r p(r)/F(r) at the end."""
     stages[0, 0] = 1.0
@@ -160,7 +159,7 @@ def _rank_distribution(m: int, beats: FloatArray, rank_weights: FloatArray, stag
     return total
 
 
-@fast_kernel
+@summing_kernel
 def _add_competitor(n: int, win: float, before: Any, after: Any) -> None:
     """after[r] = before[r]·(1 − win) + before[r − 1]·win, for counts up to n before and n + 1 after."""
     before[n + 1] = 0.0
@@ -169,7 +168,7 @@ def _add_competitor(n: int, win: float, before: Any, after: Any) -> None:
         after[r + 1] = before[r + 1] * (1.0 - win) + before[r] * win
 
 
-@fast_kernel
+@summing_kernel
 def _slopes_back(
     m: int, beats: FloatArray, rank_weights: FloatArray, stages: FloatArray, after: FloatArray, slope: FloatArray
 ) -> None:
@@ -189,7 +188,7 @@ def _slopes_back(
         slope[i] = total
 
 
-@fast_kernel
+@summing_kernel
 def _contests(
     first: int, m: int, j: int, z: FloatArray, worth: float, slope: FloatArray, grad: FloatArray, diagonal: FloatArray
 ) -> None:

@@ -83,7 +83,7 @@ class Gain:
         if wrong.any():
             raise DataError(
                 f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}; gains must be finite "
-                "and not negative. Choose another gain (gain=clipped counts negative grades as 0, a table), or mend the labels."
+                "and not negative. Choose another gain (gain=clipped counts negative grades as 0), or mend the labels."
             )
         return np.ascontiguousarray(gains, dtype=np.float64)
 

@@ -103,4 +103,5 @@ class AdaRank(Ranker):
         return np.nan_to_num(np.asarray(z, dtype=np.float64))
 
     def _scores(self, X: Any) -> FloatArray:
-        return np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
+        scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
+        return scores

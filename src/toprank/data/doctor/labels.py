@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.data.findings import Finding, examples_of, some
+from toprank.data.doctor.findings import Finding, examples_of, some
 
 Mask = npt.NDArray[np.bool_]
 

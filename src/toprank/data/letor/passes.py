@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray, each_block
-from toprank.data import letor_kernels as kernels
 from toprank.data.bytesource import ByteSource
-from toprank.data.letor_faults import fault_at, hard_number
-from toprank.data.letor_survey import AT, LEAST_ID, MOST_ID, N_RUNS, RUN_COLUMNS, SURVEY_STATE
-from toprank.data.letor_survey import survey as survey_rows
+from toprank.data.letor import kernels
+from toprank.data.letor.faults import fault_at, hard_number
+from toprank.data.letor.survey import AT, LEAST_ID, MOST_ID, N_RUNS, RUN_COLUMNS, SURVEY_STATE
+from toprank.data.letor.survey import survey as survey_rows
 from toprank.errors import FormatError
 
 __all__ = ["Chunk", "Survey", "parse_chunks", "survey_chunks"]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.decimals import BAD, HARD, HUGE, MISSING, NUMBER, Bytes, digits_at, inlined, read_number
-from toprank.data.letor_scan import document_id, line_end, query_token, skip_blanks
-from toprank.data.letor_survey import AT, LARGEST_ID, LEAST_ID, MOST_ID, ROWS
+from toprank.data.letor.scan import document_id, line_end, query_token, skip_blanks
+from toprank.data.letor.survey import AT, LARGEST_ID, LEAST_ID, MOST_ID, ROWS
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,7 @@
 """The data doctor: what is wrong with these data, in sentences, each with counts and a remedy.
 
-Features are looked at once (`toprank.data.scan`), labels and ids a few times; memory is a few words for each document.
+Features are looked at once (`toprank.data.doctor.scan`), labels and ids a few times; memory is a few words for each
+document.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from toprank.data.dataset import RankingData
-from toprank.data.doctor_features import Examined, features_findings, rows_findings
-from toprank.data.doctor_labels import labels_findings, order_findings, queries_findings
-from toprank.data.doctor_splits import between_findings, split_queries_finding
-from toprank.data.findings import Finding, Report, Subject
-from toprank.data.scan import scan
+from toprank.data.doctor.features import Examined, features_findings, rows_findings
+from toprank.data.doctor.findings import Finding, Report, Subject
+from toprank.data.doctor.labels import labels_findings, order_findings, queries_findings
+from toprank.data.doctor.scan import scan
+from toprank.data.doctor.splits import between_findings, split_queries_finding
 from toprank.errors import DataError, ToprankError
 
 __all__ = ["Finding", "Report", "check", "check_file"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
-from toprank.data.trec_tables import RepeatedPairError, check_table, line_from, read_table, table_of, write_table
+from toprank.data.trec.tables import RepeatedPairError, check_table, line_from, read_table, table_of, write_table
 from toprank.errors import DataError
 
 __all__ = [

@@ -11,8 +11,8 @@ import numpy as np
 
 from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
-from toprank.data.doctor_features import Examined
-from toprank.data.findings import Finding, examples_of, some
+from toprank.data.doctor.features import Examined
+from toprank.data.doctor.findings import Finding, examples_of, some
 from toprank.errors import DataError
 
 
@@ -105,6 +105,6 @@ def _ids_by_row(path: str | os.PathLike[str], options: dict[str, Any]) -> list[s
     if kind == "letor":
         tokens = re.findall(rb"^[^#\n]*?[ \t]qid:(\S+)", open_bytes(path).buffer, re.MULTILINE)
         return [token.decode("utf-8", "replace") for token in tokens]
-    from toprank.data.tables import query_ids
+    from toprank.data.tables.reading import query_ids
 
     return [str(qid) for qid in query_ids(path, format=kind, qid=options.get("qid")).tolist()]

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data import checks
-from toprank.data import trec_kernels as kernels
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
-from toprank.data.layout import USUAL_NAMES
+from toprank.data.tables.layout import USUAL_NAMES
+from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError
 
 __all__ = ["RepeatedPairError", "check_table", "line_from", "read_table", "table_of", "write_table"]

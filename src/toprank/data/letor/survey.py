@@ -10,7 +10,7 @@ import numpy as np
 
 from toprank.compute import IntArray, kernel
 from toprank.data.decimals import Bytes
-from toprank.data.letor_scan import (
+from toprank.data.letor.scan import (
     comment_or_line_end,
     document_id,
     is_blank,

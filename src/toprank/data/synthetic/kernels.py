@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.mixing import mixed
+from toprank.data.synthetic.mixing import mixed
 
 __all__ = ["sample_ratios"]
 

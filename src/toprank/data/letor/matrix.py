@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray
-from toprank.data import letor_kernels as kernels
 from toprank.data.bytesource import ByteSource, check_size
-from toprank.data.letor_faults import fault_at
-from toprank.data.letor_groups import Grouping
-from toprank.data.letor_passes import Survey, parse_chunks
-from toprank.data.letor_survey import (
+from toprank.data.letor import kernels
+from toprank.data.letor.faults import fault_at
+from toprank.data.letor.groups import Grouping
+from toprank.data.letor.passes import Survey, parse_chunks
+from toprank.data.letor.survey import (
     ENTRIES,
     ID_FOREIGN,
     ID_LENGTH,

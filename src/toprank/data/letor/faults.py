@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toprank.data import letor_kernels as kernels
 from toprank.data.bytesource import ByteSource
 from toprank.data.decimals_exact import exact_number
-from toprank.data.letor_survey import LARGEST_ID
+from toprank.data.letor import kernels
+from toprank.data.letor.survey import LARGEST_ID
 from toprank.errors import FormatError
 
 __all__ = ["fault_at", "hard_number"]

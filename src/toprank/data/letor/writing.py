@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import output
 from toprank.data.dataset import RankingData
-from toprank.data.letor_sides import SIDES, beside
+from toprank.data.letor.sides import SIDES, beside
 from toprank.errors import DataError, FileError, UnknownNameError
 
 __all__ = ["write_letor"]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from toprank.compute import IntArray
 from toprank.data.bytesource import ByteSource, check_size
-from toprank.data.letor_passes import Survey
-from toprank.data.letor_survey import ENTRIES, N_WORDS, ROWS, START, STOP, VALUE
+from toprank.data.letor.passes import Survey
+from toprank.data.letor.survey import ENTRIES, N_WORDS, ROWS, START, STOP, VALUE
 from toprank.errors import FormatError
 
 __all__ = ["Grouping"]

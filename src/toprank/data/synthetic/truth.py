@@ -199,7 +199,7 @@ class SyntheticData(RankingData):
         Returns:
             Scores and standard errors, one of each for every document.
         """
-        from toprank.data.synthetic_kernels import sample_ratios
+        from toprank.data.synthetic.kernels import sample_ratios
 
         if samples < 2:
             raise DataError(f"At least 2 samples are needed to know the sampling error, not {samples}.")

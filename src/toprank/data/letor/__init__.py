@@ -1,0 +1,5 @@
+"""LETOR / SVMrank text: ``label qid:ID id:value id:value … # comment``, one line a document."""
+
+from toprank.data.letor.reading import looks_like_letor, read_letor, write_letor
+
+__all__ = ["looks_like_letor", "read_letor", "write_letor"]

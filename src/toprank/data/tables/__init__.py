@@ -1,0 +1,5 @@
+"""Files of tables: Parquet (one file or a folder of them), Arrow IPC / Feather, CSV; read in strips."""
+
+from toprank.data.tables.reading import read_table, table_format, write_table
+
+__all__ = ["read_table", "table_format", "write_table"]

@@ -1,0 +1,27 @@
+"""TREC files: judgments (qrels) and rankings (runs), as columns, and to and from `RankingData`."""
+
+from toprank.data.trec.files import (
+    Qrels,
+    Run,
+    data_of_qrels,
+    data_of_run,
+    qrels_of,
+    read_qrels,
+    read_run,
+    run_of,
+    write_qrels,
+    write_run,
+)
+
+__all__ = [
+    "Qrels",
+    "Run",
+    "data_of_qrels",
+    "data_of_run",
+    "qrels_of",
+    "read_qrels",
+    "read_run",
+    "run_of",
+    "write_qrels",
+    "write_run",
+]

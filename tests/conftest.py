@@ -1,0 +1,30 @@
+"""Settings for all tests."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from hypothesis import settings
+
+# Timings have no place in tests, and the first call of a kernel compiles it.
+settings.register_profile("toprank", deadline=None)
+settings.load_profile("toprank")
+
+
+def pytest_configure(config):
+    """Drop compiled kernels when the source of any changed: Numba looks only at the file of the kernel itself."""
+    if hasattr(config, "workerinput"):
+        return
+    source = Path(__file__).parent.parent / "src" / "toprank"
+    digest = hashlib.sha256()
+    for path in sorted(source.rglob("*.py")):
+        text = path.read_bytes()
+        if b"kernel" in text:
+            digest.update(text)
+    stamp = source / "__pycache__" / "kernels.stamp"
+    if not stamp.exists() or stamp.read_text() != digest.hexdigest():
+        for compiled in source.rglob("*.nb[ci]"):
+            compiled.unlink(missing_ok=True)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(digest.hexdigest())
