@@ -1,7 +1,12 @@
-"""The documentation taken at its word: its Python runs, its output is what it prints, what it names exists."""
+"""The documentation taken at its word: its Python runs, its output is what it prints, what it names exists.
+
+`docs/refresh.py` writes what the blocks print now into the pages.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import tomllib
@@ -32,6 +37,8 @@ class Block(NamedTuple):
     line: int
     output: str | None
     """A `text` block right behind it: what the block prints."""
+    place: tuple[int, int] | None
+    """Where in the page that is."""
 
 
 def blocks_of(page):
@@ -41,7 +48,8 @@ def blocks_of(page):
     for match, after in pairwise([*found, None]):
         is_output = after is not None and after[2] == "text" and not text[match.end() : after.start()].strip()
         line = text.count("\n", 0, match.start()) + 2
-        blocks.append(Block(match[2], match[3], line, after[3] if is_output else None))
+        output, place = (after[3], after.span(3)) if is_output else (None, None)
+        blocks.append(Block(match[2], match[3], line, output, place))
     return blocks
 
 
@@ -53,14 +61,21 @@ def pages_with(language):
     return [pytest.param(page, id=page.name) for page in PAGES if blocks_in(page, language)]
 
 
-@pytest.mark.parametrize("page", pages_with("python"))
-def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert page.read_text().count("```python") == len(blocks_in(page, "python"))  # none hides from the pattern
+def run_python(page):
+    """(block, what it prints) for the Python blocks of a page, which run one after the other in one namespace."""
     names = {"__name__": "__main__"}
     for block in blocks_in(page, "python"):
-        exec(compile("\n" * (block.line - 1) + block.body, str(page), "exec"), names)
-        printed = capsys.readouterr().out
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * (block.line - 1) + block.body, str(page), "exec"), names)
+        yield block, printed.getvalue()
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert page.read_text().count("```python") == len(blocks_in(page, "python"))  # none hides from the pattern
+    for block, printed in run_python(page):
         if block.output is not None:
             assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
 
@@ -99,10 +114,8 @@ def test_commands_and_their_options_exist(page):
         assert asked <= options_of(command), words
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """A folder with the files that the pages' commands read."""
-    folder = tmp_path_factory.mktemp("work")
+def furnish(folder):
+    """Put the files that the pages' commands read into a folder."""
     truth = tr.synthetic(n_queries=30, n_documents=(3, 12), n_features=4, seed=0)
     data = truth.replace(document_ids=[f"d{i}" for i in range(truth.n_documents)])
     train, vali, test = tr.split(data)
@@ -113,17 +126,17 @@ def workplace(tmp_path_factory):
         tr.write_scores(scores, folder / f"{name}.scores")
     (folder / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n1 0 c 1\n2 0 a 1\n")
     (folder / "run.txt").write_text("1 Q0 b 1 0.9 mine\n1 Q0 a 2 0.7 mine\n")
-    return folder
 
 
-@pytest.mark.parametrize("page", pages_with("sh"))
-def test_commands_run_and_print_what_the_page_shows(page, workplace, monkeypatch):
-    monkeypatch.chdir(workplace)
+def run_shell(page):
+    """(block, what it prints) for the shell blocks of a page; only `toprank` is run, of the rest the names are checked."""
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for block in blocks_in(page, "sh"):
         printed = ""
         for line in block.body.splitlines():
             match shlex.split(line, comments=True):
+                case ["toprank", *arguments, ">", file]:
+                    Path(file).write_text(invoked(*arguments))
                 case ["toprank", *arguments]:
                     printed += invoked(*arguments)
                 case ["make", target]:
@@ -135,6 +148,14 @@ def test_commands_run_and_print_what_the_page_shows(page, workplace, monkeypatch
                     pass
                 case other:
                     pytest.fail(f"{page.name}:{block.line}: nobody checks {other}")
+        yield block, printed
+
+
+@pytest.mark.parametrize("page", pages_with("sh"))
+def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    furnish(tmp_path)
+    for block, printed in run_shell(page):
         if block.output is not None:
             assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
 

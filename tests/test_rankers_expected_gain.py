@@ -138,3 +138,26 @@ def test_wrong_input_is_a_sentence(truth, fitted):
         tr.ExpectedGainRanker("ListNet", start="likelyhood").fit(truth)
     with pytest.raises(DataError, match="predict_proba"):
         tr.ExpectedGainRanker(classifier=object()).fit(truth)
+
+
+def test_proportional_odds(truth):
+    """The synthetic truth is an ordinal model, so the ordinal likelihood finds it with one direction."""
+    ranker = tr.ExpectedGainRanker("Ordinal", l2=1e-5, tolerance=1e-8).fit(truth)
+    assert ranker.coef_.shape == (1, 5)
+    assert (np.diff(-ranker.intercept_) > 0).all()  # thresholds rise
+    P = ranker.predict_proba(truth)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    assert np.abs(P - truth.probabilities).mean() < 0.02
+    likelihood = np.log(P[np.arange(len(truth)), truth.labels.astype(int)]).mean()
+    known = np.log(truth.probabilities[np.arange(len(truth)), truth.labels.astype(int)]).mean()
+    assert likelihood >= known - 1e-3  # the fit is at least as likely as the truth, up to the penalty
+
+
+def test_proportional_odds_with_a_grade_nobody_has(truth, tmp_path):
+    gap = truth.replace(labels=np.where(truth.labels == 1, 0, truth.labels))
+    ranker = tr.ExpectedGainRanker("Ordinal").fit(gap)
+    P = ranker.predict_proba(gap)
+    assert (P >= 0).all()
+    assert P[:, 1].max() < 0.05
+    ranker.save(tmp_path / "m.toprank")
+    np.testing.assert_array_equal(tr.load(tmp_path / "m.toprank").predict(gap), ranker.predict(gap))

@@ -274,3 +274,23 @@ def test_cs_rglist_reaches_the_published_figure(name, at_least):
         chosen = tr.select("cs-RgList", fold.train, fold.valid, pcf=3.0)
         values.append(tr.evaluate(chosen.ranker.predict(fold.test), fold.test, "avgndcg").mean["avgndcg"])
     assert at_least <= np.mean(values) < at_least + 0.035
+
+
+def test_refinement_solves_on_few_documents_and_comes_to_rest():
+    data = tr.synthetic(n_queries=12, n_documents=150, n_features=4, n_grades=3, skew=2.0, seed=2)
+    loss = losses.ImportanceWeightedSquared(scheme="grade", gain="exponential", delta=1.0)
+    ranker = tr.LinearRanker(loss, l2=1e-3, refine=True).fit(data)
+    assert ranker.active_[0] < data.n_documents / 2
+    assert (np.diff(ranker.active_) >= 0).all()
+    active = loss.first_active(data.labels, data.queries)
+    for _ in ranker.active_[1:]:
+        part = data.replace(document_weights=loss.active_weights(data.labels, data.queries, active)).keep(active)
+        ridge = tr.LinearRanker(losses.Squared(gain="exponential", max_grade=data.labels.max()), l2=1e-3)
+        ridge.standardisation_ = ranker.standardisation_
+        ridge.n_features_in_, ridge.training_ = 4, {}
+        ridge.fit_standardised(part, ridge.loss, None)
+        active = loss.now_active(active, ridge.predict(data))
+    ignored = ~active
+    assert (ranker.predict(data)[ignored] <= 1.0).all()  # so the sup term is 0
+    with pytest.raises(DataError, match="ImportanceWeightedSquared"):
+        tr.LinearRanker("Squared", refine=True).fit(data)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toprank.cli import common
 from toprank.cli.evaluating import side_by_side
+
+if TYPE_CHECKING:
+    from toprank.compute import FloatArray
+    from toprank.data.dataset import RankingData
+
+_SYSTEMS = ("LeastSquares", "RankSVM", "ListNet", "cs-RgList", "PlugIn")
 
 
 def demo(
@@ -17,7 +23,7 @@ def demo(
     threads: common.Threads = None,
     quiet: common.Quiet = False,
 ) -> None:
-    """Make data whose truth is known, examine them, score three rankings under every convention, and compare them.
+    """Make data whose truth is known, train several systems, and compare them with the best possible ranking.
 
     For example:
 
@@ -29,45 +35,69 @@ def demo(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         _demonstrate(out, seed, threads, quiet)
-        common.say(f"\nThe files are in {out}; try: toprank evaluate {out}/data.txt {out}/optimal.scores -c all", quiet)
+        common.say(f"\nThe files are in {out}; try: toprank evaluate {out}/test.txt {out}/ListNet.scores -c all", quiet)
         return
     with tempfile.TemporaryDirectory() as folder:
         _demonstrate(Path(folder), seed, threads, quiet)
 
 
-def _demonstrate(folder: Path, seed: int, threads: int | None, quiet: bool) -> None:
-    import numpy as np
+def _title(text: str) -> None:
+    typer.echo(f"\n== {text}")
 
+
+def _demonstrate(folder: Path, seed: int, threads: int | None, quiet: bool) -> None:
     import toprank as tr
     from toprank.metrics.evaluation import evaluate_under_all
 
-    def title(text: str) -> None:
-        typer.echo(f"\n== {text}")
+    _title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
+    truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, irrelevant=20, noise=1.0, seed=seed)
+    for name, part in zip(("train", "vali", "test"), tr.split(truth, (0.1, 0.2, 0.7), seed=seed), strict=True):
+        tr.write(part, folder / f"{name}.txt")
+    train, valid, test = (tr.read(folder / f"{name}.txt", threads=threads) for name in ("train", "vali", "test"))
+    typer.echo(f"test: {test}, written as LETOR text and read back")
 
-    title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
-    truth = tr.synthetic(n_queries=300, n_documents=(5, 40), n_features=10, seed=seed)
-    tr.write(truth, folder / "data.txt")
-    data = tr.read(folder / "data.txt", threads=threads)
-    typer.echo(f"{data}, written as LETOR text and read back")
+    _title("The data doctor")
+    typer.echo(str(tr.check(train, valid, test, names=("train", "vali", "test"))))
 
-    title("The data doctor")
-    typer.echo(str(tr.check(data)))
+    _title("Systems trained, hyper-parameters chosen on validation data only")
+    scores = {"Bayes-optimal": _optimal(truth, test)}
+    for name in _SYSTEMS:
+        with common.progress(f"Training {name} …", quiet):
+            chosen = tr.select(name, train, valid, threads=threads)
+        chosen.ranker.save(folder / f"{name}.toprank")
+        scores[name] = chosen.ranker.predict(test)
+        options = ", ".join(f"{key}={value:g}" for key, value in chosen.options.items())
+        typer.echo(f"{name:<13} {options:<20} {chosen.metric} on validation data {chosen.value:.4f}")
+    for name, values in scores.items():
+        tr.write_scores(values, folder / f"{name}.scores")
 
-    rng = np.random.default_rng(seed)
-    optimal = truth.expected_gain()
-    systems = {
-        "optimal": optimal,  # E[gain | x]: no ranker can expect a higher DCG
-        "noisy": optimal + rng.normal(0, optimal.std(), len(optimal)),
-        "coarse": np.round(optimal / optimal.std()),  # few distinct scores: many ties
-    }
-    for name, scores in systems.items():
-        tr.write_scores(scores, folder / f"{name}.scores")
+    _title("One ranking, every convention: the same scores, and not the same number")
+    typer.echo(
+        side_by_side(evaluate_under_all(scores["ListNet"].round(1), test, ["ndcg@1", "ndcg@10", "map", "err@10"]))
+    )
 
-    title("One ranking, every convention: the same scores, and not the same number")
-    metrics = ["ndcg@1", "ndcg@10", "map", "err@10"]
-    with common.progress("Evaluating …", quiet):
-        results = evaluate_under_all(systems["coarse"], data, metrics, threads=threads)
-    typer.echo(side_by_side(results))
+    _title("All systems against the best possible ranking E[gain | x], on the test data")
+    result = tr.compare(scores, test, ["ndcg@10"], baseline="Bayes-optimal", seed=seed, threads=threads)
+    typer.echo(str(result))
+    _title("Verdict")
+    typer.echo(_verdict(result))
 
-    title("Three rankings compared, with statistics")
-    typer.echo(str(tr.compare(systems, data, ["ndcg@10"], baseline="optimal", seed=seed, threads=threads)))
+
+def _optimal(truth: Any, test: RankingData) -> FloatArray:
+    """E[gain | x] of the test documents: the rows of the truth that belong to the test queries."""
+    import numpy as np
+
+    chosen = np.isin(truth.qids, test.qids)
+    scores: FloatArray = truth.expected_gain()[truth.queries.spread(chosen)]
+    return scores
+
+
+def _verdict(result: Any) -> str:
+    means = {name: values["ndcg@10"] for name, values in result.means.items() if name != "Bayes-optimal"}
+    best = max(means, key=means.__getitem__)
+    ceiling = result.means["Bayes-optimal"]["ndcg@10"]
+    behind = [difference.a for difference in result.differences if difference.significant]
+    return (
+        f"{best} comes closest: NDCG@10 {means[best]:.4f}, {means[best] / ceiling:.1%} of the {ceiling:.4f} that the "
+        f"known E[gain | x] gets. Significantly behind it: {', '.join(behind) or 'none'}."
+    )

@@ -130,9 +130,9 @@ class BoundLoss(ABC):
             raise DataError(
                 f"There are {len(values)} scores for {self.queries.n_documents} documents; there must be one for each."
             )
-        if np.isnan(values).any():
-            row = int(np.argmax(np.isnan(values).reshape(len(values), -1).any(axis=1)))
-            raise DataError(f"The score of document {row} is NaN; every document needs a score.")
+        if not np.isfinite(values).all():
+            row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+            raise DataError(f"The score of document {row} is not finite; every document needs a finite score.")
         grad, losses, offsets = np.zeros_like(values), np.empty(len(self.queries)), self.queries.offsets
 
         def work(block: tuple[int, int]) -> Curvature | None:

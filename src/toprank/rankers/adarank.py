@@ -11,7 +11,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank"]
 
@@ -99,8 +99,7 @@ class AdaRank(Ranker):
         return table
 
     def _column(self, data: RankingData, column: int) -> FloatArray:
-        z = (data.X[:, column] - self.standardisation_.centre[column]) / self.standardisation_.spread[column]
-        return np.nan_to_num(np.asarray(z, dtype=np.float64))
+        return Features(data.X, self.standardisation_).column(column)
 
     def _scores(self, X: Any) -> FloatArray:
         scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_

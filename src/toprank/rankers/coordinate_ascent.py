@@ -67,7 +67,7 @@ class CoordinateAscent(Ranker):
         if min(self.restarts, self.max_cycles, self.steps) < 1 or self.first_step <= 0:
             raise DataError("restarts, max_cycles and steps must be at least 1, and first_step above 0.")
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
-        Z = Features(data.X, self.standardisation_).dense(slice(0, data.n_documents))
+        features = Features(data.X, self.standardisation_)
         judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
         rng = np.random.default_rng(self.seed)
@@ -75,7 +75,7 @@ class CoordinateAscent(Ranker):
         for restart in range(self.restarts):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
-            weights, value = self._climb(Z, judge, start, rng)
+            weights, value = self._climb(features, judge, start, rng)
             if selection is not None and valid is not None:
                 value = selection(Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights))
             if value > best_value:
@@ -84,32 +84,34 @@ class CoordinateAscent(Ranker):
         self.training_["valid" if valid is not None else "train"] = {str(judge.measure): best_value}
 
     def _climb(
-        self, Z: FloatArray, judge: Judge, start: FloatArray, rng: np.random.Generator
+        self, features: Features, judge: Judge, start: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        weights, scores = start.copy(), Z @ start
+        every = slice(0, features.X.shape[0])
+        weights, scores = start.copy(), features.times(every, start)
         value = judge(scores)
-        sizes = self.first_step * 2.0 ** np.arange(self.steps)
         for _ in range(self.max_cycles):
             before = value
             for j in rng.permutation(len(weights)):
-                unit = abs(weights[j]) if weights[j] != 0 else 1.0 / len(weights)
-                changes = (
-                    [-weights[j], *(unit * sizes), *(-unit * sizes)]
-                    if weights[j]
-                    else [*(sizes * unit), *(-sizes * unit)]
-                )
-                gains = [judge(scores + change * Z[:, j]) for change in changes]
+                column = features.column(j)
+                changes = self._changes(weights[j], len(weights))
+                gains = [judge(scores + change * column) for change in changes]
                 best = int(np.argmax(gains))
                 if gains[best] > value + 1e-12:
                     value = gains[best]
                     weights[j] += changes[best]
-                    scores = scores + changes[best] * Z[:, j]
+                    scores = scores + changes[best] * column
             scale = np.abs(weights).sum()
             if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
                 weights, scores = weights / scale, scores / scale
             if value - before < self.tolerance:
                 break
         return weights, value
+
+    def _changes(self, weight: float, d: int) -> list[float]:
+        """Steps to try: growing ones in both directions, and back to 0."""
+        unit = abs(weight) if weight != 0 else 1.0 / d
+        steps = [unit * self.first_step * 2.0**i for i in range(self.steps)]
+        return [*steps, *(-step for step in steps), *([-weight] if weight != 0 else [])]
 
     def _scores(self, X: Any) -> FloatArray:
         features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))

@@ -5,6 +5,7 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Discount, Gain
 from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.rankers.files import State
+from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
 from toprank.rankers.objective import RankingObjective
 from toprank.rankers.plugin import PluginProbabilities
 from toprank.rankers.probabilities import (
@@ -29,7 +31,7 @@ from toprank.rankers.probabilities import (
     expected_dcg,
     fit_temperature,
 )
-from toprank.scorers.expected_gain import ExpectedGain, Logits, grade_probabilities
+from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
 from toprank.solvers import LBFGS, GradientDescent, Penalty, Solution, Solver
 
@@ -42,8 +44,9 @@ class ExpectedGainRanker(Ranker):
     """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
 
     Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
-    plug-in of Algorithm 1), or from a scikit-learn classifier (`classifier=`). Probabilities may be called calibrated
-    after likelihood training, or after `calibrate` on held-out data; ranking losses alone do not calibrate them.
+    plug-in of Algorithm 1, or `loss="Ordinal"`: proportional odds, one score and K − 1 thresholds), or from a
+    scikit-learn classifier (`classifier=`). Probabilities may be called calibrated after likelihood training, or after
+    `calibrate` on held-out data; ranking losses alone do not calibrate them.
 
     Args:
         loss: a loss, or its name.
@@ -186,20 +189,24 @@ class ExpectedGainRanker(Ranker):
             self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
 
     def _set(self, weights: FloatArray) -> None:
-        table = weights.reshape(self.n_grades_, -1)
-        self.coef_, self.intercept_ = table[:, :-1].copy(), table[:, -1].copy()  # on the standardised scale
+        self.coef_, self.intercept_ = self._head.split(weights)  # on the standardised scale
+
+    @property
+    def _head(self) -> SoftmaxHead | OrdinalHead:
+        return head_of(type(make_loss(self.loss)).__name__, self.n_grades_)
 
     def _solve(self, data: RankingData, l2: float, start: FloatArray | None) -> Solution:
         loss = make_loss(self.loss)
-        d, grades = data.n_features, self.n_grades_
+        d, head = data.n_features, self._head
         features = Features(data.X, self.standardisation_)
         weighting = {"document_weights": data.document_weights, "query_weights": data.query_weights}
         by_class = loss.traits.space == "class"
+        if by_class:
+            loss = dataclasses.replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
         bound = loss.on(data.labels, data.queries, **weighting)
-        scorer: Any = Logits(d, grades) if by_class else ExpectedGain(d, self.gains_, self.saturation)
+        scorer: Any = head.scorer(d) if by_class else ExpectedGain(d, self.gains_, self.saturation)
         objective = RankingObjective(scorer, features, bound, self.threads)
-        intercepts = range(d, grades * (d + 1), d + 1)
-        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=list(intercepts))
+        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free(d))
         starts = [self._first(data, features, l2, by_class) if start is None else start]
         rng = np.random.default_rng(self.seed)
         starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
@@ -212,10 +219,10 @@ class ExpectedGainRanker(Ranker):
         """Where to start: class shares as intercepts, and directions as asked for."""
         d, grades = data.n_features, self.n_grades_
         shares = np.bincount(data.labels.astype(np.int64), minlength=grades) + 1.0
-        table = np.zeros((grades, d + 1))
-        table[:, -1] = np.log(shares / shares.sum())
+        first = self._head.start(d, shares / shares.sum())
         if by_class or self.start == "zeros":
-            return table.ravel()
+            return first
+        table = first.reshape(grades, d + 1)
         if self.start == "linear":
             from toprank.rankers.linear import LinearRanker
 
@@ -229,7 +236,7 @@ class ExpectedGainRanker(Ranker):
             raise UnknownNameError("start", str(self.start), ["likelihood", "linear", "zeros"])
         bound = make_loss("Multinomial", n_grades=grades).on(data.labels, data.queries)
         objective = RankingObjective(Logits(d, grades), features, bound, self.threads)
-        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=list(range(d, grades * (d + 1), d + 1)))
+        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free(d))
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
     def _solver(self) -> Solver:
@@ -255,7 +262,7 @@ class ExpectedGainRanker(Ranker):
     def _probabilities(self, X: Any) -> FloatArray:
         if self.plugin_ is not None:
             return self.plugin_.predict(X)
-        return grade_probabilities(self._logits(X) / self.temperature_)
+        return self._head.probabilities(self._logits(X) / self.temperature_)
 
     def _logits(self, X: Any) -> FloatArray:
         features = Features(X, self.standardisation_)
@@ -311,7 +318,8 @@ class ExpectedGainRanker(Ranker):
                 f"The held-out data have grade {held_out.labels.max():g}, which training never showed; fit with "
                 f"n_grades={int(held_out.labels.max()) + 1}."
             )
-        self.temperature_ = fit_temperature(self._logits(self._prediction_rows(held_out)), held_out.labels)
+        logits = self._logits(self._prediction_rows(held_out))
+        self.temperature_ = fit_temperature(logits, held_out.labels, self._head.probabilities)
         return self
 
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:

@@ -16,6 +16,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.rankers.objective import RankingObjective
+from toprank.rankers.refinement import refine
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
@@ -42,11 +43,14 @@ class LinearRanker(Ranker):
 
     Args:
         loss: a loss, or its name ("ListNet", "CostSensitiveListMLE" …).
-        l2: the penalty, or several: with `valid` data the best on `metric` is kept (warm-started along the path).
+        l2: the penalty (0.1 did well on the validation parts of several sets), or several: with `valid` data the best on `metric` is kept (warm-started along the path).
         l1: weight of ‖w‖₁; makes weights exactly 0.
         solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
             kinked ones, proximal steps with l1, L-BFGS otherwise, plain descent where gradients are not exact.
         scale: standardise features inside the model; missing values count as the mean either way.
+        refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
+            ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
+            active ones only. For queries of very many documents.
         start: weights to start from on the standardised scale: zeros (None), a number for all, or an array.
         metric: what validation is judged by.
         convention: the rules of that metric.
@@ -78,10 +82,11 @@ class LinearRanker(Ranker):
         self,
         loss: Loss | str = "ListNet",
         *,
-        l2: float | Sequence[float] = 1e-3,
+        l2: float | Sequence[float] = 0.1,
         l1: float = 0.0,
         solver: SolverName | Solver = "auto",
         scale: bool = True,
+        refine: bool = False,
         start: float | FloatArray | None = None,
         metric: str = "ndcg@10",
         convention: str = "standard",
@@ -95,6 +100,7 @@ class LinearRanker(Ranker):
         self.l1 = l1
         self.solver = solver
         self.scale = scale
+        self.refine = refine
         self.start = start
         self.metric = metric
         self.convention = convention
@@ -113,6 +119,13 @@ class LinearRanker(Ranker):
         names = data.feature_names
         seen = Standardisation.of(data.X, names, self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
+        if self.refine:
+            refine(self, data, loss, valid)
+        else:
+            self.fit_standardised(data, loss, valid)
+
+    def fit_standardised(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
+        """Fit under a loss, with the standardisation already known."""
         features = Features(data.X, self.standardisation_)
         bound = loss.on(
             data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights

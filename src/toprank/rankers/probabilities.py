@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
-from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["CalibrationCurve", "ExpectedValue", "calibration_curve", "expected_dcg", "fit_temperature"]
 
@@ -83,14 +83,14 @@ def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 1
     )
 
 
-def fit_temperature(logits: FloatArray, grades: FloatArray) -> float:
-    """The T > 0 for which softmax(logits / T) gives held-out grades the highest likelihood (convex in 1/T)."""
+def fit_temperature(logits: FloatArray, grades: FloatArray, probabilities: Callable[[FloatArray], FloatArray]) -> float:
+    """The T > 0 for which probabilities(logits / T) give held-out grades the highest likelihood."""
     from scipy.optimize import minimize_scalar
 
     own = np.arange(len(grades)), grades.astype(np.int64)
 
     def cost(log_temperature: float) -> float:
-        chosen = grade_probabilities(logits / np.exp(log_temperature))[own]
+        chosen = probabilities(logits / np.exp(log_temperature))[own]
         return float(-np.log(np.maximum(chosen, 1e-300)).mean())
 
     return float(np.exp(minimize_scalar(cost, bounds=(-5.0, 5.0), method="bounded").x))

@@ -110,6 +110,12 @@ class Features:
         _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
         return out
 
+    def column(self, j: int) -> FloatArray:
+        """One column of Z."""
+        raw = self.X[:, [j]].toarray()[:, 0] if self.sparse else self.X[:, j]
+        column: FloatArray = np.nan_to_num((raw.astype(np.float64) - self.centre[j]) / self.spread[j])
+        return column
+
     def _filled(self, rows: slice) -> Any:
         block = self.X[rows]
         if np.isnan(block.data).any():
