@@ -32,6 +32,7 @@ _SOLVERS: dict[str, Solver] = {
     "descent": GradientDescent(),
 }
 _ROWS = 1 << 14
+_INEXACT_ITERATIONS = 30
 _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
 
 
@@ -43,10 +44,12 @@ class LinearRanker(Ranker):
 
     Args:
         loss: a loss, or its name ("ListNet", "CostSensitiveListMLE" …).
-        l2: the penalty (0.1 did well on the validation parts of several sets), or several: with `valid` data the best on `metric` is kept (warm-started along the path).
+        l2: the penalty (0.1 did well on the validation parts of several sets), or several: with `valid` data the best
+            on `metric` is kept (warm-started along the path).
         l1: weight of ‖w‖₁; makes weights exactly 0.
         solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
-            kinked ones, proximal steps with l1, L-BFGS otherwise, plain descent where gradients are not exact.
+            kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
+            there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
         scale: standardise features inside the model; missing values count as the mean either way.
         refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
             ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
@@ -132,12 +135,20 @@ class LinearRanker(Ranker):
         )
         scorer = Linear(data.n_features, intercept=not loss.traits.shift_invariant)
         objective = RankingObjective(scorer, features, bound, self.threads)
-        weights = self._walk(objective, loss, data.n_features, valid)
+        start = self._start(objective.n_weights)
+        if self.start is None and not loss.traits.exact_gradient:
+            pairs = make_loss("Logistic").on(data.labels, data.queries)
+            easier = RankingObjective(scorer, features, pairs, self.threads)
+            penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
+            start = Newton().solve(easier, start, penalty).weights
+        weights = self._walk(objective, loss, start, data.n_features, valid)
         self.coef_ = weights[: data.n_features] / self.standardisation_.spread
         free = weights[-1] if scorer.intercept else 0.0
         self.intercept_ = float(free - self.coef_ @ self.standardisation_.centre)
 
-    def _walk(self, objective: RankingObjective, loss: Loss, d: int, valid: RankingData | None) -> FloatArray:
+    def _walk(
+        self, objective: RankingObjective, loss: Loss, start: FloatArray, d: int, valid: RankingData | None
+    ) -> FloatArray:
         """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
         penalties = sorted(np.atleast_1d(np.asarray(self.l2, dtype=np.float64)).tolist(), reverse=True)
         if not penalties or min(penalties) < 0 or self.l1 < 0:
@@ -145,7 +156,10 @@ class LinearRanker(Ranker):
         if len(penalties) > 1 and valid is None:
             raise DataError("Several penalties were given, but no valid= data to choose among them.")
         judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
-        solver, weights = self._solver(loss, objective), self._start(objective.n_weights)
+        solver, weights = self._solver(loss, objective), start
+        limit = self.max_iterations
+        if limit is None and not loss.traits.exact_gradient:
+            limit = _INEXACT_ITERATIONS
         self.path_, best, best_value = [], None, -np.inf
         for l2 in penalties:
             penalty = self._penalty(objective.n_weights, d, l2, solver)
@@ -154,7 +168,7 @@ class LinearRanker(Ranker):
                 weights,
                 penalty,
                 tolerance=self.tolerance,
-                max_iterations=self.max_iterations,
+                max_iterations=limit,
                 callback=self._tell if self.verbose else None,
             )
             weights = solution.weights
@@ -168,7 +182,7 @@ class LinearRanker(Ranker):
                 best, best_value, self.solution_, self.l2_ = weights, value, solution, l2
             if solution.interrupted:
                 break
-        if not self.solution_.converged:
+        if not self.solution_.converged and (loss.traits.exact_gradient or self.solution_.interrupted):
             warn_unconverged(f"LinearRanker: {self.solution_.message}")
         if judge is not None:
             self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
@@ -191,8 +205,8 @@ class LinearRanker(Ranker):
         if self.l1 > 0:
             return Proximal()
         if not traits.exact_gradient:
-            return GradientDescent(rate=1.0, backtracking=False)
-        if not traits.smooth:
+            return Newton()
+        if traits.convex and not traits.smooth:
             return Bundle()
         if traits.convex and traits.curvature == "exact" and objective.n_weights <= Newton().cholesky_limit:
             return Newton()

@@ -1,0 +1,58 @@
+"""The promise of the house: any loss meets any scorer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank import losses
+
+# Losses that need another label range or an argument; all others are taken as they are.
+ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
+MISMATCHED = {"Multinomial", "Ordinal"}  # class space: no linear scorer
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=40, n_documents=(3, 10), n_features=4, n_grades=3, noise=0.3, seed=4)
+
+
+def beats_a_random_order(ranker, data):
+    random = tr.evaluate(np.zeros(data.n_documents), data).mean["ndcg@10"]
+    return tr.evaluate(ranker.predict(data), data).mean["ndcg@10"] > random + 0.15
+
+
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in losses.names() if name not in MISMATCHED])
+def test_every_loss_trains_a_linear_ranker(data, name):
+    ranker = tr.LinearRanker(losses.make(name, **ARGUMENTS.get(name, {})), l2=1e-3).fit(data)
+    assert beats_a_random_order(ranker, data)
+
+
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.parametrize("name", losses.names())
+def test_every_loss_trains_an_expected_gain_ranker(data, name):
+    loss = losses.make(name, **ARGUMENTS.get(name, {}))
+    ranker = tr.ExpectedGainRanker(loss, l2=1e-3, max_iterations=100).fit(data)
+    assert beats_a_random_order(ranker, data)
+    np.testing.assert_allclose(ranker.predict_proba(data).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_every_loss_can_be_written_down(name):
+    loss = losses.make(name, **ARGUMENTS.get(name, {}))
+    assert losses.from_spec(losses.to_spec(loss)) == loss
+
+
+def test_lambda_rank_improves_on_where_it_starts():
+    data = tr.synthetic(n_queries=80, n_documents=(5, 20), n_features=6, n_grades=4, noise=0.8, seed=1)
+    start = tr.LinearRanker("Logistic", l2=1e-2).fit(data)
+    ranker = tr.LinearRanker("LambdaRank", l2=1e-2).fit(data)
+    bound = losses.LambdaRank().on(data.labels, data.queries)
+    assert bound.at(ranker.predict(data)).value <= bound.at(start.predict(data)).value + 1e-9
+
+
+def test_a_certificate_is_given_for_convex_losses_only(data):
+    assert tr.LinearRanker("Hinge", l2=0.1).fit(data).solution_.lower_bound is not None
+    assert tr.LinearRanker("NeuralNDCG", l2=0.1).fit(data).solution_.lower_bound is None
