@@ -46,7 +46,7 @@ def main() -> None:
     first, second = best(lambda: X @ w), best(lambda: X.T @ g)
     passes = first + second
     print(f"{n:,} × {d} float32: X·w {first * 1e3:.1f} ms, Xᵀ·g {second * 1e3:.1f} ms, together {passes * 1e3:.1f} ms")
-    features = Features(X, Standardisation.of(X))
+    features = Features(X, Standardisation.of(X), complete=True)
     for name in ("ListNet", "ListMLE", "CostSensitiveListMLE", "Squared", "Logistic", "Hinge"):
         bound = tr.losses.make(name).on(labels, queries)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

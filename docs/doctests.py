@@ -1,4 +1,7 @@
-"""A Griffe extension: examples in docstrings become code blocks, where Markdown would make quotations of `>>>`."""
+"""A Griffe extension: what is laid out by spaces in docstrings becomes a code block.
+
+Markdown would make quotations of examples (`>>>`), and running text of tables between rules of `===`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ from typing import Any
 
 import griffe
 
+LAID_OUT = re.compile(r"^(>>> |==+ ).*\n?(?:.+\n?)*", re.MULTILINE)
+
 
 class Doctests(griffe.Extension):
-    """Puts fences around every paragraph that begins with `>>>`."""
+    """Puts fences around every paragraph that begins with `>>>` or `===`."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = re.sub(r"(?m)^>>> (?:.+\n?)+", fenced, obj.docstring.value)
+            obj.docstring.value = LAID_OUT.sub(fenced, obj.docstring.value)
 
 
-def fenced(example: re.Match[str]) -> str:
-    return f"```pycon\n{example[0].rstrip()}\n```\n"
+def fenced(found: re.Match[str]) -> str:
+    language = "pycon" if found[1] == ">>> " else "text"
+    return f"```{language}\n{found[0].rstrip()}\n```\n"

@@ -11,6 +11,7 @@ import re
 import shlex
 import tomllib
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from support import shared_data
 from test_architecture import FLOORS
+from toprank import losses, systems
 from toprank.cli.main import app
 from toprank.metrics import CONVENTIONS, MEASURES
 
@@ -129,7 +131,7 @@ def furnish(folder):
 
 
 def run_shell(page):
-    """(block, what it prints) for the shell blocks of a page; only `toprank` is run, of the rest the names are checked."""
+    """(block, what it prints) for the shell blocks of a page; `toprank` is run, of other commands names are checked."""
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for block in blocks_in(page, "sh"):
         printed = ""
@@ -196,12 +198,75 @@ def test_every_test_that_a_page_appeals_to_exists(page):
 
 
 def test_the_reference_holds_every_public_name():
-    described = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
-    rooms = [tr, tr.metrics, tr.significance, tr.errors]
+    def named(path):
+        module, _, name = path.rpartition(".")
+        return getattr(import_module(module), name)
+
+    described = {named(path) for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)}
+    rooms = [tr, tr.metrics, tr.losses, tr.solvers, tr.systems, tr.theory, tr.significance, tr.errors]
     things = [getattr(room, name) for room in rooms for name in room.__all__]
-    public = {f"{thing.__module__}.{thing.__qualname__}" for thing in things if hasattr(thing, "__qualname__")}
-    assert "toprank.data.files.read" in public
-    assert public <= described
+    public = {thing for thing in things if getattr(thing, "__module__", "").startswith("toprank.")}
+    assert {tr.read, tr.LinearRanker, tr.losses.ListNet, tr.solvers.Newton} <= public
+    assert {thing.__qualname__ for thing in public - described} == set()
+
+
+# Tables that are made from the code
+
+
+def traits_table():
+    rows = ["| loss | convex | smooth | gradient | curvature | cost | shifts | consistent with |", "|---" * 8 + "|"]
+    for name in losses.names():
+        traits = losses.make(name).traits
+        cells = [
+            f"`{name}`",
+            "yes" if traits.convex else "no",
+            "yes" if traits.smooth else "no",
+            "exact" if traits.exact_gradient else "lambda",
+            traits.curvature,
+            traits.cost,
+            "unseen" if traits.shift_invariant else "seen",
+            traits.consistent or "–",
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return rows
+
+
+def systems_table():
+    rows = ["| system | idea | ranker, loss | options | grid | chosen by | source |", "|---" * 7 + "|"]
+    for system in systems.SYSTEMS.values():
+        grid = "; ".join(f"{key}: {', '.join(map(plainly, values))}" for key, values in system.grid.items())
+        if system.refine:
+            grid += f"; then C × {', '.join(map(plainly, system.refine))}"
+        cells = [
+            f"`{system.name}`",
+            system.idea,
+            f"`{system.ranker}`" + (f", `{system.loss}`" if system.loss else ""),
+            ", ".join(f"{key}={plainly(value)}" for key, value in system.options.items()),
+            grid,
+            f"`{system.metric}`",
+            system.source,
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def plainly(value):
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+TABLES = {"traits": traits_table, "systems": systems_table}
+TABLE = re.compile(r"^<!-- begin (\w+) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "name"), [("losses.md", "traits"), ("systems.md", "systems")])
+def test_tables_are_the_code(page, name):
+    [shown] = [rows for found, rows in TABLE.findall((ROOT / "docs" / page).read_text()) if found == name]
+    assert shown.split() == "\n".join(TABLES[name]()).split()
+
+
+def test_every_loss_has_its_formula():
+    page = (ROOT / "docs" / "losses.md").read_text().partition("## Formulas")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(losses.names())
 
 
 def test_the_table_of_conventions_is_the_code():

@@ -8,6 +8,7 @@ are the same bits on any number of threads.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,12 +78,32 @@ def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
 
 
 def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads: int | None = None) -> list[T]:
-    """``[function(block) for block in blocks]``, on several threads; results come back in the order of the blocks."""
+    """``[function(block) for block in blocks]``, on several threads; results come back in the order of the blocks.
+
+    The caller's thread works too, and threads take the next block when they are done with one, so that uneven blocks
+    even out and a block costs no more than a call.
+    """
     workers = min(available_threads(threads), len(blocks))
     if workers <= 1:
         return [function(block) for block in blocks]
-    with ThreadPoolExecutor(workers, thread_name_prefix="toprank") as pool:
-        return list(pool.map(function, blocks))
+    results: dict[int, T] = {}
+    turn = itertools.count()  # next() on it is one step of the interpreter, so no two threads get the same number
+
+    def work() -> None:
+        while (i := next(turn)) < len(blocks):
+            try:
+                results[i] = function(blocks[i])
+            except BaseException:
+                for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
+                    pass
+                raise
+
+    with ThreadPoolExecutor(workers - 1, thread_name_prefix="toprank") as pool:
+        others = [pool.submit(work) for _ in range(workers - 1)]
+        work()
+        for other in others:
+            other.result()
+    return [results[i] for i in range(len(blocks))]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -121,15 +122,15 @@ class LinearRanker(Ranker):
             )
         names = data.feature_names
         seen = Standardisation.of(data.X, names, self.threads)
-        self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
+        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
         if self.refine:
             refine(self, data, loss, valid)
         else:
             self.fit_standardised(data, loss, valid)
 
     def fit_standardised(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
-        """Fit under a loss, with the standardisation already known."""
-        features = Features(data.X, self.standardisation_)
+        """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
+        features = Features(data.X, self.standardisation_, complete=self.standardisation_.complete)
         bound = loss.on(
             data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
         )

@@ -28,6 +28,8 @@ class Standardisation:
 
     centre: FloatArray
     spread: FloatArray
+    complete: bool = False
+    """Whether the data it was learned from have no missing values."""
 
     @classmethod
     def none(cls, n_features: int) -> Standardisation:
@@ -59,7 +61,8 @@ class Standardisation:
         # Rounding leaves a constant column a spread of a few ulps of its size; scaling by that would make noise large.
         flat = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
         flat &= spread <= 1e-6
-        return cls(np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | flat, 1.0, spread))
+        centre, complete = np.where(count > 0, mean + shift, 0.0), bool((count == len(X)).all())
+        return cls(centre, np.where((spread == 0) | flat, 1.0, spread), complete)
 
     @classmethod
     def _of_sparse(cls, X: Any) -> Standardisation:
@@ -71,10 +74,10 @@ class Standardisation:
 
 
 class Features:
-    """X seen through a standardisation."""
+    """X seen through a standardisation; `complete` says that X is known to have no missing values, which is faster."""
 
-    def __init__(self, X: Any, standardisation: Standardisation) -> None:
-        self.X = X
+    def __init__(self, X: Any, standardisation: Standardisation, *, complete: bool = False) -> None:
+        self.X, self.complete = X, complete
         self.centre = np.ascontiguousarray(standardisation.centre)
         self.spread = np.ascontiguousarray(standardisation.spread)
         self.sparse = not isinstance(X, np.ndarray)
@@ -91,7 +94,7 @@ class Features:
             return np.asarray(self._filled(rows) @ scaled, dtype=np.float64)
         block = self.X[rows]
         out = np.empty(len(block))
-        _times(block, self.centre, scaled, out)
+        _times(block, self.centre, scaled, self.complete, out)
         return out
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
@@ -99,7 +102,7 @@ class Features:
         if self.sparse:
             return np.asarray(self._filled(rows).T @ values, dtype=np.float64) / self.spread
         out = np.zeros(self.n_columns)
-        _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), out)
+        _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
         return out / self.spread
 
     def dense(self, rows: slice) -> FloatArray:
@@ -130,22 +133,42 @@ class Features:
 
 
 @summing_kernel
-def _times(X: Any, centre: FloatArray, weights: FloatArray, out: FloatArray) -> None:
-    for i in range(X.shape[0]):
+def _times(X: Any, centre: FloatArray, weights: FloatArray, complete: bool, out: FloatArray) -> None:
+    n, d = X.shape
+    if complete:  # Σ (x − c) w = Σ x w − Σ c w: the inner loop has nothing to ask
+        shift = 0.0
+        for j in range(d):
+            shift += centre[j] * weights[j]
+        for i in range(n):
+            total = 0.0
+            for j in range(d):
+                total += X[i, j] * weights[j]
+            out[i] = total - shift
+        return
+    for i in range(n):
         total = 0.0
-        for j in range(X.shape[1]):
+        for j in range(d):
             z = X[i, j] - centre[j]
             total += z * weights[j] if z == z else 0.0
         out[i] = total
 
 
 @kernel
-def _transposed_times(X: Any, centre: FloatArray, values: FloatArray, out: FloatArray) -> None:
-    for i in range(X.shape[0]):
+def _transposed_times(X: Any, centre: FloatArray, values: FloatArray, complete: bool, out: FloatArray) -> None:
+    n, d = X.shape
+    if complete:
+        whole = 0.0
+        for i in range(n):
+            value = values[i]
+            whole += value
+            for j in range(d):
+                out[j] += X[i, j] * value
+        for j in range(d):
+            out[j] -= centre[j] * whole
+        return
+    for i in range(n):
         value = values[i]
-        if value == 0.0:
-            continue
-        for j in range(X.shape[1]):
+        for j in range(d):
             z = X[i, j] - centre[j]
             out[j] += z * value if z == z else 0.0
 
