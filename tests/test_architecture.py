@@ -61,6 +61,52 @@ def test_imports_point_downwards(path):
         assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{path}:{line}: {room} must not import {other}"
 
 
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def packages_of(module: str) -> set[str]:
+    parts = module.split(".")
+    return {".".join(parts[:i]) for i in range(2, len(parts))}
+
+
+def imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
+    """The modules of ours that must be run before this one; what functions import later does not count.
+
+    A module runs after the packages around it, unless we are inside of them already.
+    """
+    wanted = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            wanted |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            wanted |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+    here = module_of(path)
+    around = set().union(*(packages_of(name) for name in wanted if name in modules))
+    return {name for name in wanted | around if name in modules} - packages_of(here) - {"toprank", here}
+
+
+def test_no_module_needs_itself_to_be_imported():
+    """Cycles among top-level imports make an import work or fail by what was imported before it."""
+    paths = {module_of(path): path for path in SOURCE.rglob("*.py") if path.name != "__main__.py"}
+    graph = {name: imports_at_the_top(path, set(paths)) for name, path in paths.items()}
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        path.append(name)
+        for other in sorted(graph[name]):
+            visit(other)
+        path.pop()
+        done.add(name)
+
+    for name in graph:
+        visit(name)
+
+
 def test_every_public_name_is_there():
     for name in toprank.__all__:
         assert getattr(toprank, name) is not None

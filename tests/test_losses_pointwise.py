@@ -90,7 +90,7 @@ def test_importance_weighted_formula(scheme, problem, delta):
     value = loss.on(data.labels, data.queries, document_weights=document_weights).at(scores).value
     assert value == pytest.approx(total / len(data.queries), rel=1e-10)
     targets = np.array([exp_gain(label) for label in data.labels])
-    assert (w[targets > delta] >= 1).all()  # Theorem 5 of 001
+    assert (w[targets > delta] >= 1).all()  # Theorem 5 of Cossock & Zhang 2008
     assert (w >= 0).all()
 
 
@@ -125,7 +125,8 @@ def test_the_schemes_by_grade_and_by_frequency():
 
 
 def test_refinement_ends_with_nobody_ignored_above_delta():
-    """The loop of 001 §VI with a linear scorer: each round only adds, and at the end the sup term is zero."""
+    """The loop of Cossock & Zhang 2008 §VI with a linear scorer: each round only adds, and at the end the sup term is
+    zero."""
     rng = np.random.default_rng(0)
     n = 400
     X = np.column_stack([rng.standard_normal((n, 3)), np.ones(n)])

@@ -80,9 +80,10 @@ def test_calibration_on_held_out_data(truth):
     def log_loss():
         return -np.log(ranker.predict_proba(held_out)[np.arange(len(held_out)), held_out.labels.astype(int)]).mean()
 
-    before = log_loss()
+    before, error = log_loss(), ranker.calibration_curve(held_out).error
     ranker.calibrate(held_out)
     assert log_loss() <= before + 1e-9
+    assert ranker.calibration_curve(truth.resample(6)).error < max(0.05, error)
     curve = tr.ExpectedGainRanker("Multinomial").fit(truth).calibration_curve(held_out)
     assert curve.error < 0.04
     assert curve.documents.sum() == held_out.n_documents

@@ -32,6 +32,7 @@ def expected_failures(ranker):
 
 
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConstantScoresWarning")
 @parametrize_with_checks(RANKERS, expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)

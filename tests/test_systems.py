@@ -22,6 +22,7 @@ def parts():
 
 @pytest.mark.parametrize("name", systems.names())
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConstantScoresWarning")
 def test_every_system_learns(parts, name):
     train, _, test = parts
     small = {"max_rounds": 30} if systems.get(name).ranker in ("AdaRank", "RankBoost") else {}
@@ -107,6 +108,9 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
         (["train", "train.txt", "--set", "pfc=2", "--model", "m"], 2, "pcf"),
         (["train", "train.txt", "--set", "pcf", "--model", "m"], 2, "key=value"),
         (["train", "train.txt", "--set", "l2=-1", "--model", "m"], 1, "0 or more"),
+        (["train", "train.txt", "--set", "l2=abc", "--model", "m"], 1, "l2"),
+        (["train", "train.txt", "--set", "pcf=x", "--model", "m"], 1, "wrong kind"),
+        (["train", "train.txt", "--set", "loss=Squared", "--model", "m"], 1, "loss of its own"),
         (["train", "none.txt", "--model", "m"], 1, "none.txt"),
         (["predict", "train.txt", "train.txt"], 1, "not a whole toprank model"),
         (["inspect", "none.toprank"], 1, "none.toprank"),
@@ -125,3 +129,25 @@ def test_an_unfinished_search_still_gives_a_model(parts):
     with pytest.warns(ConvergenceWarning):
         chosen = tr.select("RankNet-linear", train, valid, l2=1e-8, max_iterations=1)
     assert np.isfinite(chosen.ranker.predict(valid)).all()
+
+
+def test_selection_by_a_measure_where_less_is_better(parts):
+    train, valid, _ = parts
+    chosen = tr.select("LeastSquares", train, valid, metric="owa")
+    assert chosen.value == min(row["valid"] for row in chosen.tried)
+    assert chosen.ranker.training_["valid"]["owa"] == chosen.value
+    assert tr.evaluate(chosen.ranker.predict(valid), valid, "owa").mean["owa"] == pytest.approx(chosen.value)
+
+
+def test_wrong_options_are_refused_not_ignored(parts):
+    train, valid, _ = parts
+    with pytest.raises(DataError, match="above 0"):
+        tr.select("RankSVM", train, valid, C=0)
+    with pytest.raises(DataError, match="loss of its own"):
+        systems.make("RankSVM", loss="Squared")
+    with pytest.raises(DataError, match="wrong kind"):
+        systems.make("cs-RgList", pcf="x")
+    with pytest.raises(DataError, match="l2 must be a number"):
+        systems.make("RankSVM", l2="abc").fit(train)
+    with pytest.raises(DataError, match="smooth loss"):
+        systems.make("RankSVM", l1=0.1).fit(train)

@@ -1,4 +1,5 @@
-"""The theorems of 001 as facts about arrays: each bound is sampled, attacked, and shown not to be vacuous."""
+"""The theorems of Cossock & Zhang 2008 as facts about arrays: each bound is sampled, attacked, and shown not to be
+vacuous."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import numpy as np
 from toprank.compute import each_block
 from toprank.data.dataset import RankingData
 from toprank.losses import make as make_loss
+from toprank.metrics.parsing import parse
 from toprank.systems import System, get
 
 __all__ = ["Selected", "select"]
@@ -60,9 +61,10 @@ def select(
     True
     """
     chosen = get(system) if isinstance(system, str) else system
-    judged = metric or chosen.metric
-    if "C" in options:
-        options["l2"] = 1.0 / options.pop("C")
+    judged = metric or options.pop("metric", None) or chosen.metric
+    better = 1.0 if parse(judged).higher_is_better else -1.0
+    options = chosen.plain_options(options)
+    options.pop("threads", None)
     grid = {name: values for name, values in chosen.grid.items() if name not in options}
     penalties = grid.pop("l2", None)
     combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
@@ -71,30 +73,27 @@ def select(
 
     def fit(combination: dict[str, Any], l2: tuple[float, ...] | None) -> Any:
         path = {} if l2 is None else {"l2": list(l2)}
-        return chosen.make(**shared, **combination, **path, **rough).fit(train, valid=valid)
+        return chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
+
+    def value(ranker: Any) -> float:
+        return float(better * max(better * row["valid"] for row in ranker.path_))
 
     if chosen.loss is None:  # rankers that look after themselves (rounds, restarts) with the validation data
-        own = {name: value for name, value in shared.items() if name != "metric" or "metric" not in chosen.options}
-        ranker = chosen.make(**own).fit(train, valid=valid)
-        value = next(iter(ranker.training_["valid"].values()))
-        return Selected(chosen.name, ranker, {}, judged, value, [{"valid": value}])
+        ranker = chosen.make(**shared).fit(train, valid=valid).set_params(threads=threads)
+        reached = float(ranker.training_["valid"][str(parse(judged))])
+        return Selected(chosen.name, ranker, {}, judged, reached, [{"valid": reached}])
     fitted = each_block(lambda one: fit(one, penalties), combinations, threads)
     tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in ranker.path_]
-    best = int(np.argmax([_value(ranker) for ranker in fitted]))
+    best = int(np.argmax([better * value(ranker) for ranker in fitted]))
     ranker = fitted[best]
     if chosen.refine and penalties is not None:
         again = fit(combinations[best], tuple(ranker.l2_ / factor for factor in chosen.refine))
         tried += [{**combinations[best], **row} for row in again.path_]
-        ranker = max((ranker, again), key=_value)
-    final = {**combinations[best], "l2": ranker.l2_}
-    value = _value(ranker)
+        ranker = max((ranker, again), key=lambda one: better * value(one))
+    final, reached = {**combinations[best], "l2": ranker.l2_}, value(ranker)
     if rough:  # the search was content with a rough optimum; the answer is not
         ranker = chosen.make(**{**shared, **final}).fit(train, valid=valid)
-    return Selected(chosen.name, ranker, final, judged, value, tried)
-
-
-def _value(ranker: Any) -> float:
-    return float(max(row["valid"] for row in ranker.path_))
+    return Selected(chosen.name, ranker.set_params(threads=threads), final, judged, reached, tried)
 
 
 def _rough(system: System) -> dict[str, float]:

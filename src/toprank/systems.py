@@ -48,11 +48,11 @@ class System:
         from toprank import rankers
 
         kind = getattr(rankers, self.ranker)
-        merged = {**self.options, **options}
-        if "C" in merged and self.loss is not None:  # the papers' trade-off constant
-            if not merged["C"] > 0:
-                raise DataError(f"C must be above 0, not {merged['C']}.")
-            merged["l2"] = 1.0 / merged.pop("C")
+        merged = {**self.options, **self.plain_options(options)}
+        if "loss" in merged:
+            raise DataError(
+                f"{self.name} has a loss of its own; choose another system, or a ranker of toprank.rankers."
+            )
         known = set(kind().get_params(deep=False))
         of_loss: dict[str, Any] = {}
         if self.loss is not None:
@@ -65,6 +65,16 @@ class System:
                 raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
         return kind(**merged)
 
+    def plain_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options with the papers' trade-off constant C, where given, as l2 = 1/C."""
+        plain = dict(options)
+        if "C" in plain and self.loss is not None:
+            C = plain.pop("C")
+            if not isinstance(C, int | float) or not C > 0:
+                raise DataError(f"C must be a number above 0, not {C!r}.")
+            plain["l2"] = 1.0 / C
+        return plain
+
     def candidates(self) -> list[dict[str, Any]]:
         """Every combination of the grid, in a fixed order; one empty combination where there is no grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
@@ -73,10 +83,10 @@ class System:
 _L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _PATH = {"l2": _L2}
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
-_REGRESSION = "Cossock & Zhang 2008, statistical analysis of Bayes optimal subset ranking (seed 001)"
-_EXPECTED = "Expected-gain (Bayes-optimal) ranking functions for DCG-like metrics (seed 000)"
-_OWPC = "Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification (seed 003)"
-_CS = "cs-RgList: cost-sensitive ListMLE by Newton's method (seed 004)"
+_REGRESSION = "Cossock & Zhang 2008, statistical analysis of Bayes optimal subset ranking"
+_EXPECTED = "Expected-gain (Bayes-optimal) ranking functions for DCG-like metrics"
+_OWPC = "Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification"
+_CS = "cs-RgList: cost-sensitive ListMLE by Newton's method"
 
 
 def _linear(name: str, loss: str, source: str, idea: str, **more: Any) -> System:
@@ -102,7 +112,7 @@ SYSTEMS: dict[str, System] = {
         ),
         _linear("MaxEnt", "Multicategory", _REGRESSION, "documents as classes of a softmax, weighted by gain"),
         _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between pairs", metric="map"),
-        _linear("RankNet-linear", "Logistic", "Burges et al. 2005 (seed 002)", "logistic loss of pairs"),
+        _linear("RankNet-linear", "Logistic", "Burges et al. 2005", "logistic loss of pairs"),
         _linear("RankBoost-linear", "Exponential", "Freund et al. 2003", "RankBoost's loss with a linear scorer"),
         _owpc("OWPC-1/j", "1/j", 10.0, "OWA of pair losses, weights 1/j"),
         _owpc("OWPC-top5", "top", 5.0, "OWA of pair losses, constant on the top 5 %"),
@@ -119,11 +129,19 @@ SYSTEMS: dict[str, System] = {
             metric="map",
         ),
         _linear("SVM-map", "SVMmap", "Yue et al. 2007", "structured hinge on average precision", metric="map"),
-        System("AdaRank-MAP", "AdaRank", None, "Xu & Li 2007", "boosts single features on MAP", {"metric": "map"}),
+        System(
+            "AdaRank-MAP",
+            "AdaRank",
+            None,
+            "Xu & Li 2007",
+            "boosts single features on MAP",
+            {"metric": "map"},
+            metric="map",
+        ),
         System(
             "AdaRank-NDCG", "AdaRank", None, "Xu & Li 2007", "boosts single features on NDCG", {"metric": "ndcg@10"}
         ),
-        System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs"),
+        System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs", metric="map"),
         System(
             "CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "climbs the metric weight by weight"
         ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -52,6 +53,7 @@ def _root(
 
 def run() -> None:
     """The entry point: errors become one sentence on standard error, never a traceback."""
+    warnings.showwarning = _say_warning  # type: ignore[assignment]
     try:
         app()
     except UnknownNameError as problem:
@@ -61,6 +63,11 @@ def run() -> None:
     except BrokenPipeError:  # the reader of our output has gone: nothing is left to say
         sys.stderr.close()
         sys.exit(1)
+
+
+def _say_warning(message: Warning | str, *_: Any) -> None:
+    """Warnings of ours are sentences for people; where in the source they arose is not."""
+    sys.stderr.write(f"toprank: {message}\n")
 
 
 def _fail(message: str, status: int) -> None:

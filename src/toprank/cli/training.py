@@ -86,7 +86,7 @@ def _train(
 
     with common.progress(f"Training {system.name} …", quiet):
         if valid is None:
-            return system.make(**options, threads=threads).fit(data), []
+            return system.make(**{"threads": threads, **options}).fit(data), []
         result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **options)
         return result.ranker, result.tried
 
@@ -111,7 +111,8 @@ def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, js
         )
         return
     if tried:
-        typer.echo(f"{len(tried)} candidates on the validation data; the best is kept.")
+        tries = "1 candidate" if len(tried) == 1 else f"{len(tried)} candidates"
+        typer.echo(f"{tries} on the validation data; the best is kept.")
     for part in ("metrics", "valid"):
         for metric, value in ranker.training_.get(part, {}).items():
             if isinstance(value, float):

@@ -21,7 +21,7 @@ def features(X: Any) -> tuple[Any, Sequence[str] | None]:
     if hasattr(X, "tocsr"):
         return sparse_features(X), None
     if hasattr(X, "columns") or hasattr(X, "schema"):
-        from toprank.data.frames import matrix_of
+        from toprank.data.frames.conversion import matrix_of
 
         return matrix_of(X)
     array = numbers(X, "X")

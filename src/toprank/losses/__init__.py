@@ -137,7 +137,11 @@ def make(loss: Loss | str, **options: Any) -> Loss:
     for option in options:
         if option not in known:
             raise UnknownNameError(f"option of {kind.__name__}", option, sorted(known))
-    made: Loss = kind(**options)
+    try:
+        made: Loss = kind(**options)
+    except TypeError:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise DataError(f"{kind.__name__} cannot be made from {given}: a value is of the wrong kind.") from None
     return made
 
 
@@ -152,10 +156,11 @@ def to_spec(loss: Loss) -> dict[str, Any]:
         raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
     for field in fields(loss):
         value = getattr(loss, field.name)
-        plain = value if isinstance(value, str | int | float | bool | None) else str(value)
-        spec[field.name] = list(value) if isinstance(value, tuple) else plain
-    if from_spec(spec) != loss:
-        raise DataError(f"{loss!r} cannot be written as plain values (a function of yours?), so it cannot be saved.")
+        if callable(value) or getattr(value, "function", None) is not None:
+            raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
+        if isinstance(value, tuple | list):
+            value = [float(number) for number in value]
+        spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
     return spec
 
 

@@ -1,4 +1,5 @@
-"""Importance-weighted regression: fit the top of the list well, and keep the rest below a threshold (001 §VI).
+"""Importance-weighted regression: fit the top of the list well, and keep the rest below a threshold (Cossock & Zhang
+2008 §VI).
 
 The weights w emphasise the top of the list; documents with w < 1 are held down by the worst offender alone. Schemes:
 
@@ -11,11 +12,11 @@ The weights w emphasise the top of the list; documents with w < 1 are held down 
                frequent grade with t > δ has w = 1 (without such a grade: the rarest).
 =============  ==========================================================================================
 
-Whatever the scheme, a document with t > δ has w ≥ 1, which Theorem 5 of 001 needs.
+Whatever the scheme, a document with t > δ has w ≥ 1, which Theorem 5 of Cossock & Zhang 2008 needs.
 
-The refinement scheme of 001 §VI leaves most documents out: begin with `ImportanceWeightedSquared.first_active`, fit
-least squares on the active documents with `active_weights`, score all, add what `now_active` says, and repeat until
-nothing is added. That loop belongs to the ranker; the pieces are here.
+The refinement scheme of Cossock & Zhang 2008 §VI leaves most documents out: begin with
+`ImportanceWeightedSquared.first_active`, fit least squares on the active documents with `active_weights`, score all,
+add what `now_active` says, and repeat until nothing is added. That loop belongs to the ranker; the pieces are here.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class ImportanceWeightedSquared(Targeted):
         u: weight of the worst offender.
         top_k: how many documents the scheme ``top`` takes from the ideal order.
 
-    Source: 001 (13). Document weights multiply the document's terms in both parts. Cost O(m). Where several documents
-    attain the maximum, the subgradient is shared among them equally.
+    Source: Cossock & Zhang 2008 (13). Document weights multiply the document's terms in both parts. Cost O(m). Where
+    several documents attain the maximum, the subgradient is shared among them equally.
 
     >>> loss = ImportanceWeightedSquared(scheme="top", top_k=1, delta=0.5, u=2.0)
     >>> bound = loss.on([1, 0, 0], Queries([0, 3]))
@@ -67,7 +68,7 @@ class ImportanceWeightedSquared(Targeted):
         convex=True,
         smooth=False,
         shift_invariant=False,
-        consistent='DCG at the top, for weights that do not look at the label (scheme="ones"): Theorem 5 of 001',
+        consistent='DCG at the top where weights do not look at the label (scheme="ones"; Cossock & Zhang 2008, Th. 5)',
     )
 
     def __post_init__(self) -> None:

@@ -103,7 +103,7 @@ class Multinomial(_ClassLoss):
         n_grades: number of grades K (default: the largest label + 1).
         per_document: divide a query's loss by its number of documents.
 
-    Source: 000 §5.2, Algorithm 1. Weights multiply terms. Cost O(m K).
+    Source: Yang et al. 2010 §5.2, Algorithm 1. Weights multiply terms. Cost O(m K).
 
     >>> bound = Multinomial().on([0, 1], Queries([0, 2]))
     >>> bool(np.isclose(bound.at(np.zeros((2, 2))).value, 2 * np.log(2)))
@@ -180,7 +180,7 @@ class Ordinal(_ClassLoss):
         n_grades: number of grades K (default: the largest label + 1); scores have K − 1 columns.
         per_document: divide a query's loss by its number of documents.
 
-    Source: McCullagh 1980; METHODS §3. Weights multiply terms. Cost O(m K).
+    Source: McCullagh 1980. Weights multiply terms. Cost O(m K).
 
     >>> bound = Ordinal(n_grades=3).on([1], Queries([0, 1]))
     >>> float(np.exp(-bound.at([[np.log(3), -np.log(3)]]).value).round(12))  # 3/4 − 1/4

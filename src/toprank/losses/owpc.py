@@ -1,9 +1,10 @@
-"""Ordered weighted pairwise classification: hinge losses that count the more, the higher the offender is ranked (003).
+"""Ordered weighted pairwise classification: hinge losses that count the more, the higher the offender is ranked
+(Usunier et al. 2009).
 
 For each relevant document the hinge losses against all irrelevant ones are sorted, largest first, and averaged with
 weights α_1 ≥ α_2 ≥ … that sum to 1. The losses of one relevant document fall with the score of the irrelevant one, so
-one order of the irrelevant documents serves all (Proposition 3 of 003), and one walk down two sorted lists gives value
-and gradient.
+one order of the irrelevant documents serves all (Proposition 3 of Usunier et al. 2009), and one walk down two sorted
+lists gives value and gradient.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class OWPC(Loss):
     Graded labels: the loss is taken for each threshold that has documents on both sides ("grade at least g" is
     relevant), and averaged over them. A query of equal labels contributes nothing.
 
-    Source: 003. Document weights multiply the term of a relevant document; as a competitor every document counts
-    fully, since weights inside an ordered average would break its convexity. Cost O(m log m + m·grades). Tied scores
-    share their weights α equally, so the order of rows never shows.
+    Source: Usunier et al. 2009. Document weights multiply the term of a relevant document; as a competitor every
+    document counts fully, since weights inside an ordered average would break its convexity. Cost O(m log m +
+    m·grades). Tied scores share their weights α equally, so the order of rows never shows.
 
     It has no curvature of its own. The stated majoriser is diagonal, with loss(s + d) ≤ loss(s) + grad·d + ½dᵀDd + C:
     for each threshold 2M/|rel|·w on a relevant document and 2α_1 times the mean w on an irrelevant one, where

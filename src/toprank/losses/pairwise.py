@@ -7,8 +7,8 @@ The margin function φ names the loss; `pair_weight` says how pairs count:
 ==============  =================================================================================
 ``one``         c = 1.
 ``difference``  c = y_i − y_j.
-``margin``      c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ as the targets t = G(y) do (001 (9)).
-==============  =================================================================================
+``margin``      c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ as the targets t = G(y) do (Cossock &
+Zhang 2008 (9)). ==============  =================================================================================
 
 Document weights multiply the term of a pair by w_i·w_j; P stays the number of pairs. A query without pairs contributes
 nothing. Labels may be any real numbers (with ``margin``: any that the gain takes).
@@ -192,7 +192,7 @@ class Hinge(_PairLoss):
         pair_weight: ``one``, ``difference`` or ``margin`` (see the module).
         gain, max_grade: the targets of ``margin``, as in `Squared`.
 
-    Source: Joachims 2002; METHODS §3. Weights: w_i·w_j. Cost O(m log m) for any number of grades (queries
+    Source: Joachims 2002. Weights: w_i·w_j. Cost O(m log m) for any number of grades (queries
     with few pairs are summed pair by pair, which is faster there).
 
     It has no curvature of its own. The stated majoriser is the diagonal D_ii = 2/P Σ over the pairs of i of c·w·w, with
@@ -212,7 +212,7 @@ class Hinge(_PairLoss):
 class SquaredHinge(_PairLoss):
     """Squared hinge: φ(z) = max(0, 1 − z)², z = s_i − s_j.
 
-    Args: as `Hinge`. Source: METHODS §3. Weights: w_i·w_j. Cost O(m log m) for any number of grades; the curvature
+    Args: as `Hinge`. Weights: w_i·w_j. Cost O(m log m) for any number of grades; the curvature
     costs O(pairs) for each column it meets. Its second derivative jumps at z = 1, where it is taken as 0.
 
     >>> bound = SquaredHinge().on([1, 0, 0], Queries([0, 3]))
@@ -230,7 +230,7 @@ class SquaredHinge(_PairLoss):
 class Logistic(_PairLoss):
     """RankNet: φ(z) = log(1 + e^{−z}), z = s_i − s_j.
 
-    Args: as `Hinge`. Source: Burges et al. 2005; METHODS §3. Weights: w_i·w_j. Cost O(pairs), with one exponential for
+    Args: as `Hinge`. Source: Burges et al. 2005. Weights: w_i·w_j. Cost O(pairs), with one exponential for
     each document; queries whose scores span more than 600, and document weights, take one for each pair.
 
     >>> bound = Logistic().on([1, 0], Queries([0, 2]))
@@ -246,7 +246,7 @@ class Logistic(_PairLoss):
 class Exponential(_PairLoss):
     """RankBoost: φ(z) = e^{−z}, z = s_i − s_j; below z = −600 it goes on as its tangent, to stay finite.
 
-    Args: as `Hinge`. Source: Freund et al. 2003; METHODS §3. Weights: w_i·w_j. Cost O(m) through sums over grades
+    Args: as `Hinge`. Source: Freund et al. 2003. Weights: w_i·w_j. Cost O(m) through sums over grades
     (O(pairs) where some pair has z < −600); the curvature costs O(pairs) for each column it meets.
 
     >>> bound = Exponential().on([1, 0], Queries([0, 2]))

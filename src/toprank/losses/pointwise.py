@@ -78,7 +78,7 @@ class Squared(_Pointwise):
         max_grade: largest grade there can be, for gains that need it (default: the largest label).
         per_document: divide a query's loss by its number of documents.
 
-    Source: 001 (7). Weights multiply terms. Cost O(m).
+    Source: Cossock & Zhang 2008 (7). Weights multiply terms. Cost O(m).
 
     >>> bound = Squared(gain="linear").on([0, 2], Queries([0, 2]))
     >>> bound.at([1.0, 1.0]).value  # (1 − 0)² + (1 − 2)²
@@ -105,8 +105,8 @@ class ModifiedSquared(_Pointwise):
 
     Scores below 0 of worthless documents, and above 1 of the most valuable, cost nothing.
 
-    Args: as `Squared`. Source: 001 (8). Weights multiply terms. Cost O(m). The second derivative jumps at 0 and 1;
-    there the curvature is that of the costly side.
+    Args: as `Squared`. Source: Cossock & Zhang 2008 (8). Weights multiply terms. Cost O(m). The second derivative
+    jumps at 0 and 1; there the curvature is that of the costly side.
 
     >>> bound = ModifiedSquared(gain="linear").on([0, 1], Queries([0, 2]))
     >>> bound.at([-3.0, 0.5]).value
@@ -139,7 +139,7 @@ class PowerRegression(_Pointwise):
         gain, max_grade, per_document: as `Squared`.
         power: p, from 2 to 32.
 
-    Source: 001 §IV. Weights multiply terms. Cost O(m).
+    Source: Cossock & Zhang 2008 §IV. Weights multiply terms. Cost O(m).
 
     >>> bound = PowerRegression(power=4).on([1.0], Queries([0, 1]))
     >>> bound.at([1.0]).value  # 1/4 − 1
@@ -178,7 +178,8 @@ class QuerySquared(Targeted):
 
     Both sides are centred within the query (by the weighted mean), so only differences of scores count.
 
-    Args: as `Squared`. Source: 001 (10). Weights multiply terms, and so move the best shift b. Cost O(m).
+    Args: as `Squared`. Source: Cossock & Zhang 2008 (10). Weights multiply terms, and so move the best shift b. Cost
+    O(m).
 
     >>> bound = QuerySquared(gain="linear").on([0, 2], Queries([0, 2]))
     >>> bound.at([5.0, 7.0]).value

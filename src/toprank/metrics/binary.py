@@ -63,23 +63,40 @@ class AP(Measure):
 
 
 @dataclass(frozen=True)
-class RR(Measure):
-    """Reciprocal rank of the first relevant document, 0 where none stands within k."""
+class _FirstHit(Measure):
+    """What depends on the first relevant document alone."""
 
-    name: ClassVar[str] = "rr"
     k: int | None = None
     rel: float | None = None
+    column: ClassVar[int] = 0
 
     def bind(self, rules: Rules) -> PerQuery:
         """See `Measure.bind`."""
         relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
 
         def values(view: View) -> FloatArray:
-            out = np.empty(len(view.sizes))
-            forms.reciprocal_rank(*view.ranked, relevant, limit, out)
-            return out
+            both = np.empty((2, len(view.sizes)))
+            forms.first_hit(*view.ranked, relevant, limit, both[0], both[1])
+            chosen: FloatArray = both[self.column]
+            return chosen
 
         return skipping_blank(relevant, values, rules)
+
+
+@dataclass(frozen=True)
+class RR(_FirstHit):
+    """Reciprocal rank of the first relevant document, 0 where none stands within k."""
+
+    name: ClassVar[str] = "rr"
+    column: ClassVar[int] = 0
+
+
+@dataclass(frozen=True)
+class Success(_FirstHit):
+    """1 where any of the first k documents is relevant."""
+
+    name: ClassVar[str] = "success"
+    column: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -124,26 +141,6 @@ class Recall(Measure):
             return with_blank(found, total == 0, rules.convention.blank, normalised=True)
 
         return values
-
-
-@dataclass(frozen=True)
-class Success(Measure):
-    """1 where any of the first k documents is relevant."""
-
-    name: ClassVar[str] = "success"
-    k: int | None = None
-    rel: float | None = None
-
-    def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
-        relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
-
-        def values(view: View) -> FloatArray:
-            out = np.empty(len(view.sizes))
-            forms.success(*view.ranked, relevant, limit, out)
-            return out
-
-        return skipping_blank(relevant, values, rules)
 
 
 @dataclass(frozen=True)

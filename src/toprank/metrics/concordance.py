@@ -105,7 +105,8 @@ def owa_error(
     share: float,
     out: FloatArray,
 ) -> None:
-    """Mean over relevant documents of Φ(rank), rank = irrelevant documents scored at least as high (003, Def. 1).
+    """Mean over relevant documents of Φ(rank), rank = irrelevant documents scored at least as high (Usunier et al.
+    2009, Def. 1).
 
     Φ(k) = Σ_{j≤k} α_j with α normalised over the n irrelevant documents; generators: 0 constant, 1 constant on the
     top `share` percent, 2 1/j, 3 2^{−(100/share)·j/n}. NaN where nothing is relevant, 0 where nothing is irrelevant.

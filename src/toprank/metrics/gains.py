@@ -52,6 +52,8 @@ class Gain:
         """A gain from its name, a table, or a callable."""
         if isinstance(what, Gain):
             return what
+        if isinstance(what, str) and what.strip().startswith("["):
+            what = _table_steps(what, "gain")
         if isinstance(what, str):
             name = _GAIN_ALIASES.get(what.strip().lower(), what.strip().lower())
             if name not in _GAINS:
@@ -122,6 +124,8 @@ class Discount:
         """A discount from its name, a table, or a callable."""
         if isinstance(what, Discount):
             return what
+        if isinstance(what, str) and what.strip().startswith("["):
+            what = _table_steps(what, "discount")
         if isinstance(what, str):
             return cls._named(what.strip().lower())
         if callable(what):
@@ -163,6 +167,14 @@ class Discount:
 
     def __str__(self) -> str:
         return self.name
+
+
+def _table_steps(text: str, kind: str) -> list[float]:
+    """The numbers of a table that was written as text."""
+    try:
+        return [float(step) for step in text.strip().strip("[]").split(",")]
+    except ValueError:
+        raise DataError(f"'{text}' is not a table of numbers for a {kind}, such as [0,1,3].") from None
 
 
 def _table_name(steps: tuple[float, ...]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.metrics import closed_forms as forms
+from toprank.metrics.cascade import expected_reciprocal_rank
 from toprank.metrics.conventions import Blank
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.measure import (
@@ -107,7 +108,9 @@ class AvgNDCG(DCG):
 
 @dataclass(frozen=True)
 class ApproxERR(Measure):
-    """Σ_{j ≤ k} G(y_(j)) / j^β with ERR's gain (2^y − 1)/2^max_grade: a DCG-like stand-in for ERR, (5) of 000."""
+    """Σ_{j ≤ k} G(y_(j)) / j^β with ERR's gain (2^y − 1)/2^max_grade: a DCG-like stand-in for ERR, (5) of Yang et al.
+    2010.
+    """
 
     name: ClassVar[str] = "approxerr"
     k: int | None = None
@@ -140,7 +143,7 @@ class ERR(Measure):
 
         def values(view: View) -> FloatArray:
             out = np.empty(len(view.sizes))
-            forms.expected_reciprocal_rank(*view.ranked, stops, limit, out)
+            expected_reciprocal_rank(*view.ranked, stops, limit, out)
             return out
 
         return skipping_blank(stops, values, rules)

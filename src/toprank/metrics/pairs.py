@@ -21,7 +21,7 @@ __all__ = ["OWA", "KendallTau", "PairwiseAccuracy", "SpearmanRho", "TCriterion"]
 
 @dataclass(frozen=True)
 class TCriterion(Measure):
-    """2/(m(m−1)) Σ_{i<i'} (y_(i) − y_(i')), (4) of 001; undefined on one document or equal labels."""
+    """2/(m(m−1)) Σ_{i<i'} (y_(i) − y_(i')), (4) of Cossock & Zhang 2008; undefined on one document or equal labels."""
 
     name: ClassVar[str] = "t"
 
@@ -104,7 +104,7 @@ class SpearmanRho(_PairMeasure):
 
 @dataclass(frozen=True)
 class OWA(Measure):
-    """Ordered-weighted ranking error of 003 (lower is better): mean over relevant documents of Φ(rank).
+    """Ordered-weighted ranking error of Usunier et al. 2009 (lower is better): mean over relevant documents of Φ(rank).
 
     `weights`: ``constant``, ``top`` (constant on the top p %), ``1/j`` or ``exp``; ties count against the ranking.
     """

@@ -25,11 +25,15 @@ from toprank.rankers.files import State, save
 from toprank.rankers.plainly import from_plain, plain
 from toprank.scorers.features import Standardisation
 
-__all__ = ["ConvergenceWarning", "Ranker"]
+__all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker"]
 
 
 class ConvergenceWarning(UserWarning):
     """The solver stopped before it reached the optimum."""
+
+
+class ConstantScoresWarning(UserWarning):
+    """The ranker gives every document the same score."""
 
 
 class Ranker(BaseEstimator):  # type: ignore[misc]
@@ -72,6 +76,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             valid: data to choose on (a penalty along its path, a number of rounds); never trained on.
         """
         data = self._training_data(X, y, qid)
+        if isinstance(X, RankingData) and not X.judged.all():
+            raise DataError(
+                f"{int((~X.judged).sum()):,} documents are not judged (label NaN or -1); train without them: "
+                "fit(data.keep(data.judged))."
+            )
         if valid is not None:
             self._check_features(valid)
         self.training_ = {
@@ -95,11 +104,14 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better; X is a `RankingData` or features."""
         del qid  # scores of this ranker do not depend on the other documents of the query
-        return self._scores(self._prediction_rows(X))
+        return finite(self._scores(self._prediction_rows(X)))
 
     def rank(self, data: RankingData, k: int | None = 10) -> dict[Any, list[Any]]:
         """The best k documents of each query, best first: their ids, or row numbers where they have none."""
-        ranked = ranking(self.predict(data), data.queries, k)
+        scores = self.predict(data)
+        if len(scores) > 1 and (scores == scores[0]).all():
+            warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
+        ranked = ranking(scores, data.queries, k)
         names = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
         result = {}
         for q, qid in enumerate(data.qids.tolist()):
@@ -205,6 +217,32 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = self.takes_sparse
         tags.target_tags.required = True
         return tags
+
+
+def finite(scores: FloatArray) -> FloatArray:
+    """The scores; refused where a feature is infinite, since nothing sensible can come of it."""
+    if not np.isfinite(scores).all():
+        row = int(np.argmin(np.isfinite(scores)))
+        raise DataError(f"The score of row {row} is {scores[row]}: its features hold infinite or enormous values.")
+    return scores
+
+
+def penalty_path(l2: Any, valid: RankingData | None) -> list[float]:
+    """The penalties to try, largest first; several need data to choose among them."""
+    try:
+        path = sorted((float(value) for value in np.atleast_1d(np.asarray(l2)).ravel()), reverse=True)
+    except (TypeError, ValueError):
+        path = []
+    if not path or not all(0 <= value < np.inf for value in path):
+        raise DataError(f"l2 must be a number of 0 or more, or several, not {l2!r}.")
+    if len(path) > 1 and valid is None:
+        raise DataError("Several penalties were given, but no valid= data to choose among them.")
+    return path
+
+
+def warn_constant(message: str) -> None:
+    """Say that a ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
+    warnings.warn(message, ConstantScoresWarning, stacklevel=4)
 
 
 def warn_unconverged(message: str) -> None:

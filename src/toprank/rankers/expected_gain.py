@@ -19,7 +19,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Discount, Gain
-from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.base import Ranker, finite, penalty_path, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
 from toprank.rankers.objective import RankingObjective
@@ -29,7 +29,7 @@ from toprank.rankers.probabilities import (
     ExpectedValue,
     calibration_curve,
     expected_dcg,
-    fit_temperature,
+    fit_scaling,
 )
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
@@ -38,6 +38,7 @@ from toprank.solvers import LBFGS, GradientDescent, Penalty, Solution, Solver
 __all__ = ["ExpectedGainRanker"]
 
 _ROWS = 1 << 13
+_STARTS = ("likelihood", "linear", "zeros")
 
 
 class ExpectedGainRanker(Ranker):
@@ -76,13 +77,14 @@ class ExpectedGainRanker(Ranker):
     True
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_", "gains_")
-    saved_values: ClassVar[tuple[str, ...]] = ("n_grades_", "temperature_", "l2_")
+    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_", "gains_", "calibration_shift_")
+    saved_values: ClassVar[tuple[str, ...]] = ("n_grades_", "calibration_scale_", "l2_")
 
     solution_: Solution
     l2_: float
     n_grades_: int
-    temperature_: float
+    calibration_scale_: float
+    calibration_shift_: FloatArray
     plugin_: PluginProbabilities | None
     path_: list[dict[str, float]]
     coef_: FloatArray
@@ -132,7 +134,7 @@ class ExpectedGainRanker(Ranker):
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         self.n_grades_ = self._count_grades(data.labels)
-        self.temperature_ = 1.0
+        self.calibration_scale_, self.calibration_shift_ = 1.0, np.zeros(1)
         seen = Standardisation.of(data.X, data.feature_names, self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
         self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
@@ -142,11 +144,9 @@ class ExpectedGainRanker(Ranker):
             )
             return
         self.plugin_ = None
-        penalties = sorted(np.atleast_1d(np.asarray(self.l2, dtype=np.float64)).tolist(), reverse=True)
-        if not penalties or min(penalties) < 0:
-            raise DataError(f"l2 must be 0 or more, not {self.l2}.")
-        if len(penalties) > 1 and valid is None:
-            raise DataError("Several penalties were given, but no valid= data to choose among them.")
+        penalties = penalty_path(self.l2, valid)
+        if self.start not in _STARTS:
+            raise UnknownNameError("start", str(self.start), _STARTS)
         if self.restarts < 0 or not 0.0 < self.saturation <= 1.0:
             raise DataError("restarts must be 0 or more, and saturation above 0 and at most 1.")
         self._walk(data, valid, penalties)
@@ -186,7 +186,8 @@ class ExpectedGainRanker(Ranker):
         if not self.solution_.converged:
             warn_unconverged(f"ExpectedGainRanker: {self.solution_.message}")
         if judge is not None:
-            self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
+            reached = best_value if judge.higher_is_better else -best_value
+            self.training_["valid"] = {str(judge.measure): reached, "convention": judge.convention.name}
 
     def _set(self, weights: FloatArray) -> None:
         self.coef_, self.intercept_ = self._head.split(weights)  # on the standardised scale
@@ -232,8 +233,6 @@ class ExpectedGainRanker(Ranker):
             steps = np.arange(grades) - (grades - 1) / 2
             table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
             return table.ravel()
-        if self.start != "likelihood":
-            raise UnknownNameError("start", str(self.start), ["likelihood", "linear", "zeros"])
         bound = make_loss("Multinomial", n_grades=grades).on(data.labels, data.queries)
         objective = RankingObjective(Logits(d, grades), features, bound, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free(d))
@@ -262,7 +261,7 @@ class ExpectedGainRanker(Ranker):
     def _probabilities(self, X: Any) -> FloatArray:
         if self.plugin_ is not None:
             return self.plugin_.predict(X)
-        return self._head.probabilities(self._logits(X) / self.temperature_)
+        return self._head.probabilities(self.calibration_scale_ * self._logits(X) + self.calibration_shift_)
 
     def _logits(self, X: Any) -> FloatArray:
         features = Features(X, self.standardisation_)
@@ -282,7 +281,7 @@ class ExpectedGainRanker(Ranker):
         rows = self._prediction_rows(X)
         gains = self.gains_ if gain is None else self._gains(gain)
         result: FloatArray = self._probabilities(rows) @ gains
-        return result
+        return finite(result)
 
     def _gains(self, gain: str | Sequence[float]) -> FloatArray:
         return Gain.of(gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
@@ -310,7 +309,10 @@ class ExpectedGainRanker(Ranker):
         return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
 
     def calibrate(self, held_out: RankingData) -> ExpectedGainRanker:
-        """Fit a temperature on data that were not trained on, so that the probabilities may be called calibrated."""
+        """Rescale and shift the logits to suit data that were not trained on, by maximum likelihood.
+
+        Afterwards look at `calibration_curve` on yet other data before anything is called calibrated.
+        """
         if self.plugin_ is not None:
             raise DataError("A classifier is calibrated while it is fitted: give calibration='sigmoid' or 'isotonic'.")
         if held_out.labels.max() >= self.n_grades_:
@@ -319,7 +321,9 @@ class ExpectedGainRanker(Ranker):
                 f"n_grades={int(held_out.labels.max()) + 1}."
             )
         logits = self._logits(self._prediction_rows(held_out))
-        self.temperature_ = fit_temperature(logits, held_out.labels, self._head.probabilities)
+        self.calibration_scale_, self.calibration_shift_ = fit_scaling(
+            logits, held_out.labels, self._head.probabilities
+        )
         return self
 
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:

@@ -15,7 +15,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.base import Ranker, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.objective import RankingObjective
 from toprank.rankers.refinement import refine
 from toprank.scorers.features import Features, Standardisation
@@ -151,11 +151,11 @@ class LinearRanker(Ranker):
         self, objective: RankingObjective, loss: Loss, start: FloatArray, d: int, valid: RankingData | None
     ) -> FloatArray:
         """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
-        penalties = sorted(np.atleast_1d(np.asarray(self.l2, dtype=np.float64)).tolist(), reverse=True)
-        if not penalties or min(penalties) < 0 or self.l1 < 0:
-            raise DataError(f"l2 and l1 must be 0 or more, not l2={self.l2}, l1={self.l1}.")
-        if len(penalties) > 1 and valid is None:
-            raise DataError("Several penalties were given, but no valid= data to choose among them.")
+        penalties = penalty_path(self.l2, valid)
+        if not isinstance(self.l1, int | float) or not 0 <= self.l1 < np.inf:
+            raise DataError(f"l1 must be a number of 0 or more, not {self.l1!r}.")
+        if self.l1 > 0 and not loss.traits.smooth:
+            raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
         judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
         solver, weights = self._solver(loss, objective), start
         limit = self.max_iterations
@@ -186,7 +186,12 @@ class LinearRanker(Ranker):
         if not self.solution_.converged and (loss.traits.exact_gradient or self.solution_.interrupted):
             warn_unconverged(f"LinearRanker: {self.solution_.message}")
         if judge is not None:
-            self.training_["valid"] = {str(judge.measure): best_value, "convention": judge.convention.name}
+            reached = best_value if judge.higher_is_better else -best_value
+            self.training_["valid"] = {str(judge.measure): reached, "convention": judge.convention.name}
+        if not self.solution_.weights[:d].any():
+            warn_constant(
+                f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
+            )
         return self.solution_.weights
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:

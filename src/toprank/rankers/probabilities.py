@@ -12,7 +12,7 @@ from toprank.data.queries import Queries
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 
-__all__ = ["CalibrationCurve", "ExpectedValue", "calibration_curve", "expected_dcg", "fit_temperature"]
+__all__ = ["CalibrationCurve", "ExpectedValue", "calibration_curve", "expected_dcg", "fit_scaling"]
 
 
 class ExpectedValue(NamedTuple):
@@ -83,14 +83,23 @@ def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 1
     )
 
 
-def fit_temperature(logits: FloatArray, grades: FloatArray, probabilities: Callable[[FloatArray], FloatArray]) -> float:
-    """The T > 0 for which probabilities(logits / T) give held-out grades the highest likelihood."""
-    from scipy.optimize import minimize_scalar
+def fit_scaling(
+    logits: FloatArray, grades: FloatArray, probabilities: Callable[[FloatArray], FloatArray]
+) -> tuple[float, FloatArray]:
+    """A scale and one shift per column such that probabilities(scale · logits + shift) suit held-out grades best.
+
+    Maximum likelihood from scale 1 and shift 0, so the held-out likelihood never gets worse. A scale alone (a
+    temperature) cannot mend scores that ranking losses leave centred anywhere.
+    """
+    from scipy.optimize import minimize
 
     own = np.arange(len(grades)), grades.astype(np.int64)
 
-    def cost(log_temperature: float) -> float:
-        chosen = probabilities(logits / np.exp(log_temperature))[own]
+    def cost(parameters: FloatArray) -> float:
+        chosen = probabilities(np.exp(parameters[0]) * logits + parameters[1:])[own]
         return float(-np.log(np.maximum(chosen, 1e-300)).mean())
 
-    return float(np.exp(minimize_scalar(cost, bounds=(-5.0, 5.0), method="bounded").x))
+    start = np.zeros(logits.shape[1] + 1)
+    found = minimize(cost, start, method="L-BFGS-B").x
+    best = found if cost(found) <= cost(start) else start
+    return float(np.exp(best[0])), best[1:]

@@ -15,6 +15,8 @@ from toprank.rankers.base import Ranker
 
 __all__ = ["RankBoost"]
 
+_SUREST = 1 - 1e-6
+
 
 class RankBoost(Ranker):
     """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
@@ -76,7 +78,8 @@ class RankBoost(Ranker):
             column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
             if not abs(r) > 1e-9:
                 break
-            alpha = 0.5 * np.log((1 + r) / max(1 - r, 1e-12))
+            sure = min(max(r, -_SUREST), _SUREST)  # a threshold that never errs would weigh infinitely
+            alpha = 0.5 * np.log((1 + sure) / (1 - sure))
             threshold = float(cuts[column][cut])
             chosen.append((column, threshold, alpha))
             scores += alpha * (bins[:, column] > cut)

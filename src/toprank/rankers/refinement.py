@@ -1,4 +1,6 @@
-"""The refinement scheme of importance-weighted regression: the loop over active documents (001 §VI)."""
+"""The refinement scheme of importance-weighted regression: the loop over active documents (Cossock & Zhang 2008
+§VI).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expected-gain scorer: P(r = k | x) = softmax_k(w_k·z + b_k), s = Σ_k G(k) P(r = k | x) (000 §5.2).
+"""The expected-gain scorer: P(r = k | x) = softmax_k(w_k·z + b_k), s = Σ_k G(k) P(r = k | x) (Yang et al. 2010 §5.2).
 
 E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose normaliser depends on the grades).
 """

@@ -1,8 +1,8 @@
 """Theory as tools: regret and its bounds, the generalisation factor, and consistency checked by computation.
 
-Sources: Cossock and Zhang, "Statistical Analysis of Bayes Optimal Subset Ranking" (001), and Proposition 1 of 000.
-Letters: a query has m documents, f (`scores`) ranks them, f_B (`bayes_scores`) are their expected gains given the
-features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ranks, and r_B is the ranking by f_B.
+Sources: Cossock and Zhang, "Statistical Analysis of Bayes Optimal Subset Ranking" (Cossock & Zhang 2008), and
+Proposition 1 of Yang et al. 2010. Letters: a query has m documents, f (`scores`) ranks them, f_B (`bayes_scores`) are
+their expected gains given the features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ranks, and r_B is the ranking by f_B.
 
 >>> from toprank import theory
 >>> scores, bayes_scores = [0.2, 0.9, 0.4], [0.7, 0.5, 0.0]

@@ -1,4 +1,5 @@
-"""Bounds of 001 that need nothing but f and f_B (Theorems 2 and 3), and the generalisation factor of Theorem 6.
+"""Bounds of Cossock & Zhang 2008 that need nothing but f and f_B (Theorems 2 and 3), and the generalisation factor of
+Theorem 6.
 
 Theorems 2, 3, 4 and (11) hold for every query, every f and every f_B. Theorem 6 holds on the mean over training draws.
 """

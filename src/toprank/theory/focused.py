@@ -1,4 +1,4 @@
-"""Bounds that look at the top: Theorem 4 of 001, its constant C(γ, u), and (11)."""
+"""Bounds that look at the top: Theorem 4 of Cossock & Zhang 2008, its constant C(γ, u), and (11)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The setting is one set of documents whose grades are random with a known distribution. With endless data and free
 scores a loss learns the minimiser of its expectation. It is consistent with a metric where that minimiser ranks as the
-metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of 001, Proposition 1 of 000), by E[G(y)/IDCG | x] for NDCG.
+metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al. 2010),
+by E[G(y)/IDCG | x] for NDCG.
 """
 
 from __future__ import annotations

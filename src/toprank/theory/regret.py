@@ -72,7 +72,8 @@ def regret(
     discounts: Discounts = "log2",
     k: int | None = None,
 ) -> QueryValues:
-    """DCG(r_B, S) − DCG(r_f, S) with DCG(r, S) = Σ_i c_i f_B(document at rank i), for each query S: (3) of 001.
+    """DCG(r_B, S) − DCG(r_f, S) with DCG(r, S) = Σ_i c_i f_B(document at rank i), for each query S: (3) of Cossock &
+    Zhang 2008.
 
     Never negative. Documents with equal scores f share their ranks: the expectation over their orders, as under the
     `standard` convention. Ties in f_B do not matter.
@@ -95,7 +96,8 @@ def regret(
 
 
 def t_regret(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Queries | None = None) -> QueryValues:
-    """T(r_B, S) − T(r_f, S) with T(r, S) = 2/(m(m−1)) Σ_{i<i'} (f_B at rank i − f_B at rank i'): (5) of 001.
+    """T(r_B, S) − T(r_f, S) with T(r, S) = 2/(m(m−1)) Σ_{i<i'} (f_B at rank i − f_B at rank i'): (5) of Cossock &
+    Zhang 2008.
 
     A query of one document has regret 0: there is no worse order. Arguments as in `regret`.
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
+from toprank.data.frames.gathering import gather, role_values
+from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.oserrors import os_errors
-from toprank.data.tables.gathering import gather, role_values
-from toprank.data.tables.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.tables.writing import delimiter_of, table_format, write_table
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from toprank.data.bytesource import output, plain_name
 from toprank.data.dataset import RankingData
-from toprank.data.frames import batches_of, schema_of
-from toprank.data.tables.layout import USUAL_NAMES
+from toprank.data.frames.conversion import batches_of, schema_of
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError
 
 __all__ = ["delimiter_of", "table_format", "write_table"]

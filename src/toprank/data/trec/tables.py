@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
-from toprank.data.tables.layout import USUAL_NAMES
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
-from toprank.data.tables.gathering import ROWS_AT_A_TIME, fill, gather
-from toprank.data.tables.layout import METADATA_KEY, USUAL_NAMES, Choice, layout_of, numbered
+from toprank.data.frames.gathering import ROWS_AT_A_TIME, fill, gather
+from toprank.data.frames.layout import METADATA_KEY, USUAL_NAMES, Choice, layout_of, numbered
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["from_frame", "to_frame"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from toprank.data import checks
 from toprank.data.dataset import RankingData
-from toprank.data.tables.layout import Layout, is_number
+from toprank.data.frames.layout import Layout, is_number
 from toprank.errors import DataError
 
 __all__ = ["ROWS_AT_A_TIME", "fill", "gather", "role_values"]
