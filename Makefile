@@ -31,6 +31,7 @@ check: .venv/.dev  ## style, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pytest -p no:xdist tests/test_architecture.py  # imports point one way
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 docs: .venv/.dev  ## the documentation, served locally

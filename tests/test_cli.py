@@ -86,8 +86,10 @@ def test_check_and_convert(files):
 
 def test_demo_and_version(tmp_path):
     shown = toprank("demo", "--out", tmp_path / "demo").stdout
-    assert "optimal is better than noisy" in shown
-    assert (tmp_path / "demo" / "data.txt").exists()
+    assert "Bayes-optimal is better than LeastSquares" in shown
+    assert "comes closest" in shown
+    for name in ("train.txt", "vali.txt", "test.txt", "cs-RgList.toprank", "cs-RgList.scores"):
+        assert (tmp_path / "demo" / name).exists()
     assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
     assert "standard" in toprank("conventions").stdout
     for command in ("evaluate", "compare", "check", "convert", "demo"):
@@ -138,3 +140,66 @@ def test_evaluate_on_real_data(tmp_path):
     ]
     # Rows of OHSUMED lie in an order that is itself a ranker: file order must look far better than random order.
     assert results["letor-clipped"]["mean"]["ndcg@10"] > results["standard"]["mean"]["ndcg@10"] + 0.1
+
+
+def test_scattered_rows_keep_their_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.txt").write_text("1 qid:1 1:1\n0 qid:2 1:1\n0 qid:1 1:1\n1 qid:2 1:1\n")
+    (tmp_path / "good.scores").write_text("9\n8\n1\n2\n")
+    (tmp_path / "best.scores").write_text("9\n1\n1\n2\n")
+    for extra in ([], ["--cache"], ["--cache"]):  # read, written to the cache, read from it
+        arguments = ("evaluate", "d.txt", "good.scores", "--regroup", "-m", "rr", "--per-query", "--json", *extra)
+        answer = json.loads(toprank(*arguments).stdout)
+        assert answer["per_query"]["rr"] == {"1": 1.0, "2": 1 / 2}
+    compared = toprank("compare", "d.txt", "good.scores", "best.scores", "--regroup", "-m", "rr", "--json").stdout
+    assert json.loads(compared)["means"] == {"good": {"rr": 3 / 4}, "best": {"rr": 1.0}}
+    (tmp_path / "d.qrels").write_text("1 0 a 1\n2 0 a 0\n1 0 b 0\n2 0 b 1\n")
+    answer = json.loads(toprank("evaluate", "d.qrels", "good.scores", "-m", "rr", "--per-query", "--json").stdout)
+    assert answer["per_query"]["rr"] == {"1": 1.0, "2": 1 / 2}
+
+
+def test_data_from_a_pipe(files):
+    script = (
+        f"cat {files / 'data.txt'} | {sys.executable} -m toprank evaluate /dev/stdin {files / 'good.scores'} --json"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    direct = toprank("evaluate", files / "data.txt", files / "good.scores", "--json").stdout
+    assert json.loads(done.stdout)["mean"] == json.loads(direct)["mean"]
+
+
+def test_a_cache_is_verified_against_its_source(files):
+    arguments = ("evaluate", files / "data.txt", files / "good.scores", "--cache", "--json")
+    first = json.loads(toprank(*arguments).stdout)
+    status = os.stat(files / "data.txt")
+    text = (files / "data.txt").read_text()
+    (files / "data.txt").write_text(("1" if text[0] != "1" else "0") + text[1:])  # same size, other content
+    os.utime(files / "data.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert json.loads(toprank(*arguments).stdout)["mean"] == first["mean"]
+    assert json.loads(toprank(*arguments, "--verify").stdout)["mean"] != first["mean"]
+
+
+def test_a_run_from_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.txt").write_text("1 qid:1 1:1 # docid = a\n0 qid:1 1:1 # docid = b\n")
+    (tmp_path / "s").write_text("1\n2\n")
+    toprank("convert", "d.txt", "d.run", "--scores", "s")
+    assert tr.read_run("d.run").document_ids[np.argsort(-tr.read_run("d.run").scores)].tolist() == ["b", "a"]
+    assert "--scores" in toprank("convert", "d.txt", "d.run", status=2).stderr
+    assert toprank("evaluate", "--version").stdout == f"toprank {tr.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["-m", "ndcg@10(gain=[0,x])"], 1, "table of numbers"),
+        (["-m", "ndcg@10(gain=5)"], 1, "gain is a name"),
+        (["-m", "ndcg@10(blank=foo)"], 2, "zero"),
+        (["-m", "ndcg(k=inf)"], 1, "whole number"),
+        (["-m", "ndcg(k=2.5)"], 1, "whole number"),
+        (["--max-grade", "inf"], 1, "finite"),
+        (["-m", "rbp", "--max-grade", "1"], 1, "max_grade"),
+    ],
+)
+def test_wrong_metrics_are_sentences(files, options, status, words):
+    done = toprank("evaluate", files / "data.txt", files / "good.scores", *options, "--json", status=status)
+    assert words in done.stderr

@@ -14,6 +14,7 @@ import toprank.metrics as tm
 from strategies import lists, rankings
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.errors import DataError
 
 CASES = {
     "dcg": plain.dcg,
@@ -136,3 +137,18 @@ def test_a_constant_ranking_is_worth_its_random_order():
     ideal = 3 * discounts[0] + 1 * discounts[1]
     wanted = sum(gains) / 4 * sum(discounts) / ideal
     assert tm.evaluate(np.zeros(4), labels, "ndcg").mean["ndcg"] == pytest.approx(wanted, rel=1e-14)
+
+
+def test_err_of_a_huge_tied_list_takes_no_time():
+    labels = np.zeros(20_000)
+    labels[7] = 2.0
+    value = tm.evaluate(np.zeros(20_000), labels, "err", max_grade=2).mean["err"]
+    stop = 3 / 4
+    assert value == pytest.approx(stop * np.mean(1 / np.arange(1, 20_001)), rel=1e-12)
+
+
+def test_scores_of_the_wrong_length_never_reach_a_kernel():
+    with pytest.raises(DataError, match="5 scores for 60 documents"):
+        tm.ranking(np.ones(5), Queries([0, 30, 60]))
+    with pytest.raises(DataError, match="at least 1"):
+        tm.ranking(np.ones(60), Queries([0, 30, 60]), 0)

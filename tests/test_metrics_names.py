@@ -117,3 +117,16 @@ def test_results_answer_to_every_spelling():
     with pytest.raises(KeyError):
         result.mean["err"]
     assert set(result.to_dict(per_query=True)["per_query"]) == {"map", "ndcg_cut_10"}
+
+
+def test_names_are_exact_and_never_lose_a_metric():
+    assert tm.parse(str(tm.RBP(p=0.123456789))) == tm.RBP(p=0.123456789)
+    assert tm.parse(str(tm.NDCG(10, gain=[0, 1 / 3]))) == tm.NDCG(10, gain=[0, 1 / 3])
+    two = [tm.NDCG(10, gain=lambda y: y + 0.5), tm.NDCG(10, gain=lambda y: y)]
+    with pytest.raises(DataError, match="both called"):
+        tm.evaluate([1.0, 0.0], [0, 1], two)
+    own = tm.Custom("own", lambda labels: float(labels[0]))
+    result = tm.evaluate([1.0, 0.0], [0, 1], [own, "ndcg@10"], convention="letor-clipped")
+    assert result.mean["nDCG@10"] == result.mean["ndcg@10"]
+    assert "foo" not in result.mean
+    assert result.mean.get("foo") is None

@@ -111,3 +111,16 @@ def test_a_run_under_the_other_conventions_counts_what_it_missed():
     ideal = 3 / math.log2(2) + 1 / math.log2(3)
     assert tr.evaluate_run(qrels, run, "ndcg", convention="standard").mean["ndcg"] == pytest.approx(1 / ideal)
     assert tr.evaluate_run(qrels, run, "recall", convention="standard").mean["recall"] == 1 / 2
+
+
+def test_the_largest_grade_is_that_of_the_judgments_not_of_the_run():
+    qrels = {"q1": {"a": 1, "b": 0}, "q2": {"c": 3}}
+    alone = tr.evaluate_run(qrels, {"q1": {"a": 1.0, "b": 0.5}}, "err").per_query["err"][0]
+    both = tr.evaluate_run(qrels, {"q1": {"a": 1.0, "b": 0.5}, "q2": {"c": 1.0}}, "err").per_query["err"][0]
+    assert alone == both == (2**1 - 1) / 2**3
+
+
+def test_grade_minus_one_is_not_judged_where_lists_are_condensed():
+    qrels, run = {"q": {"a": -1, "b": 1, "c": 0}}, {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    assert tr.evaluate_run(qrels, run, "map").mean["map"] == 1 / 2
+    assert tr.evaluate_run(qrels, run, "map", condense=True).mean["map"] == 1.0

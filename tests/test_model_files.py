@@ -149,3 +149,51 @@ def test_files_of_earlier_versions_are_still_read(path):
 def test_there_are_golden_files_of_every_kind():
     kinds = {files.inspect(path)["kind"] for path in GOLDEN.glob("*.toprank")}
     assert kinds == set(rankers.KINDS)
+
+
+def test_every_damaged_byte_is_found(data, tmp_path):
+    path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
+    tr.LinearRanker().fit(data).save(path)
+    whole, good = path.read_bytes(), tr.load(path)
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(whole), 300, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        bad.write_bytes(damaged)
+        try:
+            same = tr.load(bad)
+        except FormatError:
+            continue
+        assert same.predict(data).tobytes() == good.predict(data).tobytes()  # a bit that means nothing (a date, say)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"kind": []},
+        {"state": {"parameters": [1], "fitted": {}}},
+        {"state": None},
+        {"training": 3},
+        {"features": {"count": 99, "names": None}},
+    ],
+)
+def test_forged_descriptions_are_refused(data, tmp_path, forged):
+    path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
+    tr.LinearRanker().fit(data).save(path)
+    metadata = {**json.loads(zipfile.ZipFile(path).read("metadata.json")), **forged}
+    altered(path, bad, lambda m: resealed(m, "metadata.json", json.dumps(metadata).encode()))
+    with pytest.raises(FormatError):
+        tr.load(bad)
+
+
+def test_foreign_members_and_bombs_are_refused(data, tmp_path):
+    path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
+    tr.LinearRanker().fit(data).save(path)
+    altered(path, bad, lambda m: resealed(m, "arrays/../../x.npy", b"x"))
+    with pytest.raises(FormatError, match="does not belong"):
+        tr.load(bad)
+    with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("metadata.json", b"{}")
+        archive.writestr("texts/bomb.txt", b"0" * (1 << 26))
+    with pytest.raises(FormatError, match="impossible size"):
+        tr.load(bad)

@@ -278,8 +278,8 @@ def test_the_cache_serves_until_something_changes(text):
 
 
 def test_a_cache_that_another_process_replaces_is_not_trusted(text, monkeypatch):
-    def write_and_lose(data, path, *, source):
-        write_store(data, path, source=source)
+    def write_and_lose(data, path, **described):
+        write_store(data, path, **described)
         write_store(example(labels=np.full(6, 99.0)), path, source={"options": "other"})
 
     monkeypatch.setattr(cache, "write_store", write_and_lose)

@@ -151,3 +151,53 @@ def test_wrong_options_are_refused_not_ignored(parts):
         systems.make("RankSVM", l2="abc").fit(train)
     with pytest.raises(DataError, match="smooth loss"):
         systems.make("RankSVM", l1=0.1).fit(train)
+
+
+def test_error_measures_are_lowered_by_every_ranker(parts):
+    train, valid, _ = parts
+    climbed = tr.CoordinateAscent(metric="owa", restarts=1, max_cycles=2, steps=4).fit(train)
+    random = tr.evaluate(np.zeros(train.n_documents), train, "owa").mean["owa"]
+    assert tr.evaluate(climbed.predict(train), train, "owa").mean["owa"] < random - 0.2
+    with pytest.raises(DataError, match="more is better"):
+        tr.AdaRank(metric="owa").fit(train)
+    boosted = tr.RankBoost(metric="owa", max_rounds=20).fit(train, valid=valid)
+    assert boosted.training_["valid"]["owa"] > 0
+
+
+def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
+    from toprank.rankers.objective import RankingObjective
+
+    train, valid, _ = parts
+    calls, real = iter(range(10_000)), RankingObjective.value_and_grad
+
+    def interrupted(self, weights):
+        if next(calls) == 60:
+            raise KeyboardInterrupt
+        return real(self, weights)
+
+    monkeypatch.setattr(RankingObjective, "value_and_grad", interrupted)
+    chosen = tr.select("OWPC", train, valid, threads=1)
+    assert len(chosen.tried) < 40
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+
+
+def test_a_real_interrupt_leaves_a_usable_model(tmp_path):
+    import os
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    data = tr.synthetic(n_queries=400, n_documents=60, n_features=40, noise=1.0, seed=0)
+    tr.write(data, tmp_path / "d.txt")
+    command = [sys.executable, "-m", "toprank", "train", tmp_path / "d.txt", "--system", "RankSVM"]
+    command += ["--set", "l2=1e-9", "--model", tmp_path / "m.toprank"]
+    running = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    time.sleep(6)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    if (tmp_path / "m.toprank").exists():
+        assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(data)).all()
+        assert "Traceback" not in said
+    else:  # the signal came before training began
+        assert running.returncode in (1, 130)

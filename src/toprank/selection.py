@@ -71,9 +71,16 @@ def select(
     shared = {**options, "metric": judged, "convention": convention, "threads": 1}
     rough = _rough(chosen)
 
+    stopped: list[bool] = []  # Ctrl-C ends the search; what was fitted until then is judged
+
     def fit(combination: dict[str, Any], l2: tuple[float, ...] | None) -> Any:
+        if stopped:
+            return None
         path = {} if l2 is None else {"l2": list(l2)}
-        return chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
+        ranker = chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
+        if ranker.solution_.interrupted or any(row["interrupted"] for row in ranker.path_):
+            stopped.append(True)
+        return ranker
 
     def value(ranker: Any) -> float:
         return float(better * max(better * row["valid"] for row in ranker.path_))
@@ -83,16 +90,19 @@ def select(
         reached = float(ranker.training_["valid"][str(parse(judged))])
         return Selected(chosen.name, ranker, {}, judged, reached, [{"valid": reached}])
     fitted = each_block(lambda one: fit(one, penalties), combinations, threads)
+    combinations = [one for one, ranker in zip(combinations, fitted, strict=True) if ranker is not None]
+    fitted = [ranker for ranker in fitted if ranker is not None]
     tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in ranker.path_]
     best = int(np.argmax([better * value(ranker) for ranker in fitted]))
     ranker = fitted[best]
-    if chosen.refine and penalties is not None:
+    if chosen.refine and penalties is not None and not stopped:
         again = fit(combinations[best], tuple(ranker.l2_ / factor for factor in chosen.refine))
         tried += [{**combinations[best], **row} for row in again.path_]
         ranker = max((ranker, again), key=lambda one: better * value(one))
     final, reached = {**combinations[best], "l2": ranker.l2_}, value(ranker)
-    if rough:  # the search was content with a rough optimum; the answer is not
-        ranker = chosen.make(**{**shared, **final}).fit(train, valid=valid)
+    if rough and not stopped:  # the search was content with a rough optimum; the answer is not
+        exact = chosen.make(**{**shared, **final}).fit(train, valid=valid)
+        ranker = ranker if exact.solution_.interrupted else exact
     return Selected(chosen.name, ranker.set_params(threads=threads), final, judged, reached, tried)
 
 

@@ -53,7 +53,8 @@ class System:
             raise DataError(
                 f"{self.name} has a loss of its own; choose another system, or a ranker of toprank.rankers."
             )
-        known = set(kind().get_params(deep=False))
+        defaults = kind().get_params(deep=False)
+        known = set(defaults)
         of_loss: dict[str, Any] = {}
         if self.loss is not None:
             own = {one.name for one in fields(type(losses.make(self.loss)))}
@@ -63,6 +64,7 @@ class System:
         for name in merged:
             if name not in known:
                 raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
+            _check_kind(self.name, name, merged[name], defaults.get(name))
         return kind(**merged)
 
     def plain_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,6 +80,22 @@ class System:
     def candidates(self) -> list[dict[str, Any]]:
         """Every combination of the grid, in a fixed order; one empty combination where there is no grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+
+def _check_kind(system: str, name: str, value: Any, default: Any) -> None:
+    """Refuse a value of another kind than the option's default: text for a number, a number for yes or no."""
+    if isinstance(default, bool):
+        right = isinstance(value, bool)
+    elif isinstance(default, int):
+        right = isinstance(value, int) and not isinstance(value, bool)
+    elif isinstance(default, float) and name != "l2":
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+    elif name in ("tolerance", "max_iterations", "n_grades"):
+        right = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    else:
+        return
+    if not right:
+        raise DataError(f"{name}={value!r} is of the wrong kind for {system}; its default is {default!r}.")
 
 
 _L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)

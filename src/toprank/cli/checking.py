@@ -16,6 +16,7 @@ def check(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where anything is found.")] = False,
     json: common.Json = False,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     threads: common.Threads = None,
     seed: common.Seed = 0,
     quiet: common.Quiet = False,
@@ -38,6 +39,7 @@ def check(
     if not depths or min(depths) < 1:
         raise typer.BadParameter(f"--cutoffs takes whole numbers of at least 1, separated by commas, not '{cutoffs}'.")
     options = {"missing": missing.value} if missing != common.Missing.nan else {}
+    options |= {"layout": layout} if layout else {}
     with common.progress(f"Examining {data[0]} …", quiet):
         report = check_file(data, cutoffs=depths, threads=threads, **options)
     if json:

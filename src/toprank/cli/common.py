@@ -31,6 +31,10 @@ Regroup = Annotated[bool, typer.Option(help="Bring scattered rows of a query tog
 Cache = Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")]
 
 
+Layout = Annotated[str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")]
+Verify = Annotated[bool, typer.Option("--verify", help="With --cache or a stored copy: compare contents with hashes.")]
+
+
 class Missing(StrEnum):
     """What an absent value in a text file is."""
 

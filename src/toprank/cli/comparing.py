@@ -45,8 +45,10 @@ def compare(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
+    verify: common.Verify = False,
     seed: common.Seed = 0,
     threads: common.Threads = None,
     quiet: common.Quiet = False,
@@ -69,8 +71,10 @@ def compare(
         raise typer.BadParameter("give at least two files of scores.")
     parse_all(metrics)
     Convention.of(convention)
-    documents = common.read_data(data, quiet, missing, regroup=regroup, cache=cache, threads=threads)
-    systems = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
+    reading = {"layout": layout, "regroup": regroup, "cache": cache, "verify": verify, "threads": threads}
+    documents = common.read_data(data, quiet, missing, **reading)
+    columns = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
+    systems = {name: documents.aligned(column) for name, column in columns.items()}
     with common.progress("Comparing …", quiet):
         result = compare_systems(
             systems,

@@ -15,10 +15,13 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write; the suffix tells the format.")],
     source_format: Annotated[str | None, typer.Option("--from", help="Format of IN. Default: by content.")] = None,
     target_format: Annotated[str | None, typer.Option("--to", help="Format of OUT. Default: by suffix.")] = None,
+    scores: Annotated[
+        Path | None, typer.Option(help="With a TREC run as OUT: scores of the documents, one per line; or .npy.")
+    ] = None,
     qrels: Annotated[Path | None, typer.Option(help="With a TREC run as IN: judgments that give its labels.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False,
     missing: common.MissingValues = common.Missing.nan,
-    layout: Annotated[str | None, typer.Option(help="How text is held: dense (default) or sparse.")] = None,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     threads: common.Threads = None,
     seed: common.Seed = 0,
@@ -33,10 +36,15 @@ def convert(
       toprank convert train.txt.gz train.toprank-data
       toprank convert S1.txt S2.txt S3.txt train.txt
       toprank convert run.txt candidates.csv --qrels qrels.txt
+      toprank convert test.txt test.run --scores model.scores
     """
     del seed
-    from toprank.data.files import read, write
+    from toprank.data.files import read, read_scores, write
+    from toprank.data.trec import run_of, write_run
 
+    wants_run = target_format == "run" or (target_format is None and ".run" in target.suffixes)
+    if (scores is not None) != wants_run:
+        raise typer.BadParameter("a TREC run as OUT (suffix .run, or --to run) needs --scores, and only that does.")
     options: dict[str, Any] = {"regroup": regroup, "layout": layout, "verify": verify, "qrels": qrels}
     options = {name: value for name, value in options.items() if value}
     if missing != common.Missing.nan:
@@ -44,5 +52,8 @@ def convert(
     with common.progress(f"Reading {source[0]} …", quiet):
         data = read(source if len(source) > 1 else source[0], format=source_format, threads=threads, **options)
     with common.progress(f"Writing {target} …", quiet):
-        write(data, target, format=target_format)
+        if scores is None:
+            write(data, target, format=target_format)
+        else:
+            write_run(run_of(data.aligned(read_scores(scores, data.n_documents)), data), target)
     common.say(f"{target}: {data}", quiet)

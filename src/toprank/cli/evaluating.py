@@ -46,8 +46,10 @@ def evaluate(
     complete: Annotated[bool, typer.Option(help="With --run: unanswered queries count 0 (trec_eval -c).")] = False,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
+    verify: common.Verify = False,
     threads: common.Threads = None,
     seed: common.Seed = 0,
     quiet: common.Quiet = False,
@@ -79,7 +81,7 @@ def evaluate(
         if complete or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
-        reading = {"missing": missing, "regroup": regroup, "cache": cache}
+        reading = {"missing": missing, "layout": layout, "regroup": regroup, "cache": cache, "verify": verify}
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, reading, quiet)
     _print(results, per_query, json)
 
@@ -102,7 +104,7 @@ def _evaluate_scores(
     if convention != "all":
         Convention.of(convention)
     documents = common.read_data(data, quiet, threads=shared["threads"], **reading)
-    values = read_scores(scores, documents.n_documents)
+    values = documents.aligned(read_scores(scores, documents.n_documents))
     if convention == "all":
         return evaluate_under_all(values, documents, metrics, **shared)
     return {convention: measure(values, documents, metrics, convention=convention, **shared)}
@@ -127,6 +129,8 @@ def _evaluate_run(
             if len(names) == 1:
                 raise
             results[name] = str(problem)
+    if all(isinstance(result, str) for result in results.values()):
+        raise DataError(str(next(iter(results.values()))))
     return results
 
 

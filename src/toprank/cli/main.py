@@ -53,6 +53,8 @@ def _root(
 
 def run() -> None:
     """The entry point: errors become one sentence on standard error, never a traceback."""
+    if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
+        sys.argv[1:] = ["--version"]
     warnings.showwarning = _say_warning  # type: ignore[assignment]
     try:
         app()
@@ -60,9 +62,13 @@ def run() -> None:
         _fail(str(problem), 2)
     except ToprankError as problem:
         _fail(str(problem), 1)
+    except MemoryError:
+        _fail("There is not enough memory for this; use sparse features, a stored copy, or a larger machine.", 1)
     except BrokenPipeError:  # the reader of our output has gone: nothing is left to say
         sys.stderr.close()
         sys.exit(1)
+    except OSError as problem:
+        _fail(f"{problem.strerror or problem}.", 1)
 
 
 def _say_warning(message: Warning | str, *_: Any) -> None:

@@ -33,6 +33,7 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")
     ] = None,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     threads: common.Threads = None,
     seed: common.Seed = 0,
@@ -48,8 +49,8 @@ def predict(
     del seed
     from toprank.data.scores import write_scores
 
-    ranker, documents = _load(model, data, quiet, missing=missing, regroup=regroup, threads=threads)
-    scores = ranker.predict(documents)
+    ranker, documents = _load(model, data, quiet, missing=missing, layout=layout, regroup=regroup, threads=threads)
+    scores = documents.in_source_order(ranker.predict(documents))
     if output is not None:
         write_scores(scores, output)
         common.say(f"{output}: {len(scores):,} scores", quiet)
@@ -64,6 +65,7 @@ def rank(
     trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
     json: common.Json = False,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     threads: common.Threads = None,
     seed: common.Seed = 0,
@@ -78,8 +80,10 @@ def rank(
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
     del seed
-    ranker, documents = _load(model, data, quiet, missing=missing, regroup=regroup, threads=threads)
+    ranker, documents = _load(model, data, quiet, missing=missing, layout=layout, regroup=regroup, threads=threads)
     scores = ranker.predict(documents)
+    if len(scores) > 1 and (scores == scores[0]).all():
+        common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
     lists = _ranked(scores, documents, top)
     if json:
         common.print_json({str(qid): [name for name, _ in rows] for qid, rows in lists.items()})
@@ -99,7 +103,7 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
     from toprank.metrics import ranking
 
     ranked = ranking(scores, data.queries, top)
-    names = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+    names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
     lists = {}
     for q, qid in enumerate(data.qids.tolist()):
         rows = ranked.order[ranked.starts[q] : ranked.starts[q + 1]][:top]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
+from toprank.errors import FileError
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -30,6 +31,7 @@ def train(
     convention: common.ConventionName = "standard",
     json: common.Json = False,
     missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
     seed: common.Seed = 0,
@@ -51,10 +53,18 @@ def train(
     if metric is not None:
         parse(metric)
     Convention.of(convention)
-    untrained = chosen.make(**options)
+    if not model.parent.is_dir():
+        raise FileError(f"{model} cannot be written: the folder {model.parent} does not exist.")
+    untrained = chosen.make(**{name: value for name, value in options.items() if name not in ("metric", "threads")})
     if "seed" in untrained.get_params(deep=False):
         options.setdefault("seed", seed)
-    reading: dict[str, Any] = {"missing": missing, "regroup": regroup, "cache": cache, "threads": threads}
+    reading: dict[str, Any] = {
+        "missing": missing,
+        "layout": layout,
+        "regroup": regroup,
+        "cache": cache,
+        "threads": threads,
+    }
     documents = common.read_data(data, quiet, **reading)
     held_out = None
     if valid is not None:
@@ -94,7 +104,8 @@ def _train(
 def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: str) -> dict[str, float]:
     from toprank.metrics import evaluate
 
-    return dict(evaluate(ranker.predict(data), data, [metric], convention=convention).mean)
+    means = evaluate(ranker.predict(data), data, [metric], convention=convention).mean
+    return {name: value for name, value in means.items() if value == value}  # undefined is not said
 
 
 def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, json: bool, quiet: bool) -> None:

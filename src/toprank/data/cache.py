@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,19 +34,21 @@ def cached(
         path: the file.
         options: keyword arguments of the reader; the number of threads does not count.
         read_function: called as ``read_function(path, **options)``.
-        verify: compare the copy's content with its hashes.
+        verify: compare the copy's content with its hashes, and the file's with the hash noted when it was read.
     """
     copy = Path(f"{os.fspath(path)}{SUFFIX}")
     source = _source_of(path, options)
     current = _current(copy, source)
     if current is not None:
         data, meta = current
-        if verify:
-            check_content(copy, data, meta)
-        return data
+        if not verify:
+            return data
+        check_content(copy, data, meta)
+        if meta.get("source_hash") == _hash_of(path):
+            return data
     data = read_function(path, **options)
     try:
-        write_store(data, copy, source=source)
+        write_store(data, copy, source=source, source_hash=_hash_of(path))
     except FileError as problem:
         raise FileError(f"The cache {problem} Make the folder writable, or read without cache.") from problem
     # Another process may have replaced our copy already, by that of other options.
@@ -77,6 +80,12 @@ def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
         files[os.path.abspath(file)] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
     spelled = {name: _spelled(name, value) for name, value in sorted(options.items()) if name != "threads"}
     return {"files": files, "options": spelled, "toprank": __version__}
+
+
+def _hash_of(path: PathLike) -> str:
+    """A hash of the file's bytes: what size and time of change cannot tell."""
+    with os_errors(path, "read"), open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest()
 
 
 def _spelled(name: str, value: Any) -> str:

@@ -95,7 +95,7 @@ def identifiers(ids: npt.ArrayLike, n: int, name: str) -> Array:
     if fits and name != "document_ids":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "replace")
+        return np.char.decode(array, "utf-8", "backslashreplace")  # different bytes stay different ids
     return array if array.dtype.kind == "U" else array.astype(str)
 
 
@@ -104,10 +104,11 @@ def _plain_objects(array: Array, name: str) -> Array:
     values = array.tolist()
     for row, value in enumerate(values):
         # A missing value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves.
-        if value is None or (value == value) is not True:
+        same = None if value is None else value == value
+        if not isinstance(same, bool | np.bool_) or not same:
             raise DataError(f"{name} has no value in row {row}; every row needs one.")
-    if all(type(value) is int for value in values):
-        return np.array(values)
+    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+        return np.array([int(value) for value in values])
     return np.array([value if isinstance(value, str) else str(value) for value in values])
 
 
@@ -125,14 +126,14 @@ def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArr
     return array
 
 
-def positions(given: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64] | None:
+def positions(given: npt.ArrayLike | None, n: int, name: str = "positions") -> npt.NDArray[np.int64] | None:
     """Whole numbers, one for each document; None stays None."""
     if given is None:
         return None
-    array = numbers(given, "positions")
-    check_length(array, n, "positions", "documents")
+    array = numbers(given, name)
+    check_length(array, n, name, "documents")
     if array.dtype.kind not in "iu":
-        raise DataError(f"positions must be whole numbers, not {array.dtype}.")
+        raise DataError(f"{name} must be whole numbers, not {array.dtype}.")
     return array.astype(np.int64, copy=False)
 
 

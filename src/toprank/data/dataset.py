@@ -38,6 +38,8 @@ class RankingData:
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
         positions: where each document was shown (click data), whole numbers.
+        source_rows: where each document stood in the file or array it came from; set by `regroup`. `aligned` and
+            `in_source_order` use it. Not part of what makes two data sets equal.
         feature_names: one name for each column.
         regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
 
@@ -56,6 +58,7 @@ class RankingData:
     document_weights: FloatArray | None
     query_weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
+    source_rows: npt.NDArray[np.int64] | None
     feature_names: tuple[str, ...] | None
 
     def __init__(
@@ -70,6 +73,7 @@ class RankingData:
         document_weights: npt.ArrayLike | None = None,
         query_weights: npt.ArrayLike | None = None,
         positions: npt.ArrayLike | None = None,
+        source_rows: npt.ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         regroup: bool = False,
     ) -> None:
@@ -83,9 +87,13 @@ class RankingData:
             "document_ids": None if document_ids is None else checks.identifiers(document_ids, n, "document_ids"),
             "document_weights": checks.weights(document_weights, n, "document_weights", "documents"),
             "positions": checks.positions(positions, n),
+            "source_rows": checks.positions(source_rows, n, "source_rows"),
         }
         if order is not None:
             matrix = matrix[order]
+            per_document["source_rows"] = (
+                np.arange(n) if per_document["source_rows"] is None else per_document["source_rows"]
+            )
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
         self._set(
             X=matrix,
@@ -164,11 +172,36 @@ class RankingData:
         parts = [f"{name} {checks.digest(array)}" for name, array in self.arrays().items()]
         return hashlib.blake2b(repr((self.X.shape, self.feature_names, parts)).encode(), digest_size=16).hexdigest()
 
-    def arrays(self) -> dict[str, Array]:
-        """Every array the data consists of, by name; a sparse X gives its three parts."""
+    def aligned(self, values: npt.ArrayLike) -> Array:
+        """One value for each row of the source, brought into the order of these documents.
+
+        >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"], regroup=True)
+        >>> data.aligned([10, 20, 30]).tolist()
+        [10, 30, 20]
+        """
+        array = np.asarray(values)
+        return array if self.source_rows is None else array[self.source_rows]
+
+    def in_source_order(self, values: npt.ArrayLike) -> Array:
+        """One value for each document, brought back into the order of the source: undoes `aligned`."""
+        array = np.asarray(values)
+        if self.source_rows is None:
+            return array
+        back = np.empty_like(array)
+        back[np.argsort(np.argsort(self.source_rows))] = array
+        return back
+
+    def arrays(self, source: bool = False) -> dict[str, Array]:
+        """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
         parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in _CSR_PARTS}
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
-        optional = ("document_ids", "document_weights", "query_weights", "positions")
+        optional = (
+            "document_ids",
+            "document_weights",
+            "query_weights",
+            "positions",
+            *(("source_rows",) if source else ()),
+        )
         return parts | {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
 
     def select(self, which: npt.ArrayLike) -> RankingData:
@@ -230,7 +263,7 @@ class RankingData:
             X=self.X[rows],
             queries=queries,
             feature_names=self.feature_names,
-            **{name: part(name, rows) for name in ("labels", "document_ids", "document_weights", "positions")},
+            **{name: part(name, rows) for name in _PER_DOCUMENT},
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
 
@@ -269,6 +302,7 @@ class RankingData:
         )
 
 
+_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "source_rows")
 _CSR_PARTS = ("data", "indices", "indptr")
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 from toprank.data.bytesource import head_of, plain_name
 from toprank.data.cache import cached
 from toprank.data.dataset import RankingData, concatenate
+from toprank.data.oserrors import os_errors
 from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX as STORE_SUFFIX
 from toprank.data.store import is_store, open_store, write_store
@@ -58,6 +62,8 @@ def read(
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not files:
         raise DataError("There is no file to read: the list of paths is empty.")
+    if any(_is_pipe(file) for file in files):
+        return _read_pipes(files, format=format, cache=cache, verify=verify, threads=threads, **options)
     kind = _common_format(files, format)
     reader = _reader(kind)
     _check_options(f"option for reading {kind}", reader, options)
@@ -70,6 +76,29 @@ def read(
     if verify:
         raise DataError("verify=True checks the hashes of a stored copy; read one, or ask for cache=True.")
     return reader(files if len(files) > 1 else files[0], **options)
+
+
+def _is_pipe(path: PathLike) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False  # the reader says what is wrong
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+
+
+def _read_pipes(files: Sequence[PathLike], **options: Any) -> RankingData:
+    """A pipe gives its bytes once, but telling the format and reading look twice: through a temporary file."""
+    if options.get("cache"):
+        raise DataError("A pipe cannot be cached; write it to a file first.")
+    with tempfile.TemporaryDirectory(prefix="toprank-") as folder:
+        spooled = []
+        for number, file in enumerate(files):
+            target = Path(folder, f"pipe-{number + 1}") if _is_pipe(file) else Path(file)
+            if target != Path(file):
+                with os_errors(file, "read"), open(file, "rb") as stream, target.open("wb") as copy:
+                    shutil.copyfileobj(stream, copy)
+            spooled.append(target)
+        return read(spooled if len(spooled) > 1 else spooled[0], **options)
 
 
 def _common_format(files: Sequence[PathLike], given: str | None) -> str:

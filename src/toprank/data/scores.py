@@ -71,7 +71,7 @@ def _first_fault(path: Path, lines: list[bytes]) -> FormatError:
 def _from_numpy(path: Path) -> FloatArray:
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError):
+    except (ValueError, EOFError, OSError, SyntaxError, MemoryError):
         raise FormatError("The NumPy file is damaged, or holds objects instead of numbers.", path=path) from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise FormatError(f"Expected a list of numbers, not {array.dtype} of shape {array.shape}.", path=path)

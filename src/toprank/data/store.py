@@ -49,6 +49,7 @@ _KINDS = {
     "document_weights": "f",
     "query_weights": "f",
     "positions": "i",
+    "source_rows": "i",
 }
 
 
@@ -58,7 +59,9 @@ def is_store(path: PathLike) -> bool:
     return folder.is_dir() and (folder.name.endswith(SUFFIX) or (folder / _META).is_file())
 
 
-def write_store(data: RankingData, path: PathLike, *, source: dict[str, Any] | None = None) -> None:
+def write_store(
+    data: RankingData, path: PathLike, *, source: dict[str, Any] | None = None, source_hash: str | None = None
+) -> None:
     """Write `data` as a stored copy, a folder whose name ends in ``.toprank-data``.
 
     The copy is built under another name beside `path` and renamed when it is complete. An older copy steps aside
@@ -68,6 +71,7 @@ def write_store(data: RankingData, path: PathLike, *, source: dict[str, Any] | N
         data: the data.
         path: where to. Only a stored copy is ever replaced, never another folder or a file.
         source: for a cache, what the copy was made from.
+        source_hash: for a cache, a hash of the file it was made from.
     """
     target = Path(os.path.realpath(path))
     if target.name.partition(SUFFIX)[1:] != (SUFFIX, ""):
@@ -78,15 +82,15 @@ def write_store(data: RankingData, path: PathLike, *, source: dict[str, Any] | N
     try:
         with os_errors(path, "written"):
             temporary.mkdir()
-            _write_arrays(data, temporary, source)
+            _write_arrays(data, temporary, source, source_hash)
             _put_in_place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_arrays(data: RankingData, folder: Path, source: dict[str, Any] | None) -> None:
+def _write_arrays(data: RankingData, folder: Path, source: dict[str, Any] | None, source_hash: str | None) -> None:
     described = {}
-    for name, array in data.arrays().items():
+    for name, array in data.arrays(source=True).items():
         plain = np.ascontiguousarray(array)
         np.save(folder / f"{name}.npy", plain, allow_pickle=False)
         described[name] = {"dtype": plain.dtype.str, "shape": list(plain.shape), "hash": checks.digest(plain)}
@@ -98,6 +102,7 @@ def _write_arrays(data: RankingData, folder: Path, source: dict[str, Any] | None
         "arrays": described,
         "feature_names": data.feature_names,
         "source": source,
+        "source_hash": source_hash,
     }
     (folder / _META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
@@ -233,7 +238,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         for name in (_SPARSE if sparse else _DENSE) + _REQUIRED:
             arrays[name]
         queries = Queries(arrays["offsets"])
-        lengths = dict.fromkeys(("labels", "document_ids", "document_weights", "positions"), rows)
+        lengths = dict.fromkeys(("labels", "document_ids", "document_weights", "positions", "source_rows"), rows)
         lengths |= dict.fromkeys(("qids", "query_weights"), len(queries))
         shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in lengths.items()}
         if sparse:

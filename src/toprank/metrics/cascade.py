@@ -12,6 +12,8 @@ from toprank.metrics.closed_forms import Codes, Flags
 
 __all__ = ["expected_reciprocal_rank"]
 
+_NOBODY = 1e-18  # a probability this small is nobody
+
 
 @kernel
 def expected_reciprocal_rank(
@@ -56,23 +58,54 @@ def expected_reciprocal_rank(
 def _err_of_group(go_on: FloatArray, above: int, limit: int) -> tuple[float, float]:
     """What a tied group adds for a reader who enters it, and the probability to leave it unsatisfied.
 
-    ``still[n]`` is q_t over the first n documents, from q_t(n) = (n−t)/n · q_t(n−1) + t/n · x_n · q_{t−1}(n−1): all
-    terms are positive, so nothing cancels. O(size · depth), cut short once nobody reads on.
+    Only documents that can satisfy (x = 1 − R < 1) matter, r of g. With ē_h the mean product over h of them, and
+    P_t(h) the chance that h of them are among the first t documents, q_t = Σ_h P_t(h) ē_h. Both come from recurrences
+    without subtraction, so nothing cancels; ē falls, so h stops mattering soon. O((r + depth) · relevant h).
     """
     size, kept = len(go_on), 1.0
     for x in go_on:
         kept *= x
-    still = np.ones(size + 1, dtype=np.float64)
+    products = _mean_products(go_on)
+    chances = np.zeros(len(products), dtype=np.float64)
+    chances[0] = 1.0
+    r = 0
+    for x in go_on:
+        r += x < 1.0
     gained, before = 0.0, 1.0
     for t in range(1, min(size, limit - above) + 1):
-        previous = still[t - 1]
-        for n in range(t, size + 1):
-            carried = still[n]
-            kept_here = still[n - 1] * (n - t) / n if n > t else 0.0
-            still[n] = kept_here + previous * go_on[n - 1] * t / n
-            previous = carried
-        gained += (before - still[size]) / (above + t)
-        before = still[size]
-        if before < 1e-18:
+        left = float(size - t + 1)  # documents that may stand at place t
+        for h in range(len(chances) - 1, -1, -1):
+            drawn = chances[h - 1] * (r - h + 1) / left if h > 0 else 0.0
+            chances[h] = chances[h] * max(0.0, left - (r - h)) / left + drawn
+        still = 0.0
+        for h in range(len(chances)):
+            still += chances[h] * products[h]
+        gained += (before - still) / (above + t)
+        before = still
+        if before < _NOBODY:
             break
     return gained, kept
+
+
+@kernel
+def _mean_products(go_on: FloatArray) -> FloatArray:
+    """The mean over h-subsets of the x < 1 of their product, for h = 0, 1, … until it is nothing."""
+    r = 0
+    for x in go_on:
+        r += x < 1.0
+    means = np.zeros(r + 1, dtype=np.float64)
+    means[0] = 1.0
+    n, top = 0, 0
+    for x in go_on:
+        if x >= 1.0:
+            continue
+        n += 1
+        top = min(top + 1, r)
+        for h in range(top, 0, -1):
+            means[h] = means[h] * (n - h) / n + means[h - 1] * x * h / n
+        while top > 1 and means[top] < _NOBODY and means[top - 1] < _NOBODY and n > 64:
+            top -= 1
+    last = r
+    while last > 0 and means[last] < _NOBODY:
+        last -= 1
+    return means[: last + 1]

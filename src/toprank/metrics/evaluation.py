@@ -72,6 +72,8 @@ def evaluate(
         values, codes = values[permutation], codes[permutation]
     if rules_of.single:
         values = values.astype(np.float32).astype(np.float64)
+    if not np.isfinite(relevant_from) or (max_grade is not None and not 0 < max_grade < np.inf):
+        raise DataError(f"relevant_from and max_grade must be finite, not {relevant_from} and {max_grade}.")
     offsets = data.queries.offsets
     grades = data.grades.values
     top = float(grades.max()) if max_grade is None else float(max_grade)
@@ -144,6 +146,11 @@ class Judge:
         result = evaluate(scores, self.data, [self.measure], **options)  # type: ignore[arg-type]
         values: FloatArray = result.per_query[str(self.measure)]
         return values
+
+    def signed(self, scores: npt.ArrayLike) -> float:
+        """The mean over queries, turned so that more is better whatever the measure; NaN counts as the worst."""
+        value = self(scores) if self.higher_is_better else -self(scores)
+        return value if value == value else -np.inf
 
     def __call__(self, scores: npt.ArrayLike) -> float:
         """The mean over queries."""

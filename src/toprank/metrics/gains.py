@@ -19,6 +19,7 @@ from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["Discount", "Gain"]
 
+_LARGEST = 1e100  # sums of larger gains could overflow
 _GAINS: dict[str, Callable[[FloatArray, float], FloatArray]] = {
     "exponential": lambda y, _: np.exp2(y) - 1,
     "linear": lambda y, _: y,
@@ -61,7 +62,7 @@ class Gain:
             return cls(name)
         if callable(what):
             return cls(getattr(what, "__name__", "custom"), function=what)
-        steps = tuple(float(step) for step in what)
+        steps = _steps(what, "gain")
         return cls(_table_name(steps), steps=steps)
 
     def table(self, grades: FloatArray, max_grade: float) -> FloatArray:
@@ -79,9 +80,9 @@ class Gain:
             if gains.shape != grades.shape:
                 raise DataError(f"The gain '{self.name}' must return one number for each grade it is given.")
         else:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 gains = _GAINS[self.name](grades, max_grade)
-        wrong = ~(np.isfinite(gains) & (gains >= 0))
+        wrong = ~((gains <= _LARGEST) & (gains >= 0))
         if wrong.any():
             raise DataError(
                 f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}; gains must be finite "
@@ -130,7 +131,7 @@ class Discount:
             return cls._named(what.strip().lower())
         if callable(what):
             return cls(getattr(what, "__name__", "custom"), function=what)
-        steps = tuple(float(step) for step in what)
+        steps = _steps(what, "discount")
         return cls(_table_name(steps), steps=steps)
 
     @classmethod
@@ -142,7 +143,7 @@ class Discount:
                 beta = float("nan")
             if not 1 < beta < np.inf:
                 raise DataError(f"zipf(β) needs a number β > 1, not '{name[5:-1]}'.")
-            return cls(f"zipf({beta:g})", beta=beta)
+            return cls(f"zipf({_number(beta)})", beta=beta)
         if name not in _DISCOUNTS:
             raise UnknownNameError("discount", name, [*_DISCOUNTS, "zipf(2)"])
         return cls(name)
@@ -169,6 +170,13 @@ class Discount:
         return self.name
 
 
+def _steps(what: Any, kind: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(step) for step in what)
+    except (TypeError, ValueError):
+        raise DataError(f"A {kind} is a name, a table of numbers or a function, not {what!r}.") from None
+
+
 def _table_steps(text: str, kind: str) -> list[float]:
     """The numbers of a table that was written as text."""
     try:
@@ -180,7 +188,12 @@ def _table_steps(text: str, kind: str) -> list[float]:
 def _table_name(steps: tuple[float, ...]) -> str:
     if not steps:
         raise DataError("A table of gains or discounts must hold at least one number.")
-    return "[" + ",".join(f"{step:g}" for step in steps) + "]"
+    return "[" + ",".join(_number(step) for step in steps) + "]"
+
+
+def _number(value: float) -> str:
+    """As short as it can be without becoming another number."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _some(grades: FloatArray) -> str:

@@ -106,6 +106,16 @@ class AvgNDCG(DCG):
         return "meanndcg" + super().__str__().removeprefix("avgndcg") if self.k is None else super().__str__()
 
 
+def _check_top(rules: Rules, top: float, name: str) -> None:
+    if not np.isfinite(top) or (rules.grades > top).any():
+        raise DataError(f"{name} needs max_grade ≥ every label; max_grade is {top:g}, a label {rules.grades.max():g}.")
+
+
+def _err_table(rules: Rules, top: float, name: str) -> FloatArray:
+    _check_top(rules, top, name)
+    return Gain.of("err").table(rules.grades, top)
+
+
 @dataclass(frozen=True)
 class ApproxERR(Measure):
     """Σ_{j ≤ k} G(y_(j)) / j^β with ERR's gain (2^y − 1)/2^max_grade: a DCG-like stand-in for ERR, (5) of Yang et al.
@@ -120,7 +130,7 @@ class ApproxERR(Measure):
     def bind(self, rules: Rules) -> PerQuery:
         """See `Measure.bind`."""
         top = rules.max_grade if self.max_grade is None else self.max_grade
-        table = Gain.of("err").table(rules.grades, top)
+        table = _err_table(rules, top, "approxerr")
         weights = Discount.of(f"zipf({self.beta!r})").weights(length_of(self.k, rules))
         return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
 
@@ -136,9 +146,7 @@ class ERR(Measure):
     def bind(self, rules: Rules) -> PerQuery:
         """See `Measure.bind`."""
         top = rules.max_grade if self.max_grade is None else self.max_grade
-        stops = Gain.of("err").table(rules.grades, top)
-        if (rules.grades > top).any():
-            raise DataError(f"ERR needs max_grade ≥ every label; max_grade is {top:g}, a label {rules.grades.max():g}.")
+        stops = _err_table(rules, top, "ERR")
         limit = length_of(self.k, rules)
 
         def values(view: View) -> FloatArray:
@@ -167,6 +175,7 @@ class RBP(Measure):
         if self.rel is not None:
             table = relevant_table(rules, self.rel)
         else:
+            _check_top(rules, top, "RBP")
             table = Gain.of("clipped").table(rules.grades, top) / (top if top > 0 else 1.0)
         weights = (1 - self.p) * self.p ** np.arange(length_of(self.k, rules), dtype=np.float64)
         return skipping_blank(table, lambda view: weighted(view, table, weights), rules)

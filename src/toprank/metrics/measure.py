@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
 from toprank.metrics import closed_forms as forms
 from toprank.metrics.closed_forms import Codes, Flags
 from toprank.metrics.conventions import Blank, Convention
@@ -81,7 +81,8 @@ class Measure(ABC):
             value = getattr(self, field.name)
             if field.name == "k" or value == field.default:
                 continue
-            options.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+            shown = f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else value
+            options.append(f"{field.name}={shown}")
         cut = f"@{self.depth}" if self.depth is not None and self.depth != self.default_depth() else ""
         return self.name + cut + (f"({','.join(options)})" if options else "")
 
@@ -93,6 +94,9 @@ class Measure(ABC):
     def __post_init__(self) -> None:
         if self.depth is not None and (not isinstance(self.depth, int | np.integer) or self.depth < 1):
             raise DataError(f"The cut-off of {self.name} must be a whole number of at least 1, not {self.depth}.")
+        blank = getattr(self, "blank", None)
+        if blank not in (None, "zero", "one", "skip"):
+            raise UnknownNameError("rule for queries without anything relevant", str(blank), ["zero", "one", "skip"])
         for name, kind in (("gain", Gain), ("discount", Discount)):
             value = getattr(self, name, None)
             if value is not None:

@@ -112,7 +112,11 @@ def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measur
         what = [what]
     if isinstance(what, str):
         what = [part for part in re.split(r",(?![^(]*\))", what) if part.strip()]
-    measures = {(part.strip() if isinstance(part, str) else str(part)): parse(part) for part in what}
+    measures: dict[str, Measure] = {}
+    for part in what:
+        name, measure = part.strip() if isinstance(part, str) else str(part), parse(part)
+        if measures.setdefault(name, measure) != measure:
+            raise DataError(f"Two different metrics are both called '{name}'; give a function a name of its own.")
     if not measures:
         raise DataError("No metric is named; ask for at least one, for example ndcg@10.")
     return measures
@@ -136,8 +140,6 @@ def _options(text: str | None, what: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    if text.startswith("[") and text.endswith("]"):
-        return [float(step) for step in text[1:-1].split(",")]
     try:
         return float(text)
     except ValueError:
@@ -154,6 +156,8 @@ def _make(kind: type[Measure], options: dict[str, Any], what: str) -> Measure:
                 )
             raise UnknownNameError(f"option of {kind.name}", name, known)
     if isinstance(options.get("k"), float):
+        if not options["k"].is_integer():
+            raise DataError(f"The cut-off in the metric '{what}' must be a whole number.")
         options["k"] = int(options["k"])
     numeric = {"rel", "p", "beta", "max_grade"}
     for name, value in options.items():

@@ -43,6 +43,10 @@ def rank_block(
 ) -> Ranked:
     """Rank the queries ``block[0] … block[1] - 1`` down to `depth` (None: to the end)."""
     first, last = block
+    if len(scores) < offsets[last]:
+        raise DataError(f"There are {len(scores)} scores for {offsets[-1]} documents; there must be one for each.")
+    if depth is not None and depth < 1:
+        raise DataError(f"The depth of a ranking must be at least 1, not {depth}.")
     n_documents = int(offsets[last] - offsets[first])
     longest = int(np.diff(offsets[first : last + 1]).max())
     order, ends = np.empty(n_documents, dtype=np.int64), np.empty(n_documents, dtype=np.bool_)
@@ -64,6 +68,10 @@ def ranking(scores: npt.ArrayLike, queries: Queries, depth: int | None = None) -
     [1, 0, 2, 3]
     """
     values = np.ascontiguousarray(scores, dtype=np.float64)
+    if values.shape != (queries.n_documents,):
+        raise DataError(
+            f"There are {values.size} scores for {queries.n_documents} documents; there must be one for each."
+        )
     ranked = rank_block(values, queries.offsets, (0, len(queries)), depth, keep_ties=False)
     return Ranked(ranked.order[: ranked.starts[-1]], ranked.ends[: ranked.starts[-1]], ranked.starts)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.errors import ToprankError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
@@ -26,9 +27,16 @@ class ByMetric(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self._values:
             return self._values[name]
-        wanted = parse(name)
+        try:
+            wanted = parse(name)
+        except ToprankError:
+            raise KeyError(name) from None
         for label, value in self._values.items():
-            if parse(label) == wanted:
+            try:
+                found = parse(label) == wanted
+            except ToprankError:  # a custom measure has a name that only its owner understands
+                found = False
+            if found:
                 return value
         raise KeyError(name)
 

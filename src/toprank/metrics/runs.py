@@ -53,7 +53,7 @@ def evaluate_run(
         max_documents: only this many documents of each query are looked at (trec_eval's ``-M``).
         max_grade: the highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
         relevant_from: grades of at least this much are relevant (trec_eval's ``-l``).
-        condense: take documents without a judgment out of the run; otherwise they are irrelevant.
+        condense: take documents without a judgment (or with grade -1) out of the run; otherwise they are irrelevant.
         threads: number of threads; the result does not depend on it.
 
     >>> qrels = {"q": {"a": 1, "b": 0, "c": 1}}
@@ -63,7 +63,7 @@ def evaluate_run(
     rules_of, measures = Convention.of(convention), parse_all(metrics)
     judgments, retrieved = Qrels.of(qrels), Run.of(run)
     joined = _join(judgments, retrieved, rules_of, condense, max_documents)
-    top = float(joined.grades.max()) if max_grade is None else float(max_grade)
+    top = float(judgments.grades.max()) if max_grade is None else float(max_grade)
     longest = int(max(np.diff(joined.offsets).max(), np.diff(joined.judged_offsets).max()))
     rules = Rules(rules_of, joined.grades, top, relevant_from, longest)
     per_query = evaluate_views(
@@ -107,7 +107,7 @@ def _join(qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documen
 
     scores = run.scores.astype(np.float32).astype(np.float64) if rules.single else run.scores
     grade, known = _grades_of_run(judged_query, judged_document, qrels.grades, run_query, run_document)
-    keep = both[run_query] & (known if condense else True)
+    keep = both[run_query] & ((known & (grade != -1)) if condense else True)  # -1 says: not judged
     # Ties: by document id descending where the convention says so, otherwise rows as they come.
     within = -run_document if rules.ties == "document-id" else np.arange(len(run_document))
     order = np.lexsort((within, run_query))

@@ -10,7 +10,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank"]
@@ -61,28 +61,33 @@ class AdaRank(Ranker):
             raise DataError("AdaRank ranks by single features and needs dense X; use X.toarray().")
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         judge = self._judge(data)
+        if not judge.higher_is_better:
+            raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
         alone = self._single_features(data, judge)
         selection = judge if valid is None else self._judge(valid)
         watched = data if valid is None else valid
         worth, weights = np.full(data.n_queries, 1 / data.n_queries), np.zeros(data.n_features)
         scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
-        best, best_value, since = weights.copy(), -np.inf, 0
-        for round_number in range(1, self.max_rounds + 1):
-            choice = int(np.argmax(alone @ worth))
-            column, sign = divmod(choice, 2)
-            correct = float(alone[choice] @ worth)
-            step = 0.5 * np.log((1 + correct) / max(1 - correct, 1e-12)) * (-1 if sign else 1)
-            weights[column] += step
-            scores += step * self._column(data, column)
-            watched_scores += step * self._column(watched, column)
-            value = selection(watched_scores)
-            since += 1
-            if value > best_value + 1e-12:
-                best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
-            if since >= self.patience:
-                break
-            worth = np.exp(-np.nan_to_num(judge.per_query(scores)))
-            worth /= worth.sum()
+        best, best_value, since, self.rounds_ = weights.copy(), -np.inf, 0, 0
+        try:
+            for round_number in range(1, self.max_rounds + 1):
+                choice = int(np.argmax(alone @ worth))
+                column, sign = divmod(choice, 2)
+                correct = float(alone[choice] @ worth)
+                step = 0.5 * np.log((1 + correct) / max(1 - correct, 1e-12)) * (-1 if sign else 1)
+                weights[column] += step
+                scores += step * self._column(data, column)
+                watched_scores += step * self._column(watched, column)
+                value = selection(watched_scores)
+                since += 1
+                if value > best_value + 1e-12:
+                    best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
+                if since >= self.patience:
+                    break
+                worth = np.exp(-np.nan_to_num(judge.per_query(scores)))
+                worth /= worth.sum()
+        except KeyboardInterrupt:
+            warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
         self.coef_ = best / self.standardisation_.spread
         self.training_["valid" if valid is not None else "train"] = {str(selection.measure): best_value}
 

@@ -82,6 +82,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
                 "fit(data.keep(data.judged))."
             )
         if valid is not None:
+            if not isinstance(valid, RankingData):
+                raise DataError("valid must be a RankingData: tr.RankingData(X, y, qid=qid).")
             self._check_features(valid)
         self.training_ = {
             "fingerprint": data.fingerprint,
@@ -108,11 +110,13 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
 
     def rank(self, data: RankingData, k: int | None = 10) -> dict[Any, list[Any]]:
         """The best k documents of each query, best first: their ids, or row numbers where they have none."""
+        if not isinstance(data, RankingData):
+            raise DataError("rank needs a RankingData, which knows the queries; for features use predict.")
         scores = self.predict(data)
         if len(scores) > 1 and (scores == scores[0]).all():
             warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
         ranked = ranking(scores, data.queries, k)
-        names = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+        names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
         result = {}
         for q, qid in enumerate(data.qids.tolist()):
             first = ranked.starts[q]
@@ -140,6 +144,19 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
+
+    def check_restored(self) -> None:
+        """Refuse arrays that do not fit the number of features, or are not finite numbers."""
+        arrays = [np.asarray(getattr(self, name)) for name in self.saved_arrays]
+        if hasattr(self, "standardisation_"):
+            arrays += [self.standardisation_.centre, self.standardisation_.spread]
+            if any(part.shape != (self.n_features_in_,) for part in arrays[-2:]):
+                raise DataError("the standardisation does not fit the number of features")
+        if any(array.dtype.kind not in "fiu" or not np.isfinite(array).all() for array in arrays):
+            raise DataError("an array does not hold finite numbers")
+        coef = getattr(self, "coef_", None)
+        if coef is not None and np.shape(coef)[-1:] != (self.n_features_in_,):
+            raise DataError("the weights do not fit the number of features")
 
     @classmethod
     def restore(cls, state: State) -> Self:

@@ -10,7 +10,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["CoordinateAscent"]
@@ -72,34 +72,44 @@ class CoordinateAscent(Ranker):
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
         rng = np.random.default_rng(self.seed)
         best_value = -np.inf
+        self._interrupted = False
         for restart in range(self.restarts):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
             weights, value = self._climb(features, judge, start, rng)
             if selection is not None and valid is not None:
-                value = selection(Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights))
-            if value > best_value:
+                scores = Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights)
+                value = selection.signed(scores)
+            if value > best_value or restart == 0:
                 best_value, best = value, weights
+            if self._interrupted:
+                warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
+                break
         self.coef_ = best / self.standardisation_.spread
-        self.training_["valid" if valid is not None else "train"] = {str(judge.measure): best_value}
+        reached = best_value if judge.higher_is_better else -best_value
+        self.training_["valid" if valid is not None else "train"] = {str(judge.measure): reached}
 
     def _climb(
         self, features: Features, judge: Judge, start: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
         every = slice(0, features.X.shape[0])
         weights, scores = start.copy(), features.times(every, start)
-        value = judge(scores)
+        value = judge.signed(scores)
         for _ in range(self.max_cycles):
             before = value
-            for j in rng.permutation(len(weights)):
-                column = features.column(j)
-                changes = self._changes(weights[j], len(weights))
-                gains = [judge(scores + change * column) for change in changes]
-                best = int(np.argmax(gains))
-                if gains[best] > value + 1e-12:
-                    value = gains[best]
-                    weights[j] += changes[best]
-                    scores = scores + changes[best] * column
+            try:
+                for j in rng.permutation(len(weights)):
+                    column = features.column(j)
+                    changes = self._changes(weights[j], len(weights))
+                    gains = [judge.signed(scores + change * column) for change in changes]
+                    best = int(np.argmax(gains))
+                    if gains[best] > value + 1e-12:
+                        value = gains[best]
+                        weights[j] += changes[best]
+                        scores = scores + changes[best] * column
+            except KeyboardInterrupt:
+                self._interrupted = True
+                return weights, value
             scale = np.abs(weights).sum()
             if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
                 weights, scores = weights / scale, scores / scale

@@ -173,6 +173,7 @@ class ExpectedGainRanker(Ranker):
             solution = self._solve(data, l2, weights)
             weights = solution.weights
             row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
+            row["interrupted"] = float(solution.interrupted)
             if judge is not None and valid is not None:
                 self._set(weights)
                 row["valid"] = judge(self._scores(valid.X))
@@ -183,6 +184,7 @@ class ExpectedGainRanker(Ranker):
             if solution.interrupted:
                 break
         self._set(self.solution_.weights)
+        self.training_["solver"] = self.solution_.message
         if not self.solution_.converged:
             warn_unconverged(f"ExpectedGainRanker: {self.solution_.message}")
         if judge is not None:
@@ -239,10 +241,10 @@ class ExpectedGainRanker(Ranker):
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
     def _solver(self) -> Solver:
+        if self.saturation < 1.0 and self.solver != "descent" and not isinstance(self.solver, GradientDescent):
+            raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
         if not isinstance(self.solver, str):
             return self.solver
-        if self.saturation < 1.0 and self.solver != "descent":
-            raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
         if self.solver == "descent":
             return GradientDescent(rate=0.1)
         if self.solver == "lbfgs":
@@ -306,6 +308,8 @@ class ExpectedGainRanker(Ranker):
         probabilities = self.predict_proba(data)
         gains = self.gains_ if gain is None else self._gains(gain)
         values = probabilities @ gains if scores is None else np.asarray(scores, dtype=np.float64)
+        if values.shape != (data.n_documents,) or not np.isfinite(values).all() or (k is not None and k < 1):
+            raise DataError("expected_dcg needs one finite score for each document, and k of at least 1.")
         return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
 
     def calibrate(self, held_out: RankingData) -> ExpectedGainRanker:
@@ -315,6 +319,9 @@ class ExpectedGainRanker(Ranker):
         """
         if self.plugin_ is not None:
             raise DataError("A classifier is calibrated while it is fitted: give calibration='sigmoid' or 'isotonic'.")
+        labels = held_out.labels
+        if labels.min() < 0 or (labels != np.floor(labels)).any():
+            raise DataError("Calibration needs judged documents with whole grades from 0 on.")
         if held_out.labels.max() >= self.n_grades_:
             raise DataError(
                 f"The held-out data have grade {held_out.labels.max():g}, which training never showed; fit with "

@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
+import re
 import zipfile
 from os import PathLike, fspath
 from typing import Any, NamedTuple
@@ -28,7 +30,9 @@ __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save"]
 
 FORMAT_VERSION = 1
 _FORMAT = "toprank model"
-_LIMIT = 1 << 34  # bytes of one member: no model is larger, but a forged archive may claim to be
+_LIMIT = 1 << 32  # bytes of all members together: no model is larger, but a forged archive may claim to be
+_RATIO = 200  # no honest member of more than a megabyte shrinks by more
+_NAME = re.compile(r"metadata\.json|checksums\.json|arrays/\w+\.npy|texts/\w+\.txt")
 
 
 class State(NamedTuple):
@@ -54,7 +58,7 @@ def save(ranker: Any, path: str | PathLike[str]) -> None:
         "training": ranker.training_,
         "state": state.values,
     }
-    members["metadata.json"] = json.dumps(metadata, indent=2, ensure_ascii=False).encode()
+    members["metadata.json"] = json.dumps(_plain_json(metadata), indent=2, ensure_ascii=False, allow_nan=False).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(members.items())}
     members["checksums.json"] = json.dumps(sums, indent=2).encode()
     packed = io.BytesIO()
@@ -71,7 +75,7 @@ def load(path: str | PathLike[str]) -> Any:
 
     members = _members(path)
     metadata = _metadata(path, members)
-    kind = metadata.get("kind")
+    kind = str(metadata.get("kind"))
     if kind not in rankers.KINDS:
         raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=fspath(path))
     try:
@@ -85,8 +89,11 @@ def load(path: str | PathLike[str]) -> Any:
         ranker.n_features_in_ = int(metadata["features"]["count"])
         if metadata["features"]["names"] is not None:
             ranker.feature_names_in_ = np.array(metadata["features"]["names"], dtype=object)
-        ranker.training_ = metadata["training"]
-    except (KeyError, TypeError, ValueError) as problem:
+        ranker.training_ = dict(metadata["training"])
+        ranker.check_restored()
+    except FormatError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
         raise FormatError(f"The model is incomplete or inconsistent: {problem}.", path=fspath(path)) from None
     return ranker
 
@@ -97,6 +104,15 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
     metadata = _metadata(path, members)
     metadata["members"] = {name: len(content) for name, content in members.items()}
     return metadata
+
+
+def _plain_json(value: Any) -> Any:
+    """The value with NaN and infinities as None, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {key: _plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _npy(array: npt.NDArray[Any]) -> bytes:
@@ -110,17 +126,24 @@ def _members(path: str | PathLike[str]) -> dict[str, bytes]:
     where = fspath(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            too_large = [info.filename for info in archive.infolist() if info.file_size > _LIMIT]
-            if too_large:
-                raise FormatError(f"The member {too_large[0]} claims an impossible size.", path=where)
-            members = {info.filename: archive.read(info) for info in archive.infolist()}
+            parts = archive.infolist()
+            for part in parts:
+                if not _NAME.fullmatch(part.filename):
+                    raise FormatError(f"The part '{part.filename}' does not belong to a toprank model.", path=where)
+                if part.file_size > _RATIO * part.compress_size + (1 << 20):
+                    raise FormatError(f"The part {part.filename} claims an impossible size.", path=where)
+            if sum(part.file_size for part in parts) > _LIMIT:
+                raise FormatError("The parts together claim an impossible size.", path=where)
+            members = {part.filename: archive.read(part) for part in parts}
     except (FileNotFoundError, IsADirectoryError, PermissionError) as problem:
         raise FileError(f"{where} cannot be read: {problem.strerror}.") from None
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as problem:
+    except FormatError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - a damaged archive fails in many ways, none of them ours
         raise FormatError(f"This is not a whole toprank model ({problem}).", path=where) from None
     try:
-        sums = json.loads(members.pop("checksums.json"))
-    except (KeyError, ValueError):
+        sums = dict(json.loads(members.pop("checksums.json")))
+    except Exception:  # noqa: BLE001
         raise FormatError("This is not a toprank model: it has no checksums.", path=where) from None
     for name in sorted(set(sums) | set(members)):
         if name not in members or hashlib.sha256(members[name]).hexdigest() != sums.get(name):
@@ -131,9 +154,9 @@ def _members(path: str | PathLike[str]) -> dict[str, bytes]:
 def _metadata(path: str | PathLike[str], members: dict[str, bytes]) -> dict[str, Any]:
     where = fspath(path)
     try:
-        metadata: dict[str, Any] = json.loads(members["metadata.json"])
+        metadata: dict[str, Any] = dict(json.loads(members["metadata.json"]))
         version = int(metadata["format_version"])
-    except (KeyError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001
         raise FormatError("This is not a toprank model: it has no readable metadata.", path=where) from None
     if metadata.get("format") != _FORMAT:
         raise FormatError("This is not a toprank model.", path=where)

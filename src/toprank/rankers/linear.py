@@ -174,6 +174,7 @@ class LinearRanker(Ranker):
             )
             weights = solution.weights
             row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
+            row["interrupted"] = float(solution.interrupted)
             if judge is not None and valid is not None:
                 features = Features(valid.X, self.standardisation_)
                 row["valid"] = judge(_linear_scores(features, weights[:d], self.threads))
@@ -188,6 +189,7 @@ class LinearRanker(Ranker):
         if judge is not None:
             reached = best_value if judge.higher_is_better else -best_value
             self.training_["valid"] = {str(judge.measure): reached, "convention": judge.convention.name}
+        self.training_["solver"] = self.solution_.message
         if not self.solution_.weights[:d].any():
             warn_constant(
                 f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"

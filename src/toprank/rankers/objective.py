@@ -27,6 +27,8 @@ class RankingObjective:
         self.scorer, self.features, self.loss, self.threads = scorer, features, loss, threads
         self.offsets = loss.queries.offsets
         self.blocks = features.blocks(self.offsets)
+        if hasattr(loss, "n_columns"):  # several scores a document: products of the curvature only
+            self.hessian = None  # type: ignore[assignment,method-assign]
 
     @property
     def n_weights(self) -> int:

@@ -11,7 +11,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker, warn_unconverged
 
 __all__ = ["RankBoost"]
 
@@ -66,34 +66,47 @@ class RankBoost(Ranker):
             data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
         )
         cuts = self._cuts(data.X)
-        bins = np.column_stack([np.searchsorted(c, data.X[:, j], side="left") for j, c in enumerate(cuts)])
-        bins = np.where(np.isnan(data.X), 0, bins).astype(np.uint8)
+        bins = np.empty(data.X.shape, dtype=np.uint8)
+        for j, cut_points in enumerate(cuts):
+            column = data.X[:, j]
+            bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
         watch = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
         scores, watched = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
         chosen: list[tuple[int, float, float]] = []
         best_value, best_rounds = -np.inf, 0
-        for _ in range(self.max_rounds):
-            now = bound.at(scores, threads=self.threads)
-            potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
-            column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
-            if not abs(r) > 1e-9:
-                break
-            sure = min(max(r, -_SUREST), _SUREST)  # a threshold that never errs would weigh infinitely
-            alpha = 0.5 * np.log((1 + sure) / (1 - sure))
-            threshold = float(cuts[column][cut])
-            chosen.append((column, threshold, alpha))
-            scores += alpha * (bins[:, column] > cut)
-            if watch is not None and valid is not None:
-                watched += alpha * (valid.X[:, column] > threshold)
-                value = watch(watched)
-                if value > best_value:
-                    best_value, best_rounds = value, len(chosen)
+        try:
+            for _ in range(self.max_rounds):
+                now = bound.at(scores, threads=self.threads)
+                potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
+                column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
+                if not abs(r) > 1e-9:
+                    break
+                sure = min(max(r, -_SUREST), _SUREST)  # a threshold that never errs would weigh infinitely
+                alpha = 0.5 * np.log((1 + sure) / (1 - sure))
+                threshold = float(cuts[column][cut])
+                chosen.append((column, threshold, alpha))
+                scores += alpha * (bins[:, column] > cut)
+                if watch is not None and valid is not None:
+                    watched += alpha * (valid.X[:, column] > threshold)
+                    value = watch.signed(watched)
+                    if value > best_value:
+                        best_value, best_rounds = value, len(chosen)
+        except KeyboardInterrupt:
+            warn_unconverged("RankBoost: interrupted; these are the rounds so far.")
         kept = chosen[:best_rounds] if watch is not None else chosen
         self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
         if watch is not None:
-            self.training_["valid"] = {str(watch.measure): best_value}
+            self.training_["valid"] = {str(watch.measure): best_value if watch.higher_is_better else -best_value}
+
+    def check_restored(self) -> None:
+        """See `Ranker.check_restored`."""
+        super().check_restored()
+        if len({len(self.features_), len(self.thresholds_), len(self.alphas_)}) > 1:
+            raise DataError("the rounds are incomplete")
+        if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_features_in_:
+            raise DataError("a round names a feature that does not exist")
 
     def _cuts(self, X: Any) -> list[FloatArray]:
         """Candidate thresholds of each feature: distinct quantiles of its values; at least one, even of a constant."""

@@ -20,6 +20,7 @@ from toprank.errors import DataError
 __all__ = ["Features", "Standardisation"]
 
 _CHUNK = 1 << 15
+_MODEST = 1e4
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Standardisation:
     centre: FloatArray
     spread: FloatArray
     complete: bool = False
-    """Whether the data it was learned from have no missing values."""
+    """Whether the data it was learned from have no missing values, nor centres far from 0."""
 
     @classmethod
     def none(cls, n_features: int) -> Standardisation:
@@ -61,15 +62,17 @@ class Standardisation:
         # Rounding leaves a constant column a spread of a few ulps of its size; scaling by that would make noise large.
         flat = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
         flat &= spread <= 1e-6
-        centre, complete = np.where(count > 0, mean + shift, 0.0), bool((count == len(X)).all())
-        return cls(centre, np.where((spread == 0) | flat, 1.0, spread), complete)
+        centre, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | flat, 1.0, spread)
+        # The fast products subtract centres last; where those dwarf the spread, digits would be lost.
+        complete = (count == len(X)).all() and (np.abs(centre) <= _MODEST * spread).all()
+        return cls(centre, spread, bool(complete))
 
     @classmethod
     def _of_sparse(cls, X: Any) -> Standardisation:
         if not np.isfinite(X.data[~np.isnan(X.data)]).all():
             raise DataError("The sparse features hold infinite values; replace them, or make them NaN (missing).")
-        squares = np.asarray(X.multiply(X).sum(axis=0)).reshape(-1)
-        spread = np.sqrt(np.nan_to_num(squares) / X.shape[0])
+        squares = np.bincount(X.indices, np.nan_to_num(X.data).astype(np.float64) ** 2, minlength=X.shape[1])
+        spread = np.sqrt(squares / X.shape[0])
         return cls(np.zeros(X.shape[1]), np.where(spread == 0, 1.0, spread))
 
 

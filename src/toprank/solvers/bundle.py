@@ -138,7 +138,9 @@ class Bundle(Solver):
             claim = "the optimum is w = 0"
         else:
             claim = "no better weights than w = 0 were found"
-        message = f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {short_of:.1e} {certified}."
+        message = (
+            f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {short_of:.1e} {certified}."
+        )
         return run.solution(f"Converged in {steps}: {message}", converged=best, zero_is_optimal=True)
 
 

@@ -58,6 +58,7 @@ def gather(
         document_weights=values.get("weight"),
         query_weights=query_weights,
         positions=values.get("position"),
+        source_rows=order,
         feature_names=layout.feature_names,
     )
 

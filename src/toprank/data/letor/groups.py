@@ -73,6 +73,13 @@ class Grouping:
         moved[np.arange(len(per_row)) + np.repeat(self.places[:, 0] - first_rows, self.run_rows)] = per_row
         return moved
 
+    def moved_rows(self) -> IntArray | None:
+        """Where each row of the result stood in the text; None where no row moved."""
+        first_rows = np.cumsum(self.run_rows) - self.run_rows
+        if np.array_equal(self.places[:, 0], first_rows):
+            return None
+        return self.scatter(np.arange(int(self.run_rows.sum())))
+
     def row_of_text(self, row: int) -> int:
         """Where a row of the result stood in the text, counted from 0 over all files."""
         run = int(np.flatnonzero((self.places[:, 0] <= row) & (row < self.places[:, 0] + self.run_rows))[0])

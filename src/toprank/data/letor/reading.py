@@ -96,6 +96,7 @@ def read_letor(
         document_ids=document_ids,
         document_weights=None if weights is None else grouping.scatter(weights),
         positions=None if positions is None else grouping.scatter(positions),
+        source_rows=grouping.moved_rows(),
     )
 
 

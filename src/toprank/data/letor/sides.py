@@ -108,4 +108,7 @@ def _numbers(
             shown = token[:24].decode("utf-8", "replace")
             raise FormatError(f"Expected {expected}; found {shown!r}.", path=side, line=number)
         values.append(value)
-    return np.array(values, dtype=dtype)
+    try:
+        return np.array(values, dtype=dtype)
+    except OverflowError:
+        raise FormatError(f"Expected {expected}; a number is far too large.", path=side) from None
