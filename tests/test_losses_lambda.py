@@ -245,7 +245,7 @@ def test_lambdarank_refuses_labels_it_cannot_read():
         one_query(LambdaRank(), [-1, 2])
     with pytest.raises(DataError, match="max_grade ≥ every label"):
         one_query(LambdaRank("err(max_grade=1)"), [0, 2])
-    with pytest.raises(DataError, match="NaN"):
+    with pytest.raises(DataError, match="not finite"):
         one_query(LambdaRank(), [0, 2]).at([0.0, np.nan])
 
 

@@ -19,7 +19,7 @@ from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["Discount", "Gain"]
 
-_LARGEST = 1e100  # sums of larger gains could overflow
+_LARGEST = 1e250  # sums of larger gains could overflow
 _GAINS: dict[str, Callable[[FloatArray, float], FloatArray]] = {
     "exponential": lambda y, _: np.exp2(y) - 1,
     "linear": lambda y, _: y,
