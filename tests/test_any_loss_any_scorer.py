@@ -39,6 +39,13 @@ def test_every_loss_trains_an_expected_gain_ranker(data, name):
     np.testing.assert_allclose(ranker.predict_proba(data).sum(axis=1), 1.0)
 
 
+@pytest.mark.parametrize("name", [name for name in losses.names() if name not in MISMATCHED])
+def test_every_loss_trains_trees(data, name):
+    loss = losses.make(name, **ARGUMENTS.get(name, {}))
+    ranker = tr.TreeRanker(loss, n_trees=20, num_leaves=7, min_data_in_leaf=5, threads=1).fit(data)
+    assert beats_a_random_order(ranker, data)
+
+
 @pytest.mark.parametrize("name", losses.names())
 def test_every_loss_can_be_written_down(name):
     loss = losses.make(name, **ARGUMENTS.get(name, {}))

@@ -28,6 +28,7 @@ def every_ranker():
         "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01, solver=Newton()),
         "named": tr.LinearRanker("Squared", scale=False),
         "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
+        "trees": tr.TreeRanker(n_trees=5, num_leaves=7),
         "adarank": tr.AdaRank(max_rounds=5),
         "rankboost": tr.RankBoost(max_rounds=5),
         "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),

@@ -26,6 +26,7 @@ def parts():
 def test_every_system_learns(parts, name):
     train, _, test = parts
     small = {"max_rounds": 30} if systems.get(name).ranker in ("AdaRank", "RankBoost") else {}
+    small |= {"n_trees": 20, "min_data_in_leaf": 5} if systems.get(name).ranker == "TreeRanker" else {}
     small |= {"restarts": 1, "max_cycles": 2, "steps": 4} if name == "CoordinateAscent" else {}
     ranker = systems.make(name, **small).fit(train)
     random = tr.evaluate(np.zeros(test.n_documents), test).mean["ndcg@10"]

@@ -30,6 +30,7 @@ _HOMES = {
     "ToprankError": "toprank.errors",
     "LinearRanker": "toprank.rankers.linear",
     "ExpectedGainRanker": "toprank.rankers.expected_gain",
+    "TreeRanker": "toprank.rankers.trees",
     "AdaRank": "toprank.rankers.adarank",
     "RankBoost": "toprank.rankers.rankboost",
     "CoordinateAscent": "toprank.rankers.coordinate_ascent",
@@ -59,6 +60,7 @@ __all__ = [
     "ToprankError",
     "LinearRanker",
     "ExpectedGainRanker",
+    "TreeRanker",
     "AdaRank",
     "RankBoost",
     "CoordinateAscent",
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.rankboost import RankBoost
     from toprank.rankers.scoring import scorer
+    from toprank.rankers.trees import TreeRanker
     from toprank.selection import select
 
 

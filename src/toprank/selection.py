@@ -68,7 +68,9 @@ def select(
     grid = {name: values for name, values in chosen.grid.items() if name not in options}
     penalties = grid.pop("l2", None)
     combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
-    shared = {**options, "metric": judged, "convention": convention, "threads": 1}
+    # Several combinations share the cores, one each; a single one may have them all.
+    own_threads = 1 if len(combinations) > 1 else threads
+    shared = {**options, "metric": judged, "convention": convention, "threads": own_threads}
     rough = _rough(chosen)
 
     stopped: list[bool] = []  # Ctrl-C ends the search; what was fitted until then is judged
@@ -78,7 +80,7 @@ def select(
             return None
         path = {} if l2 is None else {"l2": list(l2)}
         ranker = chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
-        if ranker.solution_.interrupted or any(row["interrupted"] for row in ranker.path_):
+        if any(row.get("interrupted") for row in ranker.path_):
             stopped.append(True)
         return ranker
 

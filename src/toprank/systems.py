@@ -55,10 +55,11 @@ class System:
             )
         defaults = kind().get_params(deep=False)
         known = set(defaults)
-        of_loss: dict[str, Any] = {}
         if self.loss is not None:
             own = {one.name for one in fields(type(losses.make(self.loss)))}
             of_loss = {name: merged.pop(name) for name in list(merged) if name in own and name not in known}
+            # "loss.metric" is the loss's, where the ranker has an option of the same name.
+            of_loss |= {name[5:]: merged.pop(name) for name in list(merged) if name.startswith("loss.")}
             merged["loss"] = losses.make(self.loss, **of_loss)
             known |= own
         for name in merged:
@@ -206,6 +207,36 @@ SYSTEMS: dict[str, System] = {
             grid={"l2": (1e-1, 1e-2, 1e-3, 1e-4)},
         ),
     )
+}
+_LEAVES = {"num_leaves": (15, 31, 63)}
+_TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
+    ("LambdaMART", "LambdaRank", "Burges 2010", "trees under LambdaRank for NDCG", {}, "ndcg@10"),
+    ("LambdaMART-MAP", "LambdaRank", "Burges 2010", "trees under LambdaRank for MAP", {"loss.metric": "map"}, "map"),
+    ("LambdaMART-ERR", "LambdaRank", "Burges 2010", "trees under LambdaRank for ERR", {"loss.metric": "err"}, "err"),
+    ("MART", "Squared", "Friedman 2001", "trees that regress on gains", {}, "ndcg@10"),
+    (
+        "McRank",
+        "Multinomial",
+        "Li, Burges & Wu 2007",
+        "expected gain from trees of grades",
+        {"outputs": "grades"},
+        "ndcg@10",
+    ),
+    (
+        "ExpectedGain-trees",
+        "ListNet",
+        _EXPECTED,
+        "expected-gain trees under a listwise loss",
+        {"outputs": "grades"},
+        "ndcg@10",
+    ),
+    ("ListNet-trees", "ListNet", "Cao et al. 2007", "trees under ListNet", {}, "ndcg@10"),
+    ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
+    ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
+)
+SYSTEMS |= {
+    name: System(name, "TreeRanker", loss, source, idea, options=options, grid=_LEAVES, metric=metric)
+    for name, loss, source, idea, options, metric in _TREES
 }
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 

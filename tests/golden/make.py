@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 RANKERS = {
     "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01),
     "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
+    "trees": tr.TreeRanker(n_trees=5, num_leaves=7, threads=1),
     "adarank": tr.AdaRank(max_rounds=5),
     "rankboost": tr.RankBoost(max_rounds=5),
     "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 KINDS = {
     "LinearRanker": "linear",
     "ExpectedGainRanker": "expected_gain",
+    "TreeRanker": "trees",
     "AdaRank": "adarank",
     "RankBoost": "rankboost",
     "CoordinateAscent": "coordinate_ascent",
 }
 """Every ranker that a model file may hold, and its home."""
 
-__all__ = ["KINDS", "AdaRank", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "RankBoost"]
+__all__ = ["KINDS", "AdaRank", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "RankBoost", "TreeRanker"]
 
 if TYPE_CHECKING:
     from toprank.rankers.adarank import AdaRank
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.rankboost import RankBoost
+    from toprank.rankers.trees import TreeRanker
 
 
 def __getattr__(name: str) -> Any:

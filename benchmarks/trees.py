@@ -1,0 +1,170 @@
+"""Boosting under our losses against LightGBM's own objectives, and prediction against LightGBM's own `predict`.
+
+    python benchmarks/trees.py [--documents 200000] [--features 136] [--trees 25] [--repeats 3] [--threads 2]
+
+Goals: our LambdaRank at most 1.05 times LightGBM's lambdarank, per tree of 63 leaves; softmax and regression losses at
+most 1.25 times an objective that returns gradients computed beforehand; prediction no slower than LightGBM's.
+Our times are those of `TreeRanker.fit`, with the metric on the training data after every tree. The gradients computed
+beforehand are those of the same training, recorded: the same trees, for the price of the trees alone. Trainings take
+turns and the median of all trees but the first five counts, so that a busy machine slows both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightgbm
+import numpy as np
+
+import toprank as tr
+from toprank.rankers.tree_objective import TreeObjective
+from toprank.rankers.trees import TreeRanker
+
+GRADES = [0.52, 0.75, 0.93, 0.98]
+WARM_UP = 5
+Seconds = list[float]
+
+
+def make_data(n: int, d: int) -> tr.RankingData:
+    """Queries of 60 to 180 documents; every third feature has few values; the grades follow some of them."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(60, 181, n // 60)
+    sizes = sizes[: int(np.searchsorted(np.cumsum(sizes), n)) + 1]
+    sizes[-1] -= sizes.sum() - n
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    X[:, ::3] = np.round(3 * X[:, ::3])
+    truth = X[:, :10] @ rng.normal(size=10) * 0.3 + np.sin(2 * X[:, 10]) + rng.normal(size=n)
+    labels = np.digitize(truth, np.quantile(truth, GRADES)).astype(np.float64)
+    return tr.RankingData(X, labels, queries=tr.Queries.from_sizes(sizes[sizes > 0]))
+
+
+def ours(data: tr.RankingData, loss: Any, trees: int, threads: int) -> Seconds:
+    stamps: Seconds = []
+    TreeRanker(
+        loss, n_trees=trees, num_leaves=63, threads=threads, callbacks=[lambda now: stamps.append(now.seconds)]
+    ).fit(data)
+    return np.diff(stamps)[WARM_UP:].tolist()
+
+
+def theirs(data: tr.RankingData, objective: Any, trees: int, threads: int, **options: Any) -> Seconds:
+    stamps: Seconds = []
+    parameters = {"num_leaves": 63, "num_threads": threads, "force_col_wise": True, "verbosity": -1, "metric": "None"}
+    lightgbm.train(
+        {**parameters, **options, "objective": objective},
+        lightgbm.Dataset(data.X, data.labels, group=data.queries.sizes),
+        num_boost_round=trees,
+        callbacks=[lambda env: stamps.append(time.perf_counter())],
+    )
+    return np.diff(stamps)[WARM_UP:].tolist()
+
+
+def replay(data: tr.RankingData, name: str, trees: int, threads: int) -> Callable[[], Seconds]:
+    """A training whose gradients cost nothing: those of an earlier one under the same loss, round by round."""
+    recorded: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def record(objective: Any, raw: Any) -> Any:
+        pair = inner(objective, raw)
+        recorded.append((pair[0].copy(), pair[1].copy()))
+        return pair
+
+    inner, TreeObjective.__call__ = TreeObjective.__call__, record  # type: ignore[method-assign]
+    ours(data, name, trees, threads)
+    TreeObjective.__call__ = inner  # type: ignore[method-assign]
+
+    def run() -> Seconds:
+        rounds = iter(recorded)
+        return theirs(data, lambda raw, dataset: next(rounds), trees, threads)
+
+    return run
+
+
+def compare(
+    title: str, baseline: Callable[[], Seconds], others: dict[str, Callable[[], Seconds]], repeats: int
+) -> None:
+    times: dict[str, Seconds] = {"": [], **{name: [] for name in others}}
+    for _ in range(repeats):
+        times[""] += baseline()
+        for name, run in others.items():
+            times[name] += run()
+    base = float(np.median(times.pop("")))
+    print(f"\n{title:<58}{1e3 * base:8.1f} ms a tree")
+    for name, seconds in times.items():
+        print(f"  {name:<56}{1e3 * np.median(seconds):8.1f} ms a tree  {np.median(seconds) / base:6.3f} times that")
+
+
+def training(data: tr.RankingData, trees: int, threads: int, repeats: int) -> None:
+    def lambdarank(**options: Any) -> Callable[[], Seconds]:
+        return lambda: theirs(data, "lambdarank", trees, threads, **options)
+
+    def under(loss: Any) -> Callable[[], Seconds]:
+        return lambda: ours(data, loss, trees, threads)
+
+    rank = tr.losses.LambdaRank
+    compare(
+        "LightGBM lambdarank, its defaults (truncation 30, norm)",
+        lambdarank(),
+        {"LambdaRank(truncation=30, norm=True)": under(rank(truncation=30, norm=True))},
+        repeats,
+    )
+    compare(
+        "LightGBM lambdarank, truncation 30, no norm",
+        lambdarank(lambdarank_norm=False),
+        {"LambdaRank(truncation=30)": under(rank(truncation=30))},
+        repeats,
+    )
+    compare(
+        "LightGBM lambdarank, all pairs, no norm",
+        lambdarank(lambdarank_norm=False, lambdarank_truncation_level=100_000),
+        {"LambdaRank()": under(rank())},
+        repeats,
+    )
+    for name in ("ListNet", "XENDCG", "ListMLE", "Squared", "QuerySquared"):
+        baseline = replay(data, name, trees, threads)
+        compare(f"gradients of {name}, computed beforehand", baseline, {name: under(name)}, repeats)
+
+
+def alternately(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median seconds of two calls that take turns."""
+    first(), second()
+    times: tuple[Seconds, Seconds] = ([], [])
+    for _ in range(repeats):
+        for call, spent in ((first, times[0]), (second, times[1])):
+            begin = time.perf_counter()
+            call()
+            spent.append(time.perf_counter() - begin)
+    return float(np.median(times[0])), float(np.median(times[1]))
+
+
+def prediction(data: tr.RankingData, threads: int) -> None:
+    few = data.select(np.arange(min(data.n_queries, 200)))
+    ranker = TreeRanker(n_trees=500, num_leaves=63, threads=threads).fit(few.X, few.labels, qid=few.qid)
+    booster = ranker.booster_
+    rows = np.ascontiguousarray(data.X[:100])
+    print(f"\nprediction, {booster.num_trees()} trees of 63 leaves")
+    for name, X, repeats in (
+        ("one query of 100 documents", rows, 1500),
+        (f"{data.n_documents:,} documents", data.X, 3),
+    ):
+        assert np.array_equal(ranker.predict(X), booster.predict(X))
+        own, plain = alternately(
+            lambda X=X: ranker.predict(X), lambda X=X: booster.predict(X, num_threads=threads), repeats
+        )
+        print(f"  {name:<28} LightGBM {1e3 * plain:9.2f} ms  ours {1e3 * own:9.2f} ms  {own / plain:6.3f} times that")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("documents", 200_000), ("features", 136), ("trees", 25), ("repeats", 3), ("threads", 2)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    data = make_data(options.documents, options.features)
+    print(f"{data!r}, {options.threads} threads, 63 leaves")
+    training(data, options.trees, options.threads, options.repeats)
+    prediction(data, options.threads)
+
+
+if __name__ == "__main__":
+    main()

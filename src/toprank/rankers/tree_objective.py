@@ -1,0 +1,232 @@
+"""From a loss of scores to what LightGBM asks for each round: a gradient and a curvature for every row and output.
+
+LightGBM's step for a leaf is −Σ gradient / (Σ curvature + l2). The objective is the *sum* over queries (query weights
+are scaled to a mean of 1), as in LightGBM's own ranking objectives, so that `l2` and `min_sum_hessian_in_leaf` mean
+the same there and here. Sums are made in double precision; single precision begins where LightGBM begins.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, each_block, kernel
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss
+from toprank.scorers.expected_gain import grade_probabilities
+
+__all__ = [
+    "ExpectedGainObjective",
+    "LikelihoodObjective",
+    "QuerySample",
+    "ScoreObjective",
+    "TreeObjective",
+    "diverging",
+]
+
+Single = npt.NDArray[np.float32]
+
+FLOOR = 1e-6
+"""The least curvature of a row that has a gradient, as a share of the mean curvature of all rows."""
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class QuerySample:
+    """A share of the queries, drawn anew each round without replacement; the round's number decides, not history."""
+
+    queries: Queries
+    fraction: float
+    seed: int
+
+    def rows(self, round_number: int) -> npt.NDArray[np.bool_]:
+        """Which documents take part: all documents of the drawn queries."""
+        rng = np.random.default_rng([self.seed, round_number])
+        count = max(1, round(self.fraction * len(self.queries)))
+        drawn = np.zeros(len(self.queries), dtype=bool)
+        drawn[rng.choice(len(self.queries), count, replace=False)] = True
+        return self.queries.spread(drawn)
+
+
+class TreeObjective(ABC):
+    """A LightGBM objective ``(raw, dataset) -> (gradient, curvature)``; its buffers are filled anew each round.
+
+    Args:
+        bound: the loss on the training data.
+        intercept: what is added to the output of the trees, one number for each output.
+        sample: queries of a round; the others have neither gradient nor curvature. None: all.
+        rounds: how many rounds were made before (continued training).
+        threads: number of threads; results do not depend on it.
+    """
+
+    def __init__(
+        self,
+        bound: BoundLoss,
+        intercept: FloatArray,
+        *,
+        sample: QuerySample | None = None,
+        rounds: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.bound, self.intercept, self.sample, self.rounds, self.threads = bound, intercept, sample, rounds, threads
+        shape = (bound.queries.n_documents, len(intercept))
+        self.grad: Single = np.zeros(shape, dtype=np.float32, order="F")
+        self.curvature: Single = np.zeros(shape, dtype=np.float32, order="F")
+        self.factor = float(len(bound.queries))
+
+    @abstractmethod
+    def fill(self, raw: FloatArray) -> bool:
+        """Fill the two buffers at the trees' outputs, (n,) or (n, outputs); False where a number is not finite."""
+
+    @abstractmethod
+    def scores(self, raw: FloatArray) -> FloatArray:
+        """The scores that rank the documents, from the trees' outputs."""
+
+    def __call__(self, raw: FloatArray) -> tuple[Single, Single]:
+        """Gradient and curvature at the trees' outputs."""
+        with np.errstate(over="ignore", invalid="ignore"):  # looked after here
+            finite = np.isfinite(raw).all() and self.fill(raw)
+        if not finite:
+            raise diverging(self.rounds)
+        self.rounds += 1
+        if self.sample is not None:
+            left_out = ~self.sample.rows(self.rounds)
+            self.grad[left_out] = 0.0
+            self.curvature[left_out] = 0.0
+        return (self.grad[:, 0], self.curvature[:, 0]) if self.grad.shape[1] == 1 else (self.grad, self.curvature)
+
+
+class ScoreObjective(TreeObjective):
+    """One output a document: its score. The curvature is the diagonal of the loss's own."""
+
+    def fill(self, raw: FloatArray) -> bool:
+        """See `TreeObjective.fill`."""
+        grad, diagonal = derivatives(self.bound, self.scores(raw), self.threads)
+        floor = FLOOR * self.factor * float(diagonal.mean())
+        return _pack(grad[:, None], diagonal[:, None], self.factor, self.factor, floor, self.grad, self.curvature)
+
+    def scores(self, raw: FloatArray) -> FloatArray:
+        """See `TreeObjective.scores`."""
+        return raw + self.intercept[0] if self.intercept[0] else raw
+
+
+class LikelihoodObjective(TreeObjective):
+    """One output for each grade, trained on the likelihood of the grades (McRank).
+
+    The curvature is p(1 − p)·K/(K − 1): the K trees of a round move at once, and the factor is Friedman's (2001) share.
+    """
+
+    def __init__(self, bound: BoundLoss, intercept: FloatArray, gains: FloatArray, **options: object) -> None:
+        super().__init__(bound, intercept, **options)  # type: ignore[arg-type]
+        self.gains = gains
+
+    def fill(self, raw: FloatArray) -> bool:
+        """See `TreeObjective.fill`."""
+        result = self.bound.at(raw + self.intercept, curvature=True, threads=self.threads)
+        assert result.curvature is not None
+        diagonal, outputs = result.curvature.diagonal(), len(self.intercept)
+        more = self.factor * outputs / (outputs - 1)
+        return _pack(
+            result.grad, diagonal, self.factor, more, FLOOR * more * float(diagonal.mean()), self.grad, self.curvature
+        )
+
+    def scores(self, raw: FloatArray) -> FloatArray:
+        """See `TreeObjective.scores`."""
+        result: FloatArray = grade_probabilities(raw + self.intercept) @ self.gains
+        return result
+
+
+class ExpectedGainObjective(LikelihoodObjective):
+    """One output for each grade; the score is Σ_k G(k) P(k) with P = softmax of the outputs, judged by any loss.
+
+    With a_k = ∂s/∂z_k = P_k (G_k − s), A = Σ_k |a_k|, g = ∂L/∂s and c the loss's curvature: the gradient is a_k·g and
+    the curvature |a_k|·(A·c + |g|). The first part bounds the Gauss-Newton term of all K trees moving at once, since
+    (Σ a_k δ_k)² ≤ A Σ |a_k| δ_k²; with it alone they would move the score by one Newton step of the loss. The second
+    stands for how the softmax bends, s'' = Σ a_k (δ_k − mean δ)², and keeps every step below 1.
+    """
+
+    def fill(self, raw: FloatArray) -> bool:
+        """See `TreeObjective.fill`."""
+        chances = np.empty(raw.shape)
+        scores = np.empty(len(raw))
+
+        def forward(rows: slice) -> None:
+            chances[rows] = grade_probabilities(raw[rows] + self.intercept)
+            scores[rows] = chances[rows] @ self.gains
+
+        each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
+        grad, diagonal = derivatives(self.bound, scores, self.threads)
+        return _chain(chances, scores, self.gains, grad, diagonal, self.factor, self.grad, self.curvature)
+
+
+def diverging(rounds: int) -> DataError:
+    """What to say where scores or gradients cease to be finite."""
+    return DataError(
+        f"Training diverges: after {rounds} rounds the scores or the gradient of the loss are not finite. Lower "
+        "learning_rate, raise l2 or min_data_in_leaf, or look for labels of enormous gain."
+    )
+
+
+def derivatives(bound: BoundLoss, scores: FloatArray, threads: int | None) -> tuple[FloatArray, FloatArray]:
+    """Gradient and diagonal of the curvature, without the value where the loss can leave it out."""
+    without_value = getattr(bound, "gradient_and_diagonal", None)
+    if without_value is not None:
+        result: tuple[FloatArray, FloatArray] = without_value(scores, threads=threads)
+        return result
+    judged = bound.at(scores, curvature=True, threads=threads)
+    assert judged.curvature is not None
+    return judged.grad, judged.curvature.diagonal()
+
+
+@kernel
+def _pack(
+    grad: FloatArray,
+    diagonal: FloatArray,
+    factor: float,
+    curvature_factor: float,
+    floor: float,
+    grad_out: Single,
+    curvature_out: Single,
+) -> bool:
+    """Scaled copies in single precision, column by column; whether all of them are finite."""
+    total = 0.0
+    for k in range(grad.shape[1]):
+        for i in range(grad.shape[0]):
+            slope = np.float32(factor * grad[i, k])
+            bend = np.float32(curvature_factor * diagonal[i, k])
+            if slope != 0.0 and bend < floor:
+                bend = np.float32(floor)
+            grad_out[i, k] = slope
+            curvature_out[i, k] = bend
+            total += float(abs(slope)) + float(bend)
+    return bool(np.isfinite(total))
+
+
+@kernel
+def _chain(
+    chances: FloatArray,
+    scores: FloatArray,
+    gains: FloatArray,
+    grad: FloatArray,
+    diagonal: FloatArray,
+    factor: float,
+    grad_out: Single,
+    curvature_out: Single,
+) -> bool:
+    """Gradient and curvature of every output from those of the score; whether all of them are finite."""
+    total = 0.0
+    for i in range(chances.shape[0]):
+        size = 0.0
+        for k in range(chances.shape[1]):
+            size += chances[i, k] * abs(gains[k] - scores[i])
+        bend = factor * (size * diagonal[i] + abs(grad[i]))
+        for k in range(chances.shape[1]):
+            share = chances[i, k] * (gains[k] - scores[i])
+            grad_out[i, k] = np.float32(factor * share * grad[i])
+            curvature_out[i, k] = np.float32(abs(share) * bend)
+            total += abs(grad_out[i, k]) + curvature_out[i, k]
+    return bool(np.isfinite(total))

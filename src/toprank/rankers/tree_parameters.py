@@ -1,0 +1,228 @@
+"""What a `TreeRanker` is asked for, checked and said in LightGBM's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import available_threads
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["built_in", "categorical_columns", "check_callbacks", "lightgbm_parameters", "monotone_directions"]
+
+_FURTHER = (
+    "max_depth",
+    "min_sum_hessian_in_leaf",
+    "lambda_l1",
+    "min_gain_to_split",
+    "max_delta_step",
+    "path_smooth",
+    "extra_trees",
+    "feature_fraction_bynode",
+    "feature_contri",
+    "interaction_constraints",
+    "data_sample_strategy",
+    "top_rate",
+    "other_rate",
+    "drop_rate",
+    "max_drop",
+    "skip_drop",
+    "uniform_drop",
+    "xgboost_dart_mode",
+    "monotone_constraints_method",
+    "monotone_penalty",
+    "cat_smooth",
+    "cat_l2",
+    "max_cat_threshold",
+    "max_cat_to_onehot",
+    "min_data_per_group",
+    "min_data_in_bin",
+    "max_bin_by_feature",
+    "bin_construct_sample_cnt",
+    "enable_bundle",
+    "use_missing",
+    "zero_as_missing",
+    "feature_pre_filter",
+    "histogram_pool_size",
+    "force_col_wise",
+    "force_row_wise",
+    "use_quantized_grad",
+    "num_grad_quant_bins",
+    "quant_train_renew_leaf",
+    "stochastic_rounding",
+)
+_OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
+_COLUMNS_PER_THREAD = 8
+_CELLS_PER_THREAD = 1 << 18
+_PREFIX, _BUILT_IN = "lightgbm:", ("lambdarank", "rank_xendcg")
+
+
+def built_in(loss: Any) -> str | None:
+    """LightGBM's name of one of its own objectives, where `loss` asks for one.
+
+    >>> built_in("lightgbm:lambdarank"), built_in("LambdaRank")
+    ('lambdarank', None)
+    """
+    if not isinstance(loss, str) or not loss.lower().startswith(_PREFIX):
+        return None
+    name = loss.lower().removeprefix(_PREFIX)
+    if name not in _BUILT_IN:
+        raise UnknownNameError("loss", loss, [_PREFIX + known for known in _BUILT_IN])
+    return name
+
+
+def training_threads(threads: int | None, data: RankingData) -> int:
+    """As many as were asked for; else as many as have enough to do: on small data threads mostly wait for each other.
+
+    Where the machine is busy besides, that waiting can make training a hundred times slower.
+    """
+    if threads is not None:
+        return available_threads(threads)
+    return min(available_threads(), 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD)
+
+
+def lightgbm_parameters(ranker: Any, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
+    """The parameters of LightGBM for a ranker that trains on these data."""
+    _check_numbers(ranker)
+    threads = training_threads(ranker.threads, data)
+    parameters: dict[str, Any] = {
+        "boosting": ranker.boosting,
+        "num_leaves": ranker.num_leaves,
+        "learning_rate": ranker.learning_rate,
+        "min_data_in_leaf": ranker.min_data_in_leaf,
+        "lambda_l2": ranker.l2,
+        "feature_fraction": ranker.feature_fraction,
+        "max_bin": ranker.max_bin,
+        "seed": ranker.seed,
+        "num_threads": threads,
+        "deterministic": True,
+        "feature_pre_filter": False,  # LightGBM cannot train once it has filtered every feature away
+        "metric": "None",
+        "verbosity": -1,
+    }
+    if outputs > 1:
+        parameters["num_class"] = outputs
+    # Left to itself LightGBM times both layouts of its histograms and takes the faster: not the same trees every time.
+    # By columns, threads share out the features; with few of them, the rows.
+    by_rows = data.n_features < _COLUMNS_PER_THREAD * threads
+    parameters["force_row_wise" if by_rows else "force_col_wise"] = True
+    directions = monotone_directions(ranker.monotone, data)
+    if directions is not None:
+        both = [column for column in categorical if directions[column]]
+        if both:
+            raise DataError(f"Feature number {both[0]} (from 0) cannot be both categorical and monotone.")
+        parameters["monotone_constraints"] = directions
+    return parameters | _sampling(ranker) | _further(ranker, parameters)
+
+
+def _check_numbers(ranker: Any) -> None:
+    whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
+    for name, least in whole.items():
+        value = getattr(ranker, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**31:
+            raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    patience = ranker.early_stopping
+    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
+        raise DataError(f"early_stopping must be a number of rounds, or None for never, not {patience!r}.")
+    if not 0 < ranker.learning_rate < np.inf:
+        raise DataError(f"learning_rate must be a positive number, not {ranker.learning_rate!r}.")
+    if not 0 <= ranker.l2 < np.inf:
+        raise DataError(f"l2 must be 0 or more, not {ranker.l2!r}.")
+    for name in ("feature_fraction", "row_fraction", "query_fraction"):
+        if not 0 < getattr(ranker, name) <= 1:
+            raise DataError(f"{name} must be above 0 and at most 1, not {getattr(ranker, name)!r}.")
+    for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
+        if getattr(ranker, name) not in known:
+            raise UnknownNameError(f"kind of {name}", str(getattr(ranker, name)), known)
+
+
+def _sampling(ranker: Any) -> dict[str, Any]:
+    """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
+    objective = built_in(ranker.loss)
+    if ranker.row_fraction < 1 and ranker.query_fraction < 1 and objective is not None:
+        raise DataError("LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1.")
+    if ranker.row_fraction < 1:
+        return {"bagging_fraction": ranker.row_fraction, "bagging_freq": 1}
+    if ranker.query_fraction < 1 and objective is not None:
+        if objective != "lambdarank":
+            raise DataError(f"{ranker.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
+        return {"bagging_fraction": ranker.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
+    return {}
+
+
+def _further(ranker: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    extra = {} if ranker.extra is None else dict(ranker.extra)
+    known = [*_FURTHER, *(_OF_BUILT_IN if built_in(ranker.loss) else ())]
+    for name in extra:
+        if name not in known:
+            raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
+    if "force_row_wise" in extra or "force_col_wise" in extra:
+        extra = {"force_row_wise": False, "force_col_wise": False} | extra
+    if extra.get("data_sample_strategy") == "goss" and ("bagging_freq" in own or ranker.row_fraction < 1):
+        raise DataError("GOSS samples rows by their gradients; leave row_fraction at 1.")
+    return extra
+
+
+def monotone_directions(monotone: Any, data: RankingData) -> list[int] | None:
+    """−1, 0 or 1 for each feature, or None where nothing is constrained."""
+    if monotone is None:
+        return None
+    if isinstance(monotone, Mapping):
+        directions = [0] * data.n_features
+        for feature, direction in monotone.items():
+            directions[_column(feature, data, "monotone")] = direction
+    else:
+        directions = list(monotone)
+    if len(directions) != data.n_features:
+        raise DataError(f"monotone has {len(directions)} directions for {data.n_features} features.")
+    if any(direction not in (-1, 0, 1) for direction in directions):
+        raise DataError("monotone takes 1 (rising), -1 (falling) or 0 (free) for each feature.")
+    return [int(direction) for direction in directions]
+
+
+def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> list[int]:
+    """Numbers of the columns that hold categories; their values must be whole numbers from 0 on, or missing."""
+    if isinstance(categorical, str):
+        raise DataError("categorical takes a list of features, not a single name.")
+    columns = sorted({_column(feature, data, "categorical") for feature in categorical})
+    for column in columns:
+        values = data.X[:, column]
+        values = np.asarray(values.data if data.is_sparse else values)
+        wrong = (values < 0) | (values != np.floor(values)) | (values >= 2**31)
+        wrong &= ~np.isnan(values)
+        if wrong.any():
+            raise DataError(
+                f"Feature number {column} (from 0) is categorical but holds {values[np.argmax(wrong)]:g}; categories "
+                "are whole numbers from 0 on, or NaN. Number them first."
+            )
+    return columns
+
+
+def _column(feature: Any, data: RankingData, role: str) -> int:
+    if isinstance(feature, str):
+        names = data.feature_names
+        if names is None:
+            raise DataError(f"{role} names the feature '{feature}', but the features have no names; use their numbers.")
+        if feature not in names:
+            raise UnknownNameError("feature", feature, names)
+        return names.index(feature)
+    if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < data.n_features:
+        raise DataError(f"{role} names the feature {feature!r}; they are numbered from 0 to {data.n_features - 1}.")
+    return int(feature)
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuse what cannot be called with a `Round`."""
+    if callable(callbacks) or isinstance(callbacks, str):
+        raise DataError("callbacks takes a list of functions, each of which is called with a Round.")
+    for callback in callbacks:
+        if not callable(callback):
+            raise DataError(f"{callback!r} is no callback: it cannot be called with a Round.")
+        if type(callback).__module__.partition(".")[0] == "lightgbm":
+            raise DataError(
+                f"{type(callback).__name__.strip('_')} is a callback of LightGBM's and knows nothing of a Round. Use "
+                "early_stopping=, verbose= and history_, or a function of your own."
+            )

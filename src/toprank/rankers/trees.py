@@ -1,0 +1,256 @@
+"""`TreeRanker`: gradient-boosted trees under any loss. LambdaMART = trees under LambdaRank; McRank = trees under the
+multinomial likelihood; expected-gain trees = grade probabilities from trees, under any loss of the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from toprank.compute import FloatArray, available_threads
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import Loss
+from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
+from toprank.rankers.files import State
+from toprank.rankers.tree_parameters import monotone_directions
+from toprank.rankers.tree_text import check_trees, only_trees
+from toprank.rankers.tree_training import booster_of, train_trees
+from toprank.rankers.tree_watch import Round
+from toprank.scorers.expected_gain import grade_probabilities
+
+__all__ = ["Round", "TreeRanker"]
+
+
+class TreeRanker(Ranker):
+    """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
+
+    The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
+    diagonal of the loss's curvature, never less than 1e-6 of its mean where there is a gradient.
+
+    Args:
+        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` and ``"lightgbm:rank_xendcg"``. Those take
+            whole labels from 0 to 30 only, and weigh a document's gradient by its weight (our LambdaRank weighs a pair
+            by both).
+        n_trees: rounds of boosting at most: a tree each, or one for each grade.
+        num_leaves: leaves of a tree at most.
+        learning_rate: what a tree's values are multiplied by.
+        min_data_in_leaf: documents in a leaf at least.
+        l2: penalty on the values of the leaves.
+        feature_fraction: share of the features that a tree may use, drawn by seed.
+        row_fraction: share of the documents that a tree is grown on, drawn by seed.
+        query_fraction: share of the queries, whole ones, that a tree is grown on, drawn by seed. (Under losses of ours
+            the documents of the others still count for `min_data_in_leaf`.)
+        boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
+        monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
+            names or numbers of features to ±1.
+        categorical: numbers or names of features that hold categories: whole numbers from 0 on.
+        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+            expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial`` (McRank).
+        gain: G of ``outputs="grades"``: a name or a table.
+        metric: what the history tells and validation is judged by.
+        convention: the rules of that metric.
+        early_stopping: with `valid` data, stop after so many rounds without a better metric, and keep the best round;
+            None: make all rounds and keep them.
+        max_bin: bins of a feature.
+        init_model: a fitted `TreeRanker` to go on from, on the same features and outputs.
+        callbacks: functions of a `Round`, called after each; one that returns True ends the training.
+        extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
+        seed: decides all sampling. The same data, seed and number of threads give the same model.
+        threads: number of threads; None: all cores, on small data fewer.
+        verbose: tell the metric and the time left on standard error, about once a second.
+
+    Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
+    training with a warning; the best model so far is kept. A training whose scores or gradient cease to be finite is
+    refused.
+
+    After fitting: `booster_` (LightGBM's, without `intercept_`, which the trees start from), `best_iteration_` (rounds
+    in the model), `history_` (round, train, valid: the metric after each round; "train" only where the metric takes the
+    training labels, and not with DART, which shows its training scores without the trees it left out), `stopped_`
+    (why, in words), `feature_importances_` (shares of the gain of all splits).
+
+    Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
+    & Wu 2007 (McRank).
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=120, truth="nonlinear", seed=0), (0.7, 0.3))
+    >>> ranker = TreeRanker("LambdaRank", n_trees=20, num_leaves=7, threads=1).fit(train, valid=valid)
+    >>> ranker.best_iteration_ <= 20, len(ranker.history_["valid"])
+    (True, 20)
+    """
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("intercept_", "gains_")
+    saved_values: ClassVar[tuple[str, ...]] = ("best_iteration_", "history_", "stopped_")
+
+    booster_: Any
+    intercept_: FloatArray
+    gains_: FloatArray
+    best_iteration_: int
+    history_: dict[str, list[float]]
+    stopped_: str
+    directions_: list[int] | None
+    path_: list[dict[str, Any]]
+    l2_: float
+
+    def __init__(
+        self,
+        loss: Loss | str = "LambdaRank",
+        *,
+        n_trees: int = 300,
+        num_leaves: int = 31,
+        learning_rate: float = 0.1,
+        min_data_in_leaf: int = 20,
+        l2: float = 0.0,
+        feature_fraction: float = 1.0,
+        row_fraction: float = 1.0,
+        query_fraction: float = 1.0,
+        boosting: Literal["gbdt", "dart"] = "gbdt",
+        monotone: Sequence[int] | Mapping[str | int, int] | None = None,
+        categorical: Sequence[int | str] = (),
+        outputs: Literal["score", "grades"] = "score",
+        gain: str | Sequence[float] = "exponential",
+        metric: str = "ndcg@10",
+        convention: str = "standard",
+        early_stopping: int | None = 50,
+        max_bin: int = 255,
+        init_model: TreeRanker | None = None,
+        callbacks: Sequence[Callable[[Round], Any]] = (),
+        extra: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.n_trees = n_trees
+        self.num_leaves = num_leaves
+        self.learning_rate = learning_rate
+        self.min_data_in_leaf = min_data_in_leaf
+        self.l2 = l2
+        self.feature_fraction = feature_fraction
+        self.row_fraction = row_fraction
+        self.query_fraction = query_fraction
+        self.boosting = boosting
+        self.monotone = monotone
+        self.categorical = categorical
+        self.outputs = outputs
+        self.gain = gain
+        self.metric = metric
+        self.convention = convention
+        self.early_stopping = early_stopping
+        self.max_bin = max_bin
+        self.init_model = init_model
+        self.callbacks = callbacks
+        self.extra = extra
+        self.seed = seed
+        self.threads = threads
+        self.verbose = verbose
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        start, boosted = train_trees(self, data, valid)
+        self.intercept_, self.gains_ = start.intercept, start.gains
+        self.booster_, self.best_iteration_ = booster_of(only_trees(boosted.trees)), boosted.rounds
+        self.history_, self.stopped_ = boosted.history, boosted.stopped
+        self.l2_ = float(self.l2)
+        self.path_ = [{"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}]
+        self.directions_ = monotone_directions(self.monotone, data)
+        if boosted.valid is not None:
+            self.path_[0]["valid"] = boosted.valid
+            self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
+        if boosted.interrupted:
+            warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
+        elif not self.booster_.feature_importance().any():
+            warn_constant(
+                f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
+                f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
+            )
+
+    # ---- prediction ----
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better; X is a `RankingData` or features."""
+        del qid  # scores of trees do not depend on the other documents of the query
+        return self._scores(self._prediction_rows(X))
+
+    def _scores(self, X: Any) -> FloatArray:
+        raw = self._raw(X)
+        if self.outputs == "grades":
+            expected: FloatArray = grade_probabilities(raw + self.intercept_) @ self.gains_
+            return expected
+        if self.intercept_[0]:
+            raw += self.intercept_[0]
+        return raw
+
+    def _raw(self, X: Any) -> FloatArray:
+        """What the trees give, (n,) or (n, grades)."""
+        threads = {} if self.threads is None else {"num_threads": available_threads(self.threads)}
+        raw: FloatArray = self.booster_.predict(X, num_iteration=-1, raw_score=True, **threads)
+        return raw
+
+    def _prediction_rows(self, X: Any) -> Any:
+        """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
+
+        Trees know no numbers, only their order, so an infinite value does no harm.
+        """
+        known = self.__dict__
+        if "booster_" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
+            plain = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
+            if plain:
+                return X
+        rows = super()._prediction_rows(X)
+        if isinstance(rows, np.ndarray):
+            return rows
+        from scipy import sparse
+
+        return sparse.csr_matrix(rows)  # LightGBM does not know SciPy's sparse arrays
+
+    @available_if(lambda self: self.outputs == "grades")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        check_is_fitted(self)
+        return grade_probabilities(self._raw(self._prediction_rows(X)) + self.intercept_)
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each feature's splits lowered the objective, as shares of 1."""
+        check_is_fitted(self)
+        gains: FloatArray = np.maximum(self.booster_.feature_importance("gain"), 0.0)
+        total = gains.sum()
+        return gains / total if total > 0 else gains
+
+    # ---- files ----
+
+    def state(self) -> State:
+        """See `Ranker.state`. Callbacks and `init_model` served the training and are not part of the model."""
+        plainest = {"callbacks": (), "init_model": None, "extra": None, "monotone": self.directions_}
+        bare = type(self)(**(self.get_params(deep=False) | plainest))
+        for name in (*self.saved_arrays, *self.saved_values):
+            setattr(bare, name, getattr(self, name))
+        state = super(TreeRanker, bare).state()
+        state.values["parameters"]["extra"] = None if self.extra is None else dict(self.extra)
+        return state._replace(texts={"trees": only_trees(self.booster_.model_to_string())})
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """See `Ranker.restore`."""
+        ranker = super().restore(state)
+        ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
+        ranker.directions_, ranker.l2_ = state.values["parameters"]["monotone"], float(ranker.l2)
+        check_trees(state.texts["trees"])
+        ranker.booster_ = booster_of(state.texts["trees"])
+        return ranker
+
+    def check_restored(self) -> None:
+        """See `Ranker.check_restored`."""
+        super().check_restored()
+        if self.booster_.num_feature() != self.n_features_in_:
+            raise DataError("the trees do not fit the number of features")
+        outputs = self.booster_.num_model_per_iteration()
+        if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
+            raise DataError("the trees do not fit the number of outputs")
