@@ -250,7 +250,7 @@ def test_expanded_folds_equal_the_partitions(tmp_path):
         fold.mkdir()
         s = [(source / f"S{(number + step) % 5 + 1}.txt").read_bytes() for step in range(5)]
         (fold / "trainingset.txt").write_bytes(b"".join(s[:3]))
-        (fold / "validationset.txt.gz").write_bytes(gzip.compress(s[3], 1))
+        (fold / "validationset.txt.gz").write_bytes(gzip.compress(s[3], 1, mtime=0))
         (fold / "testset.txt").write_bytes(s[4])
     for expanded, cut in zip(folds(tmp_path), folds(source), strict=True):
         for part in ("train", "valid", "test"):

@@ -169,7 +169,7 @@ def test_gzip_zstd_and_pipes_read_like_plain_files(text_file, tmp_path):
 
     text = AWKWARD.encode() * 1
     plain = read_letor(text_file(text))
-    two_members = gzip.compress(text[:40]) + gzip.compress(text[40:]) + b"\0" * 512
+    two_members = gzip.compress(text[:40], mtime=0) + gzip.compress(text[40:], mtime=0) + b"\0" * 512
     compressed = {"data.txt.gz": two_members, "misnamed": pa.compress(text, "zstd", asbytes=True)}
     for name, content in compressed.items():
         path = text_file(content, name)
@@ -262,7 +262,7 @@ def test_chunks_threads_and_buffers_change_nothing(tmp_path_factory, blocks, chu
 
 
 def test_side_files_beside_a_compressed_text(text_file):
-    path = text_file(gzip.compress(b"0 1:1\n0 1:2\n0 1:3\n"), "data.txt.gz")
+    path = text_file(gzip.compress(b"0 1:1\n0 1:2\n0 1:3\n", mtime=0), "data.txt.gz")
     text_file("2\n1\n", "data.txt.query")
     text_file("1\n\n0.5\n2e0\n", "data.txt.gz.weight")
     data = read_letor(path)
