@@ -356,6 +356,24 @@ def test_an_interrupt_keeps_the_best_so_far(halves):
     np.testing.assert_array_equal(ranker.predict(valid), whole.predict(valid))
 
 
+@pytest.mark.parametrize("boosting", ["gbdt", "dart"])
+def test_an_interrupt_while_the_loss_is_at_work_lets_the_round_end(halves, monkeypatch, boosting):
+    fill, calls = ScoreObjective.fill, []
+
+    def interrupt(self, raw):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return fill(self, raw)
+
+    options = {"boosting": boosting, "extra": {"drop_rate": 0.9, "skip_drop": 0.0} if boosting == "dart" else None}
+    whole = trees(n_trees=6, **options).fit(halves[0])
+    monkeypatch.setattr(ScoreObjective, "fill", interrupt)
+    with pytest.warns(ConvergenceWarning, match="Interrupted after 6 rounds"):
+        ranker = trees(**options).fit(halves[0])
+    np.testing.assert_array_equal(ranker.predict(halves[1]), whole.predict(halves[1]))
+
+
 def test_an_interrupt_before_the_first_round_is_passed_on(halves, monkeypatch):
     def interrupt(self, raw):
         raise KeyboardInterrupt

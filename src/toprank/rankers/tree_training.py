@@ -14,6 +14,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.rankers.tree_objective import diverging
 from toprank.rankers.tree_parameters import built_in, categorical_columns, check_callbacks, lightgbm_parameters
 from toprank.rankers.tree_start import Start
+from toprank.rankers.tree_text import only_trees
 from toprank.rankers.tree_watch import Progress, Watch
 
 __all__ = ["Boosted", "booster_of", "train_trees"]
@@ -24,8 +25,8 @@ Metric = Callable[[FloatArray], float]
 class Boosted(NamedTuple):
     """The outcome of a training."""
 
-    trees: str
-    """The chosen rounds, in LightGBM's text format."""
+    booster: Any
+    """LightGBM's booster of the chosen rounds."""
     rounds: int
     valid: float | None
     """Their metric on the validation data."""
@@ -52,12 +53,14 @@ def train_trees(ranker: Any, data: RankingData, valid: RankingData | None) -> tu
         name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
         for name, judge in judges.items()
     }
-    interrupted = _run(ranker, parameters, sets, start, metrics, watch)
+    _run(ranker, parameters, sets, start, metrics, watch)
     trees, rounds, value = watch.kept()
-    stopped = f"Interrupted after {watch.done} rounds." if interrupted else watch.stopped
+    booster = booster_of(only_trees(trees))
+    if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
+        raise diverging(watch.done)
     judge = judges.get("valid")
     names = ("", "") if judge is None else (str(judge.measure), judge.convention.name)
-    return start, Boosted(trees, rounds, value, *names, watch.history, stopped, interrupted)
+    return start, Boosted(booster, rounds, value, *names, watch.history, watch.stopped, watch.interrupted)
 
 
 def _check_init_model(ranker: Any, data: RankingData) -> None:
@@ -139,13 +142,19 @@ def _run(
     start: Start,
     metrics: dict[str, Metric],
     watch: Watch,
-) -> bool:
-    """Make the rounds; whether they were interrupted from the keyboard."""
+) -> None:
+    """Make the rounds, unless an interrupt from the keyboard ends them."""
     import lightgbm
 
-    # A plain function: LightGBM copies its parameters deeply, and functions are not copied.
     own = start.objective
-    objective = built_in(ranker.loss) if own is None else lambda raw, _: own(raw)
+
+    def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
+        assert own is not None
+        try:
+            return own(raw)
+        except KeyboardInterrupt:  # let the round end: DART has put some trees aside and must bring them back
+            watch.interrupted = True
+            return own(raw)
 
     def evaluate(raw: FloatArray, dataset: Any) -> tuple[str, float, bool]:
         name = "train" if dataset is sets["train"] else "valid"
@@ -155,7 +164,7 @@ def _run(
 
     try:
         lightgbm.train(
-            parameters | {"objective": objective},
+            parameters | {"objective": built_in(ranker.loss) if own is None else gradients},
             sets["train"],
             num_boost_round=watch.rounds,
             valid_sets=[sets[name] for name in metrics] or None,
@@ -170,12 +179,11 @@ def _run(
     except KeyboardInterrupt:
         if watch.booster is None:  # not a single round to keep
             raise
-        return True
-    return False
+        watch.interrupt()
 
 
 def booster_of(trees: str) -> Any:
-    """LightGBM's booster from its text; a text that is none is refused."""
+    """LightGBM's booster from its text; one that it cannot read is refused."""
     import lightgbm
 
     try:

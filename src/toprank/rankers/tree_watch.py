@@ -68,6 +68,7 @@ class Watch:
         self.history: dict[str, list[float]] = {"round": []}
         self.booster: Any = None
         self.stopped = f"All {rounds} rounds were made."
+        self.interrupted = False
         self._best_text: str | None = None
         self._begin = time.perf_counter()
 
@@ -85,6 +86,9 @@ class Watch:
             self.history.setdefault(name, []).append(value)
         self._compare(values.get("valid"))
         self._tell(values.get("train"), values.get("valid"))
+        if self.interrupted:
+            self.interrupt()
+            self._stop(self.stopped)
         if "valid" in values and self.patience is not None and self.done - self.best >= self.patience:
             self._stop(f"The validation metric did not improve for {self.patience} rounds.")
 
@@ -112,6 +116,10 @@ class Watch:
 
         self.stopped = reason
         raise EarlyStopException(self.done - 1, [])
+
+    def interrupt(self) -> None:
+        """Note that the training was interrupted from the keyboard."""
+        self.interrupted, self.stopped = True, f"Interrupted after {self.done} rounds."
 
     def kept(self) -> tuple[str, int, float | None]:
         """The model to keep, its rounds and its validation metric: the best round where we may stop early, else all."""

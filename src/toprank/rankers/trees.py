@@ -155,7 +155,7 @@ class TreeRanker(Ranker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         start, boosted = train_trees(self, data, valid)
         self.intercept_, self.gains_ = start.intercept, start.gains
-        self.booster_, self.best_iteration_ = booster_of(only_trees(boosted.trees)), boosted.rounds
+        self.booster_, self.best_iteration_ = boosted.booster, boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
         self.path_ = [{"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}]
