@@ -132,6 +132,16 @@ def test_an_unfinished_search_still_gives_a_model(parts):
     assert np.isfinite(chosen.ranker.predict(valid)).all()
 
 
+@pytest.mark.parametrize("name", ["LambdaMART", "LambdaMART-MAP", "McRank"])
+def test_tree_systems_are_chosen_on_validation_data(parts, name):
+    train, valid, _ = parts
+    chosen = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5)
+    assert len(chosen.tried) == len(systems.get(name).grid["num_leaves"])
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
+    assert seen == pytest.approx(chosen.value, abs=1e-9)
+
+
 def test_selection_by_a_measure_where_less_is_better(parts):
     train, valid, _ = parts
     chosen = tr.select("LeastSquares", train, valid, metric="owa")
