@@ -105,7 +105,7 @@ def _watch(ranker: Any, judge: Judge | None) -> Watch:
         first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
         higher_is_better=judge is None or judge.higher_is_better,
         patience=None if judge is None else ranker.early_stopping,
-        snapshots=ranker.boosting == "dart",
+        dart=ranker.boosting == "dart",
         sampled=min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1,
         callbacks=callbacks,
     )
@@ -150,6 +150,7 @@ def _run(
 
     def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
         assert own is not None
+        watch.settle_draws()
         try:
             return own(raw)
         except KeyboardInterrupt:  # let the round end: DART has put some trees aside and must bring them back
@@ -172,7 +173,7 @@ def _run(
             feval=evaluate,
             init_model=None if ranker.init_model is None else ranker.init_model.booster_,
             keep_training_booster=True,
-            callbacks=[watch],
+            callbacks=[watch.before_the_first, watch],
         )
     except lightgbm.basic.LightGBMError as problem:
         raise DataError(f"LightGBM cannot train like this: {problem}.") from None

@@ -40,8 +40,8 @@ class Watch:
         rounds: how many to make.
         higher_is_better: the direction of the metric.
         patience: stop after so many rounds without a better validation metric, and keep the best; None: keep all.
-        snapshots: keep the text of the best model. DART changes the weights of old trees, so that the best model is
-            not the beginning of a later one.
+        dart: whether trees are left out at random. DART changes the weights of old trees, so that the best model is
+            not the beginning of a later one and its text must be kept.
         sampled: whether a round that finds no split may be followed by one that does.
         callbacks: called with each `Round`.
     """
@@ -57,12 +57,12 @@ class Watch:
         first_value: float | None = None,
         higher_is_better: bool = True,
         patience: int | None = None,
-        snapshots: bool = False,
+        dart: bool = False,
         sampled: bool = False,
         callbacks: Sequence[Callable[[Round], Any]] = (),
     ) -> None:
         self.rounds, self.first, self.best_value, self.patience = rounds, first, first_value, patience
-        self.higher_is_better, self.snapshots, self.sampled = higher_is_better, snapshots, sampled
+        self.higher_is_better, self.dart, self.sampled = higher_is_better, dart, sampled
         self.callbacks = callbacks
         self.best = self.done = first
         self.history: dict[str, list[float]] = {"round": []}
@@ -70,7 +70,26 @@ class Watch:
         self.stopped = f"All {rounds} rounds were made."
         self.interrupted = False
         self._best_text: str | None = None
+        self._untouched: Any = None
         self._begin = time.perf_counter()
+
+    def settle_draws(self) -> None:
+        """Make DART's random draws depend on the seed alone; called once in each round, with the scores in hand.
+
+        A flag of LightGBM's says whether the trees to leave out were drawn already. It is not set when training
+        begins, so asking for the first scores draws once or not at all, by chance, and all later draws are shifted.
+        Setting any parameter begins the draws anew, and by now the flag is set.
+        """
+        if self.dart and self._untouched is not None:
+            self._untouched.reset_parameter({"verbosity": -1})
+        self._untouched = None
+
+    def before_the_first(self, env: Any) -> None:
+        """Take hold of the booster before the first round."""
+        if env.iteration == env.begin_iteration:
+            self._untouched = env.model
+
+    before_the_first.before_iteration = True  # type: ignore[attr-defined]
 
     def __call__(self, env: Any) -> None:
         """Look at a round that was just made."""
@@ -98,7 +117,7 @@ class Watch:
         sign = 1.0 if self.higher_is_better else -1.0
         if self.best_value is None or sign * value > sign * self.best_value:
             self.best, self.best_value = self.done, value
-            if self.snapshots and self.patience is not None:
+            if self.dart and self.patience is not None:
                 self._best_text = self.booster.model_to_string(num_iteration=-1)
 
     def _tell(self, train: float | None, valid: float | None) -> None:
