@@ -5,21 +5,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test check bench nightly docs clean
 
-.venv/.core: pyproject.toml
+.venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
 .venv/.dev: .venv/.core
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 .venv/.bench: .venv/.dev
-	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
 demo: .venv/.core  ## the main job on embedded data
-	$(BIN)/toprank demo
+	$(BIN)/toprank demo --out build/demo
 
 test: .venv/.dev  ## the test suite, the slow part left out
 	$(BIN)/pytest -m "not nightly" -n 2

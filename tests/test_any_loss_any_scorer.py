@@ -46,6 +46,13 @@ def test_every_loss_trains_trees(data, name):
     assert beats_a_random_order(ranker, data)
 
 
+@pytest.mark.parametrize("name", [name for name in losses.names() if name not in MISMATCHED])
+def test_every_loss_trains_a_network(data, name):
+    loss = losses.make(name, **ARGUMENTS.get(name, {}))
+    options = {"hidden": (16,), "epochs": 12, "batch_documents": 32, "learning_rate": 0.02, "dropout": 0.0}
+    assert beats_a_random_order(tr.NeuralRanker(loss, threads=1, device="cpu", **options).fit(data), data)
+
+
 @pytest.mark.parametrize("name", losses.names())
 def test_every_loss_can_be_written_down(name):
     loss = losses.make(name, **ARGUMENTS.get(name, {}))

@@ -25,6 +25,7 @@ FLOORS = [
     {"systems"},
     {"significance"},
     {"comparison", "selection"},
+    {"portfolio", "tuning"},
     {"experiment"},
     {"report", "reproduce"},
     {"cli"},

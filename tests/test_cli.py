@@ -9,9 +9,12 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import toprank as tr
 from support import shared_data
+from toprank.cli.main import app
+from toprank.experiment import Results
 
 
 def toprank(*arguments, status=0):
@@ -69,6 +72,80 @@ def test_compare(files):
     assert r"\toprule" in toprank(*arguments, "--latex").stdout
 
 
+def test_cv(files):
+    arguments = (
+        "cv",
+        files / "data.txt",
+        "--systems",
+        "LeastSquares,listmle",
+        "--folds",
+        "4",
+        "--folder",
+        files / "run",
+    )
+    done = toprank(*arguments, "--json", "-o", files / "r.parquet", "--html", files / "r.html", "--threads", "1")
+    answer = json.loads(done.stdout)
+    assert "8 of 8 cells" in done.stderr
+    folds = tr.folds(tr.read(files / "data.txt"), 4)
+    fold_means = [
+        tr.evaluate(tr.select("ListMLE", fold.train, fold.valid).ranker.predict(fold.test), fold.test, "map").mean[
+            "map"
+        ]
+        for fold in folds
+    ]
+    found = answer["datasets"]["data"]["conventions"]["standard"]
+    assert found["mean_of_fold_means"]["map"]["ListMLE"] == np.mean(fold_means)
+    assert list(found["by_fold"]["map"]["ListMLE"].values()) == fold_means
+    assert len(answer["cells"]) == 8
+    assert (files / "r.html").read_text().startswith("<!")
+    table = toprank(*arguments, "-m", "err@5", "-c", "letor4,standard", "--baseline", "ListMLE", "--markdown")
+    assert "8 of 8 cells, 8 from the folder." in table.stderr
+    assert table.stdout.count("| system | err@5 |") == 4
+    assert "paired difference to ListMLE" in table.stdout
+    results = Results.read(files / "r.parquet")
+    assert results.fold_means("map")["ListMLE"] == np.mean(fold_means)
+    assert "cv" in results.provenance["command"]
+
+
+def test_cv_understands_groups_and_settings(files, monkeypatch):
+    asked = {}
+
+    class Asked:
+        def __init__(self, datasets, systems, **options):
+            asked.update(options, datasets=datasets, systems=systems)
+
+        def run(self, verbose):
+            raise KeyboardInterrupt("Stopped: 1 of 2 cells.")
+
+    monkeypatch.setattr("toprank.experiment.Experiment", Asked)
+    data = str(files / "data.txt")
+    options = ["--set", "cs-rglist.pcf=2", "--seeds", "1,2", "-c", "all", "--select-by", "map", "--seed", "7"]
+    done = CliRunner().invoke(app, ["cv", data, "--systems", "all-linear,LambdaMART", *options])
+    assert done.exit_code == 130
+    assert done.stderr == "toprank: Stopped: 1 of 2 cells.\n"
+    linear = {name for name, one in tr.systems.SYSTEMS.items() if one.ranker == "LinearRanker"}
+    assert set(asked["systems"]) == {*linear, "LambdaMART"}
+    assert asked["systems"]["cs-RgList"] == ("cs-RgList", {"pcf": 2})
+    assert (asked["seeds"], asked["split_seed"], asked["select_by"]) == ([1, 2], 7, "map")
+    assert asked["conventions"] == list(tr.metrics.CONVENTIONS)
+    assert len(asked["datasets"]["data"]) == 5
+    for wrong, words in (
+        (["--set", "pcf=2"], "SYSTEM.key=value"),
+        (["--set", "RankSVM.l2=2"], "not among the systems"),
+        (["--json", "--latex"], "choose one"),
+        (["--keep-models"], "--folder"),
+    ):
+        done = CliRunner().invoke(app, ["cv", data, "--systems", "ListMLE", *wrong])
+        assert done.exit_code == 2
+        assert words in done.stderr
+    done = CliRunner().invoke(app, ["cv", data, data, "--systems", "all-trees"])
+    assert set(asked["datasets"]) == {"data", data}
+    assert "given twice" in CliRunner().invoke(app, ["cv", data, data, data, "--systems", "all-trees"]).stderr
+    for group, ranker in (("all-trees", "TreeRanker"), ("all-networks", "NeuralRanker"), ("all", None)):
+        CliRunner().invoke(app, ["cv", data, "--systems", group])
+        assert set(asked["systems"]) == {n for n, one in tr.systems.SYSTEMS.items() if ranker in (None, one.ranker)}
+
+
 def test_check_and_convert(files):
     done = toprank("check", files / "data.txt")
     assert done.stdout
@@ -92,7 +169,7 @@ def test_demo_and_version(tmp_path):
         assert (tmp_path / "demo" / name).exists()
     assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
     assert "standard" in toprank("conventions").stdout
-    for command in ("evaluate", "compare", "check", "convert", "demo"):
+    for command in ("evaluate", "compare", "cv", "check", "convert", "demo"):
         assert "toprank " + command in toprank(command, "--help").stdout.split("For example:", 1)[1]
 
 
@@ -113,6 +190,12 @@ def test_demo_and_version(tmp_path):
         (["compare", "data.txt", "good.scores"], 2, "two"),
         (["convert", "data.txt", "out.xyz"], 2, "xyz"),
         (["convert", "broken.txt", "out.parquet"], 1, "broken.txt:2:"),
+        (["cv", "none.txt", "--systems", "RankSVM"], 1, "none.txt"),
+        (["cv", "data.txt", "--systems", "RankSMV"], 2, "RankSVM"),
+        (["cv", "data.txt", "--systems", "RankSVM", "--seeds", "x"], 2, "whole numbers"),
+        (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "lower k"),
+        (["cv", "data.txt", "--systems", "RankSVM", "-o", "no/where.parquet"], 1, "no/where.parquet"),
+        (["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"], 1, "Every cell failed; the first"),
         (["check", "none.txt"], 1, "none.txt"),
         (["check", "data.txt", "--cutoffs", "x"], 2, "cutoffs"),
     ],
@@ -140,6 +223,41 @@ def test_evaluate_on_real_data(tmp_path):
     ]
     # Rows of OHSUMED lie in an order that is itself a ranker: file order must look far better than random order.
     assert results["letor-clipped"]["mean"]["ndcg@10"] > results["standard"]["mean"]["ndcg@10"] + 0.1
+
+
+def test_train_without_choosing(files, monkeypatch):
+    monkeypatch.chdir(files)
+    arguments = ("train", "data.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank")
+    told = toprank(*arguments, "--no-blend").stdout
+    assert "candidate" in told
+    assert "were held out to choose on" in " ".join(told.split())
+    answer = json.loads(toprank(*arguments, "--json", "--quiet").stdout)
+    assert answer["system"] == "auto"
+    assert answer["held_out"] == 5
+    assert answer["tried"][0]["seconds"] >= 0
+    assert answer["story"] == json.loads(toprank("inspect", "m.toprank", "--json").stdout)["training"]["auto"]["story"]
+    toprank("predict", "m.toprank", "data.txt", "-o", "auto.scores")
+    assert np.isfinite(tr.read_scores("auto.scores", 200)).all()
+    assert toprank("systems").stdout.startswith("auto ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["data.txt", "--system", "auto", "--set", "l2=1"], 2, "--set"),
+        (["data.txt", "--system", "auto", "--budget", "nan"], 2, "above 0"),
+        (["data.txt", "--budget", "5"], 2, "auto"),
+        (["one.txt", "--system", "auto"], 1, "valid="),
+        (["data.txt", "--system", "auto", "--valid", "equal.txt"], 1, "same label"),
+    ],
+)
+def test_auto_on_impossible_data_or_options_is_a_sentence(files, monkeypatch, arguments, status, words):
+    monkeypatch.chdir(files)
+    (files / "one.txt").write_text("1 qid:1 1:1 2:0 3:0\n0 qid:1 1:2 2:1 3:0\n")
+    (files / "equal.txt").write_text("".join(f"1 qid:{i // 2} 1:{i} 2:1 3:1\n" for i in range(40)))
+    done = toprank("train", *arguments, "--model", "m.toprank", status=status)
+    assert words in done.stderr
+    assert not (files / "m.toprank").exists()
 
 
 def test_scattered_rows_keep_their_scores(tmp_path, monkeypatch):
@@ -203,3 +321,30 @@ def test_a_run_from_scores(tmp_path, monkeypatch):
 def test_wrong_metrics_are_sentences(files, options, status, words):
     done = toprank("evaluate", files / "data.txt", files / "good.scores", *options, "--json", status=status)
     assert words in done.stderr
+
+
+def test_tune(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train, valid = tr.split(tr.synthetic(n_queries=20, n_documents=(3, 8), n_features=3, seed=0), (0.5, 0.5))
+    tr.write(train, "train.txt")
+    tr.write(valid, "vali.txt")
+    arguments = ("tune", "train.txt", "--valid", "vali.txt", "--system", "ListNet", "--storage", "s.db")
+    space = ("--space", "l2=1e-3:1:log", "--space", "loss.alpha=0.5,1,2", "--set", "psi=exponential")
+    done = toprank(*arguments, *space, "--trials", "3", "--plot", "s.svg", "--model", "m.toprank", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["options"].keys() == {"l2", "loss.alpha"}
+    assert answer["value"] == max(row["value"] for row in answer["trials"])
+    model = tr.load("m.toprank")
+    assert tr.evaluate(model.predict(valid), valid).mean["ndcg@10"] == pytest.approx(answer["value"])
+    assert (model.loss.psi, model.loss.alpha) == ("exponential", answer["options"]["loss.alpha"])
+    assert (tmp_path / "s.svg").exists()
+    shown = toprank(*arguments, *space, "--trials", "4", "--model", "m.toprank").stdout
+    assert "All 4 trials were made." in shown
+    assert "optimistic" in shown
+    for options, status, words in (
+        (["--metric", "map", *space], 1, "judged by ndcg@10"),
+        (["--space", "l2=1:0"], 1, "is empty"),
+        (["--space", "l3=1:2"], 2, "known: alpha, "),
+    ):
+        assert words in toprank(*arguments, *options, "--model", "no.toprank", status=status).stderr
+    assert not (tmp_path / "no.toprank").exists()

@@ -12,8 +12,9 @@ import shlex
 import tomllib
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from support import shared_data
 from test_architecture import FLOORS
-from toprank import losses, systems
+from toprank import losses, significance, systems
 from toprank.cli.main import app
 from toprank.metrics import CONVENTIONS, MEASURES
 
@@ -179,10 +180,16 @@ def options_in_tables(text):
 # What the pages say
 
 
+def pages_of(nav):
+    """The pages of a navigation, whose entries may be sections."""
+    return (
+        [nav] if isinstance(nav, str) else [page for entry in nav for part in entry.values() for page in pages_of(part)]
+    )
+
+
 def test_every_page_of_the_navigation_exists():
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    pages = [page for entry in nav for page in entry.values()]
-    assert "index.md" in pages
+    pages = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert pages[0] == "index.md"
     for page in pages:
         assert (ROOT / "docs" / page).is_file(), page
 
@@ -205,7 +212,7 @@ def test_the_reference_holds_every_public_name():
             return getattr(import_module(module), name)
 
     described = {named(path) for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)}
-    rooms = [tr, tr.metrics, tr.losses, tr.solvers, tr.systems, tr.theory, tr.significance, tr.errors]
+    rooms = [tr, tr.metrics, tr.losses, tr.solvers, tr.systems, tr.theory, tr.significance, tr.report, tr.errors]
     things = [getattr(room, name) for room in rooms for name in room.__all__]
     public = {thing for thing in things if getattr(thing, "__module__", "").startswith("toprank.")}
     assert {tr.read, tr.LinearRanker, tr.losses.ListNet, tr.solvers.Newton} <= public
@@ -256,14 +263,79 @@ def plainly(value):
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-TABLES = {"traits": traits_table, "systems": systems_table}
 TABLE = re.compile(r"^<!-- begin (\w+) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
+CHOOSING = ROOT / "docs" / "choosing.md"
 
 
-@pytest.mark.parametrize(("page", "name"), [("losses.md", "traits"), ("systems.md", "systems")])
+def where_a_linear_ranker_ends(loss):
+    """In the words of choosing.md, by the solver that the ranker takes."""
+    if loss.traits.space == "class":
+        return "not one score: `ExpectedGainRanker`"
+    solver = type(tr.LinearRanker(loss)._solver(loss, SimpleNamespace(n_weights=10))).__name__
+    if not loss.traits.exact_gradient:
+        return f"no optimum: 30 steps (`{solver}`)"
+    kind = "the optimum" if loss.traits.convex else "a stationary point"
+    return f"{kind}{', certified' if solver == 'Bundle' else ''} (`{solver}`)"
+
+
+def decision_table():
+    """Situation and loss as the page has them; the rest from the loss."""
+    rows = ["| your situation | loss | a linear ranker ends at | cost | consistent with |", "|---" * 5 + "|"]
+    [shown] = [found for name, found in TABLE.findall(CHOOSING.read_text()) if name == "decision"]
+    for situation, name in re.findall(r"^\| ([^|]+) \| `(\w+)` \|", shown, re.MULTILINE):
+        loss = losses.make(name)
+        cells = [where_a_linear_ranker_ends(loss), loss.traits.cost, loss.traits.consistent or "none known"]
+        rows.append(f"| {situation} | `{name}` | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return rows
+
+
+def linear_table():
+    """The measured table of the benchmarks, so that both pages say the same."""
+    section = (ROOT / "docs" / "benchmarks.md").read_text().partition("## Linear scorer\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\|.*\|$", section, re.MULTILINE)
+
+
+TABLES = {"traits": traits_table, "systems": systems_table, "decision": decision_table, "linear": linear_table}
+PLACES = [("losses.md", "traits"), ("systems.md", "systems"), ("choosing.md", "decision"), ("choosing.md", "linear")]
+
+
+@pytest.mark.parametrize(("page", "name"), PLACES)
 def test_tables_are_the_code(page, name):
     [shown] = [rows for found, rows in TABLE.findall((ROOT / "docs" / page).read_text()) if found == name]
     assert shown.split() == "\n".join(TABLES[name]()).split()
+    assert shown.count("\n") > 5  # a table that became empty would agree with anything
+
+
+def test_every_loss_has_its_place_in_the_advice():
+    page = CHOOSING.read_text()
+    assert [name for name in losses.names() if f"`{name}`" not in page] == []
+
+
+@pytest.mark.nightly
+def test_the_measured_losses():
+    """The figures of choosing.md, and how many of the differences are significant."""
+    page = CHOOSING.read_text()
+    row = r"^\| `([\w-]+)` \| `\w+`[^|]* \| (0\.\d{4}) \| (0\.\d{4}) \|$"
+    shown = {name: figures for name, *figures in re.findall(row, page, re.MULTILINE)}
+    assert len(shown) == 10
+    for column, collection in enumerate(("MQ2008", "OHSUMED")):
+        folds, values = tr.folds(shared_data("letor", collection)), {}
+        for name in shown:
+            chosen = [tr.select(name, fold.train, fold.valid, threads=1).ranker for fold in folds]
+            parts = [
+                tr.evaluate(ranker.predict(fold.test), fold.test) for ranker, fold in zip(chosen, folds, strict=True)
+            ]
+            if name != "LambdaMART":  # its last digits are LightGBM's
+                assert f"{np.mean([part.mean['ndcg@10'] for part in parts]):.4f}" == shown[name][column], name
+            values[name] = np.concatenate([part.per_query["ndcg@10"] for part in parts])
+        pairs = list(combinations(values, 2))
+        tests = [significance.randomization_test(values[a], values[b]) for a, b in pairs]
+        p = significance.holm([test.p for test in tests])
+        losers = [
+            (b if test.difference > 0 else a) for (a, b), test, p in zip(pairs, tests, p, strict=True) if p <= 0.05
+        ]
+        assert set(losers) <= {"LeastSquares", "QueryLeastSquares"}
+        assert f"{len(losers)} differ significantly on {collection}" in page or f"{len(losers)} on {collection}" in page
 
 
 def test_every_loss_has_its_formula():

@@ -29,9 +29,12 @@ def every_ranker():
         "named": tr.LinearRanker("Squared", scale=False),
         "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
         "trees": tr.TreeRanker(n_trees=5, num_leaves=7),
+        "network": tr.NeuralRanker(hidden=(8,), epochs=2),
+        "attention": tr.NeuralRanker("ListNet", network="attention", width=8, n_heads=2, epochs=2),
         "adarank": tr.AdaRank(max_rounds=5),
         "rankboost": tr.RankBoost(max_rounds=5),
         "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
+        "blend": tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=5, num_leaves=7)], weights=[1.0, 2.0]),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from test_cli import toprank
 from toprank import systems
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
+
+TREES = [name for name in systems.names() if systems.get(name).ranker == "TreeRanker"]
+NETWORKS = [name for name in systems.names() if systems.get(name).ranker == "NeuralRanker"]
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +30,11 @@ def parts():
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConstantScoresWarning")
 def test_every_system_learns(parts, name):
     train, _, test = parts
+    if name in NETWORKS:
+        pytest.importorskip("torch")
     small = {"max_rounds": 30} if systems.get(name).ranker in ("AdaRank", "RankBoost") else {}
     small |= {"n_trees": 20, "min_data_in_leaf": 5} if systems.get(name).ranker == "TreeRanker" else {}
+    small |= {"epochs": 15, "learning_rate": 0.01, "threads": 1} if name in NETWORKS else {}
     small |= {"restarts": 1, "max_cycles": 2, "steps": 4} if name == "CoordinateAscent" else {}
     ranker = systems.make(name, **small).fit(train)
     random = tr.evaluate(np.zeros(test.n_documents), test).mean["ndcg@10"]
@@ -132,14 +140,76 @@ def test_an_unfinished_search_still_gives_a_model(parts):
     assert np.isfinite(chosen.ranker.predict(valid)).all()
 
 
-@pytest.mark.parametrize("name", ["LambdaMART", "LambdaMART-MAP", "McRank"])
+@pytest.mark.parametrize("name", TREES)
 def test_tree_systems_are_chosen_on_validation_data(parts, name):
     train, valid, _ = parts
-    chosen = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5)
-    assert len(chosen.tried) == len(systems.get(name).grid["num_leaves"])
+    chosen = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=2)
+    leaves = systems.get(name).grid["num_leaves"]
+    assert [row["num_leaves"] for row in chosen.tried] == list(leaves)
     assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert set(chosen.options) == {"num_leaves"}
+    assert chosen.ranker.get_params()["threads"] == 2
+    assert chosen.metric == systems.get(name).metric
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
     assert seen == pytest.approx(chosen.value, abs=1e-9)
+    again = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=1)
+    assert again.tried == chosen.tried
+    np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_systems_are_chosen_on_validation_data(parts, name):
+    pytest.importorskip("torch")
+    train, valid, _ = parts
+    small = {"epochs": 3, "hidden": [8], "width": 8, "n_heads": 2, "n_layers": 1, "device": "cpu"}
+    chosen = tr.select(name, train, valid, threads=1, **small)
+    assert [row["learning_rate"] for row in chosen.tried] == list(systems.get(name).grid["learning_rate"])
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert chosen.options == {"learning_rate": chosen.ranker.learning_rate}
+    seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
+    assert seen == pytest.approx(chosen.value, abs=1e-6)
+    assert chosen.ranker.network == ("attention" if name == "Attention" else "mlp")
+    with pytest.raises(DataError, match="loss of its own"):
+        systems.make(name, loss="Squared")
+
+
+def test_lightgbms_own_objective_is_a_system(parts):
+    """By another name the same thing, and its loss is as fixed as any."""
+    train, valid, _ = parts
+    small = {"n_trees": 5, "min_data_in_leaf": 5, "threads": 1}
+    by_name = systems.make("lambdamart-lightgbm", **small).fit(train)
+    by_hand = tr.TreeRanker("lightgbm:lambdarank", **small).fit(train)
+    np.testing.assert_array_equal(by_name.predict(valid), by_hand.predict(valid))
+    assert (by_name.predict(valid) != systems.make("LambdaMART", **small).fit(train).predict(valid)).any()
+    with pytest.raises(DataError, match="loss of its own"):
+        systems.make("LambdaMART-lightgbm", loss="ListNet")
+    with pytest.raises(UnknownNameError, match="'truncation'"):
+        systems.make("LambdaMART-lightgbm", truncation=5)  # an option of our LambdaRank, not of LightGBM's
+
+
+def test_rankers_without_a_path_search_a_grid_too(parts):
+    """A grid is searched whatever the ranker, also where it brings its own loss or takes one penalty at a time."""
+    train, valid, _ = parts
+    rounds = systems.System("few rounds", "AdaRank", None, "us", "boosting", grid={"max_rounds": (1, 2, 20)})
+    chosen = tr.select(rounds, train, valid)
+    assert [row["max_rounds"] for row in chosen.tried] == [1, 2, 20]
+    assert chosen.options["max_rounds"] in (1, 2, 20)
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    penalised = systems.System("penalised", "TreeRanker", "ListNet", "us", "trees", {"n_trees": 5}, {"l2": (0.0, 10.0)})
+    chosen = tr.select(penalised, train, valid, min_data_in_leaf=5)
+    assert [row["l2"] for row in chosen.tried] == [0.0, 10.0]
+    assert chosen.options == {"l2": chosen.ranker.l2}
+
+
+def test_listing_and_making_need_no_heavy_library():
+    code = (
+        "import sys; from toprank import systems; [one.candidates() for one in systems.SYSTEMS.values()];"
+        "print('torch' in sys.modules, 'lightgbm' in sys.modules);"
+        f"[systems.make(name) for name in {NETWORKS}];"
+        "print('torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False"] * 3
 
 
 def test_selection_by_a_measure_where_less_is_better(parts):
@@ -158,6 +228,9 @@ def test_wrong_options_are_refused_not_ignored(parts):
         systems.make("RankSVM", loss="Squared")
     with pytest.raises(DataError, match="wrong kind"):
         systems.make("cs-RgList", pcf="x")
+    with pytest.raises(DataError, match="wrong kind"):
+        systems.make("LambdaMART", early_stopping="soon")
+    assert systems.make("LambdaMART", early_stopping=None).early_stopping is None
     with pytest.raises(DataError, match="l2 must be a number"):
         systems.make("RankSVM", l2="abc").fit(train)
     with pytest.raises(DataError, match="smooth loss"):
@@ -193,22 +266,17 @@ def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
 
 
 def test_a_real_interrupt_leaves_a_usable_model(tmp_path):
-    import os
     import signal
-    import subprocess
-    import sys
-    import time
 
     data = tr.synthetic(n_queries=400, n_documents=60, n_features=40, noise=1.0, seed=0)
     tr.write(data, tmp_path / "d.txt")
     command = [sys.executable, "-m", "toprank", "train", tmp_path / "d.txt", "--system", "RankSVM"]
-    command += ["--set", "l2=1e-9", "--model", tmp_path / "m.toprank"]
-    running = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    time.sleep(6)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    if (tmp_path / "m.toprank").exists():
-        assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(data)).all()
-        assert "Traceback" not in said
-    else:  # the signal came before training began
-        assert running.returncode in (1, 130)
+    command += ["--set", "l2=1e-9", "--set", "verbose=true", "--model", tmp_path / "m.toprank"]
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as running:
+        assert any(line.startswith("iteration") for line in running.stderr)  # waits until training has begun
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
+        assert running.wait(timeout=60) == 0
+    assert "Traceback" not in said
+    assert "nterrupted" in said
+    assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(data)).all()

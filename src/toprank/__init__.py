@@ -23,6 +23,7 @@ _HOMES = {
     "folds": "toprank.data.folds",
     "split": "toprank.data.folds",
     "synthetic": "toprank.data.synthetic",
+    "PoolFeatures": "toprank.data.pool",
     "check": "toprank.data.doctor",
     "evaluate": "toprank.metrics.evaluation",
     "evaluate_run": "toprank.metrics.runs",
@@ -31,14 +32,19 @@ _HOMES = {
     "LinearRanker": "toprank.rankers.linear",
     "ExpectedGainRanker": "toprank.rankers.expected_gain",
     "TreeRanker": "toprank.rankers.trees",
+    "NeuralRanker": "toprank.rankers.neural",
+    "BlendRanker": "toprank.rankers.blend",
     "AdaRank": "toprank.rankers.adarank",
     "RankBoost": "toprank.rankers.rankboost",
     "CoordinateAscent": "toprank.rankers.coordinate_ascent",
     "load": "toprank.rankers.files",
     "scorer": "toprank.rankers.scoring",
     "select": "toprank.selection",
+    "auto": "toprank.portfolio",
+    "tune": "toprank.tuning",
+    "Experiment": "toprank.experiment",
 }
-_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory")
+_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory", "report")
 
 __all__ = [
     "RankingData",
@@ -53,6 +59,7 @@ __all__ = [
     "folds",
     "split",
     "synthetic",
+    "PoolFeatures",
     "check",
     "evaluate",
     "evaluate_run",
@@ -61,12 +68,17 @@ __all__ = [
     "LinearRanker",
     "ExpectedGainRanker",
     "TreeRanker",
+    "NeuralRanker",
+    "BlendRanker",
     "AdaRank",
     "RankBoost",
     "CoordinateAscent",
     "load",
     "scorer",
     "select",
+    "auto",
+    "tune",
+    "Experiment",
     "data",
     "metrics",
     "significance",
@@ -75,31 +87,38 @@ __all__ = [
     "solvers",
     "systems",
     "theory",
+    "report",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from toprank import data, errors, losses, metrics, significance, solvers, systems, theory
+    from toprank import data, errors, losses, metrics, report, significance, solvers, systems, theory
     from toprank.comparison import compare
     from toprank.data.dataset import RankingData, concatenate
     from toprank.data.doctor import check
     from toprank.data.files import read, read_scores, write, write_scores
     from toprank.data.folds import folds, split
+    from toprank.data.pool import PoolFeatures
     from toprank.data.queries import Queries
     from toprank.data.synthetic import synthetic
     from toprank.data.trec import read_qrels, read_run
     from toprank.errors import ToprankError
+    from toprank.experiment import Experiment
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
+    from toprank.portfolio import auto
     from toprank.rankers.adarank import AdaRank
+    from toprank.rankers.blend import BlendRanker
     from toprank.rankers.coordinate_ascent import CoordinateAscent
     from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.files import load
     from toprank.rankers.linear import LinearRanker
+    from toprank.rankers.neural import NeuralRanker
     from toprank.rankers.rankboost import RankBoost
     from toprank.rankers.scoring import scorer
     from toprank.rankers.trees import TreeRanker
     from toprank.selection import select
+    from toprank.tuning import tune
 
 
 def __getattr__(name: str) -> Any:

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
 from os import PathLike
+from typing import Any
 
-__all__ = ["DataError", "FileError", "FormatError", "ToprankError", "UnknownNameError", "nearest"]
+__all__ = [
+    "DataError",
+    "FileError",
+    "FormatError",
+    "MissingExtraError",
+    "ToprankError",
+    "UnknownNameError",
+    "nearest",
+    "needs",
+]
 
 
 class ToprankError(Exception):
@@ -55,6 +66,26 @@ class UnknownNameError(ToprankError, ValueError):
         close = nearest(name, self.known)
         hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self.known)}."
         super().__init__(f"There is no {kind} called '{name}'; {hint}")
+
+
+class MissingExtraError(ToprankError, ImportError):
+    """Something needs a package that comes with an extra; the message says how to install it."""
+
+
+def needs(module: str, extra: str, what: str) -> Any:
+    """The module, imported; where it is not installed, a sentence that names the extra.
+
+    >>> needs("math", "neural", "This").pi > 3
+    True
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
+        ) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

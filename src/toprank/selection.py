@@ -16,6 +16,7 @@ from toprank.systems import System, get
 
 __all__ = ["Selected", "select"]
 
+_PATHS = ("LinearRanker", "ExpectedGainRanker")  # rankers that take several penalties at once, each from the last
 _ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
 
 
@@ -52,7 +53,8 @@ def select(
         valid: data to choose on.
         metric: what to choose by; None: what the system's source chooses by.
         convention: the rules of the metric.
-        threads: number of threads, over candidates; results do not depend on it.
+        threads: number of threads, over candidates; results do not depend on it (those of trees and networks to
+            rounding, where a candidate has several threads to itself).
         options: hyper-parameters to fix; they are taken out of the grid.
 
     >>> import toprank as tr
@@ -66,10 +68,12 @@ def select(
     options = chosen.plain_options(options)
     options.pop("threads", None)
     grid = {name: values for name, values in chosen.grid.items() if name not in options}
-    penalties = grid.pop("l2", None)
+    penalties = grid.pop("l2", None) if chosen.ranker in _PATHS else None
     combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
-    # Several combinations share the cores, one each; a single one may have them all.
-    own_threads = 1 if len(combinations) > 1 else threads
+    # Several combinations share the cores, one each; a single one may have them all. So may each of several networks:
+    # PyTorch has one setting for the number of threads, and one device, so they are trained one after the other.
+    at_once = 1 if chosen.ranker == "NeuralRanker" else threads
+    own_threads = 1 if len(combinations) > 1 and at_once != 1 else threads
     shared = {**options, "metric": judged, "convention": convention, "threads": own_threads}
     rough = _rough(chosen)
 
@@ -80,32 +84,38 @@ def select(
             return None
         path = {} if l2 is None else {"l2": list(l2)}
         ranker = chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
-        if any(row.get("interrupted") for row in ranker.path_):
+        if any(row.get("interrupted") for row in _path(ranker, judged)):
             stopped.append(True)
         return ranker
 
     def value(ranker: Any) -> float:
-        return float(better * max(better * row["valid"] for row in ranker.path_))
+        return float(better * max(better * row["valid"] for row in _path(ranker, judged)))
 
-    if chosen.loss is None:  # rankers that look after themselves (rounds, restarts) with the validation data
-        ranker = chosen.make(**shared).fit(train, valid=valid).set_params(threads=threads)
-        reached = float(ranker.training_["valid"][str(parse(judged))])
-        return Selected(chosen.name, ranker, {}, judged, reached, [{"valid": reached}])
-    fitted = each_block(lambda one: fit(one, penalties), combinations, threads)
+    fitted = each_block(lambda one: fit(one, penalties), combinations, at_once)
     combinations = [one for one, ranker in zip(combinations, fitted, strict=True) if ranker is not None]
     fitted = [ranker for ranker in fitted if ranker is not None]
-    tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in ranker.path_]
+    tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in _path(ranker, judged)]
     best = int(np.argmax([better * value(ranker) for ranker in fitted]))
     ranker = fitted[best]
     if chosen.refine and penalties is not None and not stopped:
         again = fit(combinations[best], tuple(ranker.l2_ / factor for factor in chosen.refine))
         tried += [{**combinations[best], **row} for row in again.path_]
         ranker = max((ranker, again), key=lambda one: better * value(one))
-    final, reached = {**combinations[best], "l2": ranker.l2_}, value(ranker)
+    final, reached = dict(combinations[best]), value(ranker)
+    if penalties is not None or "l2" in options:
+        final["l2"] = getattr(ranker, "l2_", options.get("l2"))
     if rough and not stopped:  # the search was content with a rough optimum; the answer is not
         exact = chosen.make(**{**shared, **final}).fit(train, valid=valid)
         ranker = ranker if exact.solution_.interrupted else exact
     return Selected(chosen.name, ranker.set_params(threads=threads), final, judged, reached, tried)
+
+
+def _path(ranker: Any, metric: str) -> list[dict[str, Any]]:
+    """What the ranker tried by itself, a row each; one row where it looks after itself (rounds, restarts)."""
+    if hasattr(ranker, "path_"):
+        path: list[dict[str, Any]] = ranker.path_
+        return path
+    return [{"valid": float(ranker.training_["valid"][str(parse(metric))])}]
 
 
 def _rough(system: System) -> dict[str, float]:

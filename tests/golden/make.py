@@ -18,14 +18,19 @@ RANKERS = {
     "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01),
     "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
     "trees": tr.TreeRanker(n_trees=5, num_leaves=7, threads=1),
+    "network": tr.NeuralRanker(hidden=(8,), epochs=2, input_transform="quantile", device="cpu", threads=1),
+    "attention": tr.NeuralRanker(
+        "ListNet", network="attention", width=8, n_heads=2, n_layers=1, epochs=2, device="cpu", threads=1
+    ),
     "adarank": tr.AdaRank(max_rounds=5),
     "rankboost": tr.RankBoost(max_rounds=5),
     "coordinate-ascent": tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
+    "blend": tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=5, num_leaves=7, threads=1)], weights=[1.0, 2.0]),
 }
 
 if __name__ == "__main__":
     data = tr.synthetic(n_queries=30, n_features=4, n_grades=3, seed=0)
-    rows = data.select([0, 1])
+    rows = tr.RankingData(data.select([0, 1]).X, feature_names=data.feature_names)  # one query, as the test reads them
     np.save(HERE / "rows.npy", rows.X)
     for name, ranker in RANKERS.items():
         path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"

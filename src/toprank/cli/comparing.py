@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toprank.cli import common
+from toprank.errors import FileError
+
+if TYPE_CHECKING:
+    from toprank.comparison import Comparison
+    from toprank.compute import FloatArray
+    from toprank.data.dataset import RankingData
 
 
 class Test(StrEnum):
@@ -41,6 +49,11 @@ def compare(
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")] = 0.95,
     flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
     margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
+    html: Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --html: a system's model file, called like its scores; adds weights and calibration."),
+    ] = None,
     json: common.Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
@@ -60,6 +73,7 @@ def compare(
     \b
       toprank compare test.txt bm25.scores lambdamart.scores
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
+      toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
     """
     from toprank.comparison import compare as compare_systems
     from toprank.data.files import read_scores
@@ -69,6 +83,10 @@ def compare(
         raise typer.BadParameter("choose one of --json, --markdown and --latex.")
     if len(scores) < 2:
         raise typer.BadParameter("give at least two files of scores.")
+    if model and html is None:
+        raise typer.BadParameter("--model tells a report more; give --html, too.")
+    if html is not None and not html.parent.is_dir():
+        raise FileError(f"{html} cannot be written: the folder {html.parent} does not exist.")
     parse_all(metrics)
     Convention.of(convention)
     reading = {"layout": layout, "regroup": regroup, "cache": cache, "verify": verify, "threads": threads}
@@ -90,10 +108,37 @@ def compare(
             seed=seed,
             threads=threads,
         )
+    if html is not None:
+        _report(html, result, data, documents, systems, model or [], threads)
+        common.say(f"{html}: the report", quiet)
     if json:
         common.print_json(result.to_dict())
     else:
         typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+
+
+def command_line() -> str:
+    """The command as it was typed, but for the place where toprank is installed."""
+    return shlex.join(["toprank", *sys.argv[1:]])
+
+
+def _report(
+    html: Path,
+    result: Comparison,
+    data: Path,
+    documents: RankingData,
+    systems: dict[str, FloatArray],
+    models: list[Path],
+    threads: int | None,
+) -> None:
+    from toprank.rankers.files import load
+    from toprank.report import from_comparison, write_html
+
+    rankers = {path.stem: load(path) for path in models}
+    content = from_comparison(
+        result, documents, systems, rankers=rankers, name=data.name, command=command_line(), threads=threads
+    )
+    write_html(html, content)
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:

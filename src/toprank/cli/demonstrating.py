@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
+from toprank.cli.comparing import command_line
 from toprank.cli.evaluating import side_by_side
 
 if TYPE_CHECKING:
     from toprank.compute import FloatArray
     from toprank.data.dataset import RankingData
 
-_SYSTEMS = ("LeastSquares", "RankSVM", "ListNet", "cs-RgList", "PlugIn")
+_SYSTEMS = ("LeastSquares", "RankSVM", "ListNet", "cs-RgList", "PlugIn", "LambdaMART")
+_REPORT = "toprank-demo.html"
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Keep the files in this folder. Default: nothing is kept.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help=f"Keep all files in this folder. Default: only the report, {_REPORT}.")
+    ] = None,
     seed: common.Seed = 0,
     threads: common.Threads = None,
     quiet: common.Quiet = False,
 ) -> None:
-    """Make data whose truth is known, train several systems, and compare them with the best possible ranking.
+    """Make data whose truth is known, train several systems, compare them with the best possible ranking, and report.
 
     For example:
 
@@ -34,18 +38,18 @@ def demo(
 
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        _demonstrate(out, seed, threads, quiet)
+        _demonstrate(out, out / "report.html", seed, threads, quiet)
         common.say(f"\nThe files are in {out}; try: toprank evaluate {out}/test.txt {out}/ListNet.scores -c all", quiet)
         return
     with tempfile.TemporaryDirectory() as folder:
-        _demonstrate(Path(folder), seed, threads, quiet)
+        _demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
 
 
 def _title(text: str) -> None:
     typer.echo(f"\n== {text}")
 
 
-def _demonstrate(folder: Path, seed: int, threads: int | None, quiet: bool) -> None:
+def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
     import toprank as tr
     from toprank.metrics.evaluation import evaluate_under_all
 
@@ -60,12 +64,13 @@ def _demonstrate(folder: Path, seed: int, threads: int | None, quiet: bool) -> N
     typer.echo(str(tr.check(train, valid, test, names=("train", "vali", "test"))))
 
     _title("Systems trained, hyper-parameters chosen on validation data only")
-    scores = {"Bayes-optimal": _optimal(truth, test)}
+    optimal, probabilities = _optimal(truth, test)
+    scores, rankers = {"Bayes-optimal": optimal}, {}
     for name in _SYSTEMS:
         with common.progress(f"Training {name} …", quiet):
             chosen = tr.select(name, train, valid, threads=threads)
         chosen.ranker.save(folder / f"{name}.toprank")
-        scores[name] = chosen.ranker.predict(test)
+        rankers[name], scores[name] = chosen.ranker, chosen.ranker.predict(test)
         options = ", ".join(f"{key}={value:g}" for key, value in chosen.options.items())
         typer.echo(f"{name:<13} {options:<20} {chosen.metric} on validation data {chosen.value:.4f}")
     for name, values in scores.items():
@@ -82,14 +87,29 @@ def _demonstrate(folder: Path, seed: int, threads: int | None, quiet: bool) -> N
     _title("Verdict")
     typer.echo(_verdict(result))
 
+    _title("The report")
+    content = tr.report.from_comparison(
+        result,
+        test,
+        scores,
+        rankers=rankers,
+        probabilities={"Bayes-optimal": probabilities},
+        name="test.txt of the demo",
+        title="toprank demo: six systems and the best possible ranking",
+        command=command_line(),
+        sources={"train.txt": train, "vali.txt": valid},
+        threads=threads,
+    )
+    tr.report.write_html(report, content)
+    typer.echo(f"Open it in a browser: {report.resolve()}")
 
-def _optimal(truth: Any, test: RankingData) -> FloatArray:
-    """E[gain | x] of the test documents: the rows of the truth that belong to the test queries."""
+
+def _optimal(truth: Any, test: RankingData) -> tuple[FloatArray, FloatArray]:
+    """E[gain | x] and P(grade | x) of the test documents: the rows of the truth that belong to the test queries."""
     import numpy as np
 
-    chosen = np.isin(truth.qids, test.qids)
-    scores: FloatArray = truth.expected_gain()[truth.queries.spread(chosen)]
-    return scores
+    rows = truth.queries.spread(np.isin(truth.qids, test.qids))
+    return truth.expected_gain()[rows], truth.probabilities[rows]
 
 
 def _verdict(result: Any) -> str:

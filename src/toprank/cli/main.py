@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from toprank import __version__
-from toprank.cli import checking, comparing, converting, demonstrating, evaluating, predicting, training
+from toprank.cli import (
+    checking,
+    comparing,
+    converting,
+    demonstrating,
+    evaluating,
+    experimenting,
+    predicting,
+    reproducing,
+    training,
+    tuning,
+)
 from toprank.errors import ToprankError, UnknownNameError
 
 __all__ = ["app", "run"]
@@ -25,10 +36,13 @@ app = typer.Typer(
 )
 app.command("evaluate")(evaluating.evaluate)
 app.command("compare")(comparing.compare)
+app.command("cv")(experimenting.cv)
+app.command("reproduce")(reproducing.reproduce)
 app.command("check")(checking.check)
 app.command("convert")(converting.convert)
 app.command("conventions")(evaluating.conventions)
 app.command("train")(training.train)
+app.command("tune")(tuning.tune)
 app.command("predict")(predicting.predict)
 app.command("rank")(predicting.rank)
 app.command("inspect")(predicting.inspect)

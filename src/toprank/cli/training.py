@@ -15,15 +15,24 @@ from toprank.errors import FileError
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.portfolio import Choice
+    from toprank.systems import System
+
+_AUTO = "auto"
+_BUDGET = 120.0
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
     model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
-    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "cs-RgList",
+    system: Annotated[
+        str, typer.Option(help="Which system; `toprank systems` lists them. auto: try several and choose.")
+    ] = "cs-RgList",
     valid: Annotated[
-        Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid.")
+        Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid, or systems, by auto.")
     ] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
+    blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
     ] = None,
@@ -45,19 +54,12 @@ def train(
     \b
       toprank train train.txt --system cs-RgList --valid vali.txt --model m.toprank
       toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
+      toprank train train.txt --system auto --budget 60 --model m.toprank
     """
-    from toprank import systems
-    from toprank.metrics import Convention, parse
-
-    chosen, options = systems.get(system), _settings(setting or [])
-    if metric is not None:
-        parse(metric)
-    Convention.of(convention)
-    if not model.parent.is_dir():
-        raise FileError(f"{model} cannot be written: the folder {model.parent} does not exist.")
-    untrained = chosen.make(**{name: value for name, value in options.items() if name not in ("metric", "threads")})
-    if "seed" in untrained.get_params(deep=False):
-        options.setdefault("seed", seed)
+    automatic = system.strip().lower() == _AUTO
+    options = _settings(setting or [])
+    _check_options(automatic, metric, convention, model, budget, blend, options)
+    chosen = None if automatic else _system(system, options, seed)
     reading: dict[str, Any] = {
         "missing": missing,
         "layout": layout,
@@ -71,11 +73,97 @@ def train(
         if _is_text(valid):
             reading["n_features"] = documents.n_features  # trailing features may be absent from a text file
         held_out = common.read_data(valid, quiet, **reading)
+    if chosen is None:
+        choice = _choose(documents, held_out, metric, convention, budget, blend, seed, threads, quiet)
+        _save(choice.ranker, _AUTO, documents, metric or choice.metric, convention, model)
+        _tell(choice, model, json, quiet)
+        return
     ranker, tried = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
-    ranker.training_ |= {"system": chosen.name, "convention": convention, "command": shlex.join(sys.argv)}
-    ranker.training_["metrics"] = _training_metrics(ranker, documents, metric or chosen.metric, convention)
-    ranker.save(model)
+    _save(ranker, chosen.name, documents, metric or chosen.metric, convention, model)
     _report(chosen.name, ranker, tried, model, json, quiet)
+
+
+def _check_options(
+    automatic: bool,
+    metric: str | None,
+    convention: str,
+    model: Path,
+    budget: float | None,
+    blend: bool,
+    options: dict[str, Any],
+) -> None:
+    """Refuse what cannot work before anything is read."""
+    from toprank.metrics import Convention, parse
+
+    if metric is not None:
+        parse(metric)
+    Convention.of(convention)
+    if not automatic and (budget is not None or not blend):
+        raise typer.BadParameter("--budget and --no-blend belong to --system auto.")
+    if automatic and options:
+        raise typer.BadParameter("--set fixes a hyper-parameter of one system, but auto tries several; leave it out.")
+    if budget is not None and not budget > 0:
+        raise typer.BadParameter(f"--budget takes a number of seconds above 0, not {budget:g}.")
+    if not model.parent.is_dir():
+        raise FileError(f"{model} cannot be written: the folder {model.parent} does not exist.")
+
+
+def _system(name: str, options: dict[str, Any], seed: int) -> System:
+    """The system, its options checked; the seed is added to them where it has one."""
+    from toprank import systems
+
+    system = systems.get(name)
+    untrained = system.make(**{key: value for key, value in options.items() if key not in ("metric", "threads")})
+    if "seed" in untrained.get_params(deep=False):
+        options.setdefault("seed", seed)
+    return system
+
+
+def _choose(
+    data: RankingData,
+    valid: RankingData | None,
+    metric: str | None,
+    convention: str,
+    budget: float | None,
+    blend: bool,
+    seed: int,
+    threads: int | None,
+    quiet: bool,
+) -> Choice:
+    from toprank.portfolio import auto
+
+    return auto(
+        data,
+        valid,
+        metric=metric or "ndcg@10",
+        convention=convention,
+        budget=_BUDGET if budget is None else budget,
+        blend=blend,
+        seed=seed,
+        threads=threads,
+        verbose=not quiet and sys.stderr.isatty(),
+    )
+
+
+def _tell(choice: Choice, model: Path, json: bool, quiet: bool) -> None:
+    if json:
+        fields = choice.fields()
+        tried = fields.pop("table")
+        training = choice.ranker.training_
+        common.print_json(
+            {"system": _AUTO, "model": str(model), "training": training, "tried": tried, "solver": None, **fields}
+        )
+    else:
+        typer.echo(str(choice))
+    if choice.interrupted:
+        common.say("Interrupted: the best so far is saved.", quiet)
+    common.say(f"{model}: {choice.name}, {choice.ranker.n_features_in_} features", quiet)
+
+
+def _save(ranker: Any, system: str, data: RankingData, metric: str, convention: str, model: Path) -> None:
+    ranker.training_ |= {"system": system, "convention": convention, "command": shlex.join(sys.argv)}
+    ranker.training_["metrics"] = _training_metrics(ranker, data, metric, convention)
+    ranker.save(model)
 
 
 def _is_text(path: Path) -> bool:
@@ -179,6 +267,8 @@ def systems(
         )
         return
     width = max(len(name) for name in SYSTEMS)
+    typer.echo(f"{_AUTO:<{width}}  for those who do not want to choose: tries several, blends the best")
+    typer.echo(f"{'':<{width}}  see toprank train --help")
     for name, one in SYSTEMS.items():
         typer.echo(f"{name:<{width}}  {one.idea}")
         typer.echo(f"{'':<{width}}  {one.source}")

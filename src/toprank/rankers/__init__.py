@@ -9,19 +9,33 @@ KINDS = {
     "LinearRanker": "linear",
     "ExpectedGainRanker": "expected_gain",
     "TreeRanker": "trees",
+    "NeuralRanker": "neural",
     "AdaRank": "adarank",
     "RankBoost": "rankboost",
     "CoordinateAscent": "coordinate_ascent",
+    "BlendRanker": "blend",
 }
 """Every ranker that a model file may hold, and its home."""
 
-__all__ = ["KINDS", "AdaRank", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "RankBoost", "TreeRanker"]
+__all__ = [
+    "KINDS",
+    "AdaRank",
+    "BlendRanker",
+    "CoordinateAscent",
+    "ExpectedGainRanker",
+    "LinearRanker",
+    "NeuralRanker",
+    "RankBoost",
+    "TreeRanker",
+]
 
 if TYPE_CHECKING:
     from toprank.rankers.adarank import AdaRank
+    from toprank.rankers.blend import BlendRanker
     from toprank.rankers.coordinate_ascent import CoordinateAscent
     from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.linear import LinearRanker
+    from toprank.rankers.neural import NeuralRanker
     from toprank.rankers.rankboost import RankBoost
     from toprank.rankers.trees import TreeRanker
 

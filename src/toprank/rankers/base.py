@@ -129,7 +129,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         data = X if isinstance(X, RankingData) else y
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")
-        return evaluate(self.predict(X), data, "ndcg@10", qid=qid).mean["ndcg@10"]
+        return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid).mean["ndcg@10"]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; see `toprank.load`."""

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from toprank import __version__
 from toprank.data.bytesource import output
-from toprank.errors import FileError, FormatError
+from toprank.errors import FileError, FormatError, MissingExtraError
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save"]
 
@@ -91,7 +91,7 @@ def load(path: str | PathLike[str]) -> Any:
             ranker.feature_names_in_ = np.array(metadata["features"]["names"], dtype=object)
         ranker.training_ = dict(metadata["training"])
         ranker.check_restored()
-    except FormatError:
+    except (FormatError, MissingExtraError):
         raise
     except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
         raise FormatError(f"The model is incomplete or inconsistent: {problem}.", path=fspath(path)) from None

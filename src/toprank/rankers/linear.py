@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -58,8 +59,9 @@ class LinearRanker(Ranker):
         start: weights to start from on the standardised scale: zeros (None), a number for all, or an array.
         metric: what validation is judged by.
         convention: the rules of that metric.
-        tolerance: handed to the solver; None: its own default.
-        max_iterations: handed to the solver; None: its own default.
+        tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
+            one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
+        max_iterations: handed to the solver, for all tolerances together; None: its own default.
         threads: number of threads; results do not depend on it.
         verbose: tell each iteration on standard error.
 
@@ -94,7 +96,7 @@ class LinearRanker(Ranker):
         start: float | FloatArray | None = None,
         metric: str = "ndcg@10",
         convention: str = "standard",
-        tolerance: float | None = None,
+        tolerance: float | Sequence[float] | None = None,
         max_iterations: int | None = None,
         threads: int | None = None,
         verbose: bool = False,
@@ -161,20 +163,23 @@ class LinearRanker(Ranker):
         limit = self.max_iterations
         if limit is None and not loss.traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
-        self.path_, best, best_value = [], None, -np.inf
-        for l2 in penalties:
-            penalty = self._penalty(objective.n_weights, d, l2, solver)
+        tolerances = _tolerances(self.tolerance, valid)
+        self.path_, best, best_value, used = [], None, -np.inf, 0
+        for l2, tolerance in product(penalties, tolerances):
+            used = 0 if tolerance == tolerances[0] else used
             solution = solver.solve(
                 objective,
                 weights,
-                penalty,
-                tolerance=self.tolerance,
-                max_iterations=limit,
+                self._penalty(objective.n_weights, d, l2, solver),
+                tolerance=tolerance,
+                max_iterations=None if limit is None else max(1, limit - used),
                 callback=self._tell if self.verbose else None,
             )
-            weights = solution.weights
+            weights, used = solution.weights, used + solution.iterations
             row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
             row["interrupted"] = float(solution.interrupted)
+            if tolerance is not None and len(tolerances) > 1:
+                row["tolerance"] = tolerance
             if judge is not None and valid is not None:
                 features = Features(valid.X, self.standardisation_)
                 row["valid"] = judge(_linear_scores(features, weights[:d], self.threads))
@@ -245,6 +250,18 @@ class LinearRanker(Ranker):
         size = np.abs(self.coef_ * self.standardisation_.spread)
         total = size.sum()
         return size / total if total > 0 else size
+
+
+def _tolerances(tolerance: Any, valid: RankingData | None) -> list[float | None]:
+    """The tolerances to reach one after another, the loosest first; several need data to choose among them."""
+    if tolerance is None or isinstance(tolerance, int | float):
+        return [tolerance]
+    several = sorted((float(one) for one in tolerance), reverse=True)
+    if not several:
+        raise DataError("tolerance must be a number, several, or None, not an empty list.")
+    if len(several) > 1 and valid is None:
+        raise DataError("Several tolerances were given, but no valid= data to choose among them.")
+    return list(several)
 
 
 def _linear_scores(features: Features, weights: FloatArray, threads: int | None) -> FloatArray:

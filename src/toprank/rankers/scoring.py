@@ -9,6 +9,7 @@ import numpy.typing as npt
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.parsing import parse
+from toprank.rankers.base import Ranker
 
 __all__ = ["MetricScorer", "scorer"]
 
@@ -22,7 +23,9 @@ class MetricScorer:
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
         """The metric of the estimator's predictions."""
-        result = evaluate(estimator.predict(X), y, [self._measure], qid=qid, convention=self._rules)
+        # A ranker may look at the other documents of the query; foreign estimators know no queries.
+        scores = estimator.predict(X, qid) if isinstance(estimator, Ranker) else estimator.predict(X)
+        result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules)
         value = result.mean[str(self._measure)]
         return value if self._measure.higher_is_better else -value
 

@@ -1,0 +1,184 @@
+"""`toprank cv`: systems on folds, chosen on validation data, compared on test data."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common
+from toprank.errors import DataError, FileError
+
+if TYPE_CHECKING:
+    from toprank.experiment import Results
+
+_GROUPS = {"all-linear": ("LinearRanker",), "all-trees": ("TreeRanker",), "all-networks": ("NeuralRanker",)}
+
+
+def cv(
+    data: Annotated[
+        list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
+    ],
+    systems: Annotated[
+        str,
+        typer.Option(help="Systems, separated by commas, or all-linear, all-trees, all-networks, all."),
+    ],
+    metrics: common.Metrics = "ndcg@10,map",
+    convention: Annotated[
+        str,
+        typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
+    ] = "standard",
+    folds: Annotated[int, typer.Option(min=3, help="Number of parts, where a file is divided by query.")] = 5,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of the systems that draw, separated by commas. Default: --seed.")
+    ] = None,
+    select_by: Annotated[str | None, typer.Option(help="Metric to choose by. Default: each system's own.")] = None,
+    select_convention: Annotated[str, typer.Option(help="Rules of the metric to choose by.")] = "standard",
+    baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the best.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="SYSTEM.key=value; a hyper-parameter to fix. May be given several times."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep finished cells here; a run that was ended goes on from them.")
+    ] = None,
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the fitted models there, too.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the per-query results to this Parquet file.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")] = None,
+    json: common.Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables.")] = False,
+    missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
+    regroup: common.Regroup = False,
+    cache: common.Cache = False,
+    seed: common.Seed = 0,
+    threads: common.Threads = None,
+    quiet: common.Quiet = False,
+) -> None:
+    """Cross-validate systems: choose on validation data, judge on test data, fold by fold.
+
+    For example:
+
+    \b
+      toprank cv letor/MQ2008 --systems RankSVM,ListNet,LambdaMART --folder runs
+      toprank cv letor/MQ2008 letor/OHSUMED --systems all-linear -m avgndcg,map -c standard,letor4
+      toprank cv judged.parquet --systems LambdaMART,ListNet --folds 5 --seeds 0,1,2 --html report.html
+    """
+    from toprank.experiment import Experiment
+
+    if sum((json, markdown, latex)) > 1:
+        raise typer.BadParameter("choose one of --json, --markdown and --latex.")
+    for path in (output, html):
+        if path is not None and not path.parent.is_dir():
+            raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+    if keep_models and folder is None:
+        raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
+    reading = {"layout": layout, "regroup": regroup, "cache": cache}
+    experiment = Experiment(
+        _datasets(data, folds, seed, missing, reading),
+        _systems(systems, setting or []),
+        metrics=metrics,
+        conventions=_conventions(convention),
+        seeds=_seeds(seeds, seed),
+        folder=folder,
+        select_by=select_by,
+        select_convention=select_convention,
+        baseline=baseline,
+        split_seed=seed,
+        keep_models=keep_models,
+        threads=threads,
+    )
+    try:
+        results = experiment.run(verbose=not quiet)
+    except KeyboardInterrupt as stop:
+        common.say(f"toprank: {str(stop) or 'Stopped.'}", quiet=False)
+        raise typer.Exit(130) from None
+    _tell(results, output, html, json, markdown, latex, quiet)
+
+
+def _tell(
+    results: Results, output: Path | None, html: Path | None, json: bool, markdown: bool, latex: bool, quiet: bool
+) -> None:
+    if not results.cells:
+        raise DataError(f"Every cell failed; the first: {results.failures[0].error}")
+    if output is not None:
+        results.save(output)
+        common.say(f"{output}: {results.per_query.num_rows:,} rows", quiet)
+    if json:
+        common.print_json(results.to_dict())
+    else:
+        typer.echo(results.to_markdown() if markdown else results.to_latex() if latex else str(results))
+    if html is not None:
+        from toprank.report import from_results, write_html
+
+        with common.progress("Writing the report …", quiet):
+            write_html(html, from_results(results))
+        common.say(f"{html}: the report", quiet)
+
+
+def _datasets(paths: list[Path], k: int, seed: int, missing: common.Missing, options: dict[str, Any]) -> dict[str, Any]:
+    """Folds of every path, by the path's name; by the whole path where names coincide."""
+    from toprank.data.files import is_readable_folder
+    from toprank.data.folds import folds
+
+    wanted = {name: value for name, value in options.items() if value}
+    if missing != common.Missing.nan:
+        wanted["missing"] = missing.value
+    found: dict[str, Any] = {}
+    for path in paths:
+        own = path.is_dir() and not is_readable_folder(path)
+        name = path.resolve().name if own else path.name.split(".")[0]
+        if name in found:
+            name = str(path)
+        if name in found:
+            raise typer.BadParameter(f"{path} is given twice.")
+        found[name] = folds(path, **wanted) if own else folds(path, k, seed=seed, **wanted)
+    return found
+
+
+def _systems(text: str, settings: list[str]) -> dict[str, Any]:
+    """The systems by name, each with the hyper-parameters to fix."""
+    from toprank.systems import SYSTEMS, get
+
+    names: dict[str, dict[str, Any]] = {}
+    for word in (part.strip() for part in text.split(",") if part.strip()):
+        kinds = _GROUPS.get(word.lower())
+        group = [one.name for one in SYSTEMS.values() if word.lower() == "all" or (kinds and one.ranker in kinds)]
+        for name in group or [get(word).name]:
+            names.setdefault(name, {})
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        system, dot, key = path.partition(".")
+        if not equals or not dot or not key.strip():
+            raise typer.BadParameter(f"--set takes SYSTEM.key=value, not '{setting}'.")
+        if get(system).name not in names:
+            raise typer.BadParameter(f"--set {setting}: {get(system).name} is not among the systems.")
+        names[get(system).name][key.strip()] = _value(value)
+    return {name: (name, options) for name, options in names.items()}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json_text.loads(text)
+    except ValueError:
+        return text
+
+
+def _conventions(text: str) -> list[str]:
+    from toprank.metrics import CONVENTIONS
+
+    return list(CONVENTIONS) if text.strip().lower() == "all" else [part for part in text.split(",") if part.strip()]
+
+
+def _seeds(text: str | None, seed: int) -> list[int]:
+    if text is None:
+        return [seed]
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise typer.BadParameter(f"--seeds takes whole numbers separated by commas, not '{text}'.") from None

@@ -1,0 +1,164 @@
+"""`toprank tune`: a search for hyper-parameters, and the model that it ends with."""
+
+from __future__ import annotations
+
+import json as json_text
+import shlex
+import sys
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toprank.cli import common
+from toprank.cli.training import _is_text, _settings
+from toprank.errors import FileError
+
+
+def tune(
+    data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
+    model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
+    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "LambdaMART",
+    valid: Annotated[
+        Path | None, typer.Option(help="Data to judge on. Default: a fifth of the queries of DATA, held out.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Judge on so many folds of whole queries instead.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of a resumed one included.")] = 50,
+    seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="What to judge by. Default: the system's own.")] = None,
+    convention: common.ConventionName = "standard",
+    storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None,
+    study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw importance and history to this .svg file.")] = None,
+    json: common.Json = False,
+    missing: common.MissingValues = common.Missing.nan,
+    layout: common.Layout = None,
+    regroup: common.Regroup = False,
+    cache: common.Cache = False,
+    seed: common.Seed = 0,
+    threads: common.Threads = None,
+    quiet: common.Quiet = False,
+) -> None:
+    """Search hyper-parameters, fit the best, and write it to a file.
+
+    For example:
+
+    \b
+      toprank tune train.txt --valid vali.txt --system LambdaMART --seconds 300 --model m.toprank
+      toprank tune train.txt --folds 5 --trials 100 --storage study.db --plot study.svg --model m.toprank
+      toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
+    """
+    from toprank import systems
+    from toprank.errors import needs
+    from toprank.metrics import Convention, parse
+    from toprank.tuning import tune as search
+    from toprank.tuning.picture import check_picture_path
+
+    needs("optuna", "tune", "toprank tune")
+    chosen, fixed, searched = systems.get(system), _settings(setting or []), _space(space or [])
+    for name in fixed:
+        if name in signature(search).parameters:
+            raise typer.BadParameter(f"{name} belongs to the search: use --{name}, not --set {name}=.")
+    if metric is not None:
+        parse(metric)
+    Convention.of(convention)
+    for path in (model, plot):
+        if path is not None and not path.parent.is_dir():
+            raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+    if plot is not None:
+        check_picture_path(plot)
+    reading: dict[str, Any] = {
+        "missing": missing,
+        "layout": layout,
+        "regroup": regroup,
+        "cache": cache,
+        "threads": threads,
+    }
+    documents = common.read_data(data, quiet, **reading)
+    held_out = None
+    if valid is not None:
+        if _is_text(valid):
+            reading["n_features"] = documents.n_features  # trailing features may be absent from a text file
+        held_out = common.read_data(valid, quiet, **reading)
+    tuned = search(
+        chosen,
+        documents,
+        held_out,
+        metric=metric,
+        convention=convention,
+        trials=trials,
+        seconds=seconds,
+        space=searched or None,
+        folds=folds,
+        storage=storage,
+        study=study,
+        seed=seed,
+        threads=threads,
+        verbose=not quiet and sys.stderr.isatty(),
+        **fixed,
+    )
+    tuned.ranker.training_ |= {
+        "system": chosen.name,
+        "convention": convention,
+        "command": shlex.join(sys.argv),
+        "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
+    }
+    tuned.ranker.save(model)
+    if plot is not None:
+        tuned.plot(plot)
+    _report(tuned, model, json, quiet)
+
+
+def _report(tuned: Any, model: Path, json: bool, quiet: bool) -> None:
+    if not json:
+        typer.echo(str(tuned))
+        common.say(f"{model}: {tuned.system}, {tuned.ranker.n_features_in_} features", quiet)
+        return
+    names = ("system", "options", "metric", "convention", "value", "interval", "judged_on", "importance", "stopped")
+    common.print_json(
+        {
+            **{name: getattr(tuned, name) for name in names},
+            "trials": tuned.trials,
+            "model": str(model),
+            "training": tuned.ranker.training_,
+        }
+    )
+
+
+def _space(pairs: list[str]) -> dict[str, Any]:
+    """What to search: ``low:high`` and ``low:high:log`` as ranges, ``a,b,c`` or a JSON list as choices.
+
+    >>> _space(["num_leaves=8:128:log", "l2=0.1,1", "hidden=[[64],[32,32]]"])
+    {'num_leaves': (8, 128, 'log'), 'l2': [0.1, 1], 'hidden': [[64], [32, 32]]}
+    """
+    space: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name or not text:
+            raise typer.BadParameter(f"--space takes name=low:high, name=low:high:log or name=a,b,c, not '{pair}'.")
+        if name in space:
+            raise typer.BadParameter(f"--space names {name} twice.")
+        listed = _value(text)
+        if isinstance(listed, list):
+            space[name] = listed
+        elif "," in text or ":" not in text:
+            space[name] = [_value(part.strip()) for part in text.split(",")]
+        else:
+            space[name] = tuple(_value(part.strip()) for part in text.split(":"))
+    return space
+
+
+def _value(text: str) -> Any:
+    """A value as JSON where it is, else as text."""
+    try:
+        return json_text.loads(text)
+    except ValueError:
+        return text

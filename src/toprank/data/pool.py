@@ -1,0 +1,251 @@
+"""Set-dependent features g(S): what the other documents of the query say about one, as further columns.
+
+A ranker that scores documents one by one cannot know that a BM25 of 12 is the best of its query, or the worst. Columns
+that tell make every ranker a function of the document and its pool (Cossock & Zhang 2008, §III).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from toprank.compute import IntArray
+from toprank.data.dataset import RankingData
+from toprank.data.pool_statistics import PER_COLUMN, add_statistics
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["PoolFeatures"]
+
+Array = npt.NDArray[Any]
+
+_SIZE = "size"
+_STATISTICS = (*PER_COLUMN, _SIZE)
+
+
+class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[misc, call-arg]
+    """Add columns that say how a document stands among those of its query, for use before any ranker.
+
+    | statistic | for a column x and a document of a query with m documents |
+    |---|---|
+    | ``mean``, ``std``, ``min``, ``max`` | of x in the query; std divides by m |
+    | ``rank`` | 1 for the largest x of the query, equal values share the mean of their ranks |
+    | ``zscore`` | (x − mean) / std; 0 where all values of the query are equal |
+    | ``size`` | m, once |
+
+    Missing values (NaN) are left out of the statistics. Where x is missing, so are its rank and its z-score; where it
+    is missing in the whole query, all statistics of x are. In a query of one document mean, min and max are x itself,
+    the rank is 1, std and z-score are 0. Infinite values are refused.
+
+    Labels are never looked at and nothing is learned but the columns: the statistics are always those of the query at
+    hand. The order of the rows does not matter, to the last bit.
+
+    Args:
+        statistics: which, in the order of the new columns.
+        columns: numbers or names of the columns to look at; None: all.
+        keep: give the columns of the data too, before the new ones.
+        threads: number of threads; None: all cores. The result does not depend on it.
+
+    After fitting: `columns_` (numbers of the columns looked at), `n_features_in_`, `feature_names_in_`.
+
+    New columns stand in the order of `columns`, the statistics of one side by side; the size is the last. Float32 stays
+    float32 (computed in double precision). Cost: O(m log m) a column and query; memory: the result. Sparse features
+    are refused: the result would not be sparse.
+
+    >>> data = RankingData([[3.0], [1.0], [3.0]], qid=[7, 7, 7], feature_names=["bm25"])
+    >>> wide = PoolFeatures(["max", "rank", "size"]).fit_transform(data)
+    >>> wide.feature_names
+    ('bm25', 'bm25_max_in_query', 'bm25_rank_in_query', 'documents_in_query')
+    >>> wide.X.tolist()
+    [[3.0, 3.0, 1.5, 3.0], [1.0, 3.0, 3.0, 3.0], [3.0, 3.0, 1.5, 3.0]]
+    """
+
+    # scikit-learn's metadata routing: `qid` goes to fit and transform without being asked for.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__transform: ClassVar[dict[str, bool]] = {"qid": True}
+
+    n_features_in_: int
+    columns_: IntArray
+    grouped_: bool
+
+    def __init__(
+        self,
+        statistics: Sequence[str] = ("mean", "max", "rank", "zscore", "size"),
+        columns: Sequence[int | str] | None = None,
+        keep: bool = True,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        self.statistics = statistics
+        self.columns = columns
+        self.keep = keep
+        self.threads = threads
+
+    def fit(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Self:
+        """Learn which columns there are.
+
+        Args:
+            X: a `RankingData`, or the features of the documents.
+            y: not looked at.
+            qid: the query of each document, where X are features. None: one query.
+        """
+        del y
+        for name in ("columns_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        if isinstance(X, RankingData):
+            self._refuse_sparse(X)
+            self.n_features_in_ = X.n_features
+            if X.feature_names is not None:
+                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+        else:
+            self._plain(X, reset=True)
+        self._wanted()
+        self.columns_ = self._column_numbers()
+        self.grouped_ = isinstance(X, RankingData) or qid is not None
+        return self
+
+    def transform(self, X: Any, qid: npt.ArrayLike | None = None) -> Any:
+        """The data with the new columns: a `RankingData` for a `RankingData`, an array for features.
+
+        Args:
+            X: a `RankingData`, or the features of the documents.
+            qid: the query of each document, where X are features; rows need not be grouped. May be left out (one
+                query) only where `fit` saw none either, so that a forgotten `qid` is no other meaning.
+        """
+        check_is_fitted(self, "columns_")
+        if isinstance(X, RankingData):
+            if qid is not None:
+                raise DataError("The data hold their queries already; leave qid out.")
+            self._check_columns(X)
+            names = None if X.feature_names is None else self.get_feature_names_out(X.feature_names).tolist()
+            return X.replace(X=self._widened(X), feature_names=names)
+        matrix = self._plain(X, reset=False)
+        if qid is None and self.grouped_:
+            raise DataError(
+                "PoolFeatures was fitted with queries, but here are features without qid. Give transform the qid of "
+                "each row (in a Pipeline: predict(X, qid=qid)), or a RankingData, which without qid is one query."
+            )
+        grouped = RankingData(matrix, qid=qid, regroup=qid is not None)
+        return grouped.in_source_order(self._widened(grouped))
+
+    def fit_transform(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Any:
+        """`fit`, then `transform`, on the same data."""
+        return self.fit(X, y, qid).transform(X, qid)
+
+    def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> Array:
+        """The names of the columns of the result: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""
+        check_is_fitted(self, "columns_")
+        own = getattr(self, "feature_names_in_", None)
+        if input_features is not None:
+            names = [str(name) for name in input_features]
+            if len(names) != self.n_features_in_:
+                raise DataError(
+                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
+                    f"got {len(names)}."
+                )
+            if own is not None and names != list(own):
+                raise DataError("input_features is not equal to feature_names_in_; leave it out.")
+        else:
+            names = [f"x{i}" for i in range(self.n_features_in_)] if own is None else list(own)
+        per_column, with_size = self._wanted()
+        new = [f"{names[c]}_{statistic}_in_query" for c in self.columns_ for statistic in per_column]
+        new += ["documents_in_query"] if with_size else []
+        return np.array([*(names if self.keep else ()), *new], dtype=object)
+
+    def _widened(self, data: RankingData) -> Array:
+        """The columns of the result for every document of the data."""
+        per_column, with_size = self._wanted()
+        kept, new = (self.n_features_in_ if self.keep else 0), len(self.columns_) * len(per_column)
+        result = np.empty((data.n_documents, kept + new + with_size), dtype=data.X.dtype)
+        result[:, :kept] = data.X[:, :kept]
+        if with_size:
+            result[:, -1] = data.queries.spread(data.queries.sizes)
+        bad = add_statistics(data.X, data.queries, self.columns_, per_column, result, kept, self.threads)
+        if bad is not None:
+            raise DataError(
+                f"Feature {self._called(bad.column)} holds infinite or enormous values in query "
+                f"{data.qids[bad.query]}; replace them, or make them NaN (missing)."
+            )
+        return result
+
+    # ---- the door ----
+
+    def _wanted(self) -> tuple[tuple[str, ...], bool]:
+        """The statistics of columns, and whether the size of the query is wanted."""
+        if isinstance(self.statistics, str):
+            raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a text.")
+        wanted = tuple(self.statistics)
+        for name in wanted:
+            if name not in _STATISTICS:
+                raise UnknownNameError("statistic of PoolFeatures", str(name), _STATISTICS)
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise DataError(f"statistics must be different names, at least one, not {list(wanted)}.")
+        return tuple(name for name in wanted if name != _SIZE), _SIZE in wanted
+
+    def _column_numbers(self) -> IntArray:
+        if self.columns is None:
+            return np.arange(self.n_features_in_)
+        names = list(getattr(self, "feature_names_in_", ()))
+        numbers = []
+        for column in self.columns:
+            if isinstance(column, str):
+                if column not in names:
+                    raise (
+                        UnknownNameError("feature", column, names)
+                        if names
+                        else DataError(
+                            f"columns names '{column}', but the features have no names; give the numbers of columns."
+                        )
+                    )
+                numbers.append(names.index(column))
+            elif not isinstance(column, int | np.integer) or not 0 <= column < self.n_features_in_:
+                raise DataError(f"There is no column {column!r}; they run from 0 to {self.n_features_in_ - 1}.")
+            else:
+                numbers.append(int(column))
+        if len(set(numbers)) < len(numbers):
+            raise DataError("A column is named twice in columns; name each once.")
+        return np.array(numbers, dtype=np.int64)
+
+    def _check_columns(self, data: RankingData) -> None:
+        self._refuse_sparse(data)
+        if data.n_features != self.n_features_in_:
+            raise DataError(
+                f"X has {data.n_features} features, but PoolFeatures is expecting {self.n_features_in_} features as "
+                "input. Read the file with n_features= of the training data where trailing features are absent."
+            )
+        mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
+        if mine is not None and theirs is not None and tuple(mine) != theirs:
+            place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+            raise DataError(
+                f"Feature number {place} (from 0) is called '{theirs[place]}', but '{mine[place]}' when PoolFeatures "
+                "was fitted; bring the columns into that order."
+            )
+
+    def _plain(self, X: Any, *, reset: bool) -> Array:
+        result: Array = validate_data(
+            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
+        )
+        return result
+
+    @staticmethod
+    def _refuse_sparse(data: RankingData) -> None:
+        if data.is_sparse:
+            raise DataError(
+                "PoolFeatures needs dense features, since its columns are dense; make them so where memory allows: "
+                "data.replace(X=data.X.toarray())."
+            )
+
+    def _called(self, column: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return f"number {column} (from 0)" if names is None else f"'{names[column]}'"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

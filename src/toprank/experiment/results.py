@@ -1,0 +1,296 @@
+"""`Results`: per-query numbers with their provenance, and everything that is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toprank.comparison import Comparison, compare_values
+from toprank.compute import FloatArray
+from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.experiment.cells import Cell, Failure
+from toprank.experiment.rows import blocks_of_table, read_table, write_table
+from toprank.experiment.store import CellStore
+from toprank.metrics.result import ByMetric
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["Results"]
+
+
+class Results:
+    """What an experiment found; `str` gives the tables.
+
+    There are two ways to one number, and they are never mixed. **Mean of fold means**: the mean over the queries of
+    each fold, then over the folds, as the tables of papers have it (`fold_means`). **Pooled queries**: the queries of
+    all folds as one sample, as tests need it (`pooled`, `compare`). With several seeds a query's number is the mean
+    over the seeds.
+
+    Attributes:
+        per_query: the tidy table (Arrow): dataset, fold, qid, documents (of the query), relevant (of these, with a
+            grade of 1 or more), system, seed, convention, metric, value. A value of null: the query does not count.
+        cells: how each system was chosen and fitted on each fold.
+        failures: the cells that could not be computed, with the reason.
+        provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
+    """
+
+    def __init__(
+        self,
+        per_query: Any,
+        cells: Iterable[Cell],
+        failures: Iterable[Failure],
+        provenance: Mapping[str, Any],
+        folder: Path | None = None,
+    ) -> None:
+        self.per_query = per_query
+        self.cells = list(cells)
+        self.failures = list(failures)
+        self.provenance = dict(provenance)
+        self.folder = folder
+        self._comparisons: dict[Any, Comparison] = {}
+
+    # ---- files ----
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but scores and models to one Parquet file."""
+        cells, failures = [cell.to_dict() for cell in self.cells], [asdict(one) for one in self.failures]
+        folder = None if self.folder is None else str(self.folder.resolve())
+        write_table(self.per_query, {**self.provenance, "cells": cells, "failures": failures, "folder": folder}, path)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Results:
+        """The results in a Parquet file that `save` wrote, or those of the last run in an experiment's folder."""
+        file = CellStore(Path(path)).results if Path(path).is_dir() else Path(path)
+        table, provenance = read_table(file)
+        cells = [Cell.from_dict(values) for values in provenance.pop("cells")]
+        failures = [Failure(**values) for values in provenance.pop("failures")]
+        noted = provenance.pop("folder")
+        beside = file.parent if CellStore(file.parent).results == file else None  # folders may be moved
+        folder = beside if beside is not None else Path(noted) if noted else None
+        return cls(table, cells, failures, provenance, folder)
+
+    # ---- names ----
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets."""
+        return tuple(self.provenance["datasets"])
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Names of the systems, also of those that failed."""
+        return tuple(self.provenance["systems"])
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics, as they were asked for."""
+        return tuple(self.provenance["metrics"])
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """Names of the conventions."""
+        return tuple(self.provenance["conventions"])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds."""
+        return tuple(self.provenance["seeds"])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where a convention does not apply to a dataset: the reason."""
+        return tuple(self.provenance["notes"])
+
+    def folds(self, dataset: str | None = None) -> tuple[str, ...]:
+        """Names of the folds of a dataset."""
+        return tuple(fold["name"] for fold in self.provenance["datasets"][self._dataset(dataset)]["folds"])
+
+    # ---- cells ----
+
+    def cell(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Cell:
+        """One finished cell. Without a seed, the first; a system without randomness has one cell for all seeds."""
+        dataset = self._dataset(dataset)
+        self._check("system", system, self.systems)
+        self._check("fold", fold, self.folds(dataset))
+        if seed is not None:
+            self._check("seed", str(seed), map(str, self.seeds))
+        place = (dataset, fold, system)
+        for cell in self.cells:
+            if (cell.dataset, cell.fold, cell.system) == place and (seed is None or cell.seed in (None, seed)):
+                return cell
+        for failure in self.failures:
+            if (failure.dataset, failure.fold, failure.system) == place:
+                raise DataError(f"{system} failed on {dataset}, {fold}: {failure.error}")
+        raise DataError(f"{system} has no cell on {dataset}, {fold}.")
+
+    def scores(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> FloatArray:
+        """The scores of a fold's test documents, in their order; from the experiment's folder."""
+        return self._store.scores(self.cell(dataset, fold, system, seed).key)
+
+    def test(self, dataset: str | None, fold: str) -> RankingData:
+        """Labels, queries and ids of a fold's test documents, without features; from the experiment's folder."""
+        dataset = self._dataset(dataset)
+        self._check("fold", fold, self.folds(dataset))
+        [found] = [one for one in self.provenance["datasets"][dataset]["folds"] if one["name"] == fold]
+        return self._store.test(found["fingerprints"]["test"])
+
+    def ranker(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Any:
+        """The fitted ranker of a cell, where models were kept."""
+        from toprank.rankers.files import load
+
+        path = self._store.model(self.cell(dataset, fold, system, seed).key)
+        if not path.exists():
+            raise FileError("The fitted ranker was not kept; run the experiment with a folder and keep_models=True.")
+        return load(path)
+
+    @property
+    def _store(self) -> CellStore:
+        if self.folder is None:
+            raise FileError("These results know no folder with scores; run the experiment with folder=.")
+        return CellStore(self.folder)
+
+    # ---- numbers ----
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
+        return blocks_of_table(self.per_query)
+
+    def values(
+        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+    ) -> dict[str, dict[str, FloatArray]]:
+        """System → fold → one number per test query, the mean over the seeds; NaN where the query does not count.
+
+        A system that failed on any fold, or a convention that does not apply, is not there.
+        """
+        dataset, convention, metric = self._dataset(dataset), self._convention(convention), self._metric(metric)
+        failed = {one.system for one in self.failures if one.dataset == dataset}
+        found: dict[str, dict[str, FloatArray]] = {}
+        for system in self.systems:
+            by_fold = {}
+            for fold in self.folds(dataset):
+                places = [(dataset, convention, metric, system, fold, seed) for seed in (None, *self.seeds)]
+                of_seeds = [self._values[place] for place in places if place in self._values]
+                if of_seeds:
+                    by_fold[fold] = np.mean(of_seeds, axis=0)
+            if system not in failed and len(by_fold) == len(self.folds(dataset)):
+                found[system] = by_fold
+        return found
+
+    def by_fold(
+        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+    ) -> dict[str, dict[str, float]]:
+        """System → fold → mean over the queries of that fold that count."""
+        found = self.values(metric, convention, dataset)
+        return {system: {fold: _mean(of) for fold, of in folds.items()} for system, folds in found.items()}
+
+    def fold_means(
+        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+    ) -> dict[str, float]:
+        """System → mean of fold means, as in the tables of papers."""
+        means = self.by_fold(metric, convention, dataset)
+        return {system: _mean(np.array(list(of.values()))) for system, of in means.items()}
+
+    def pooled_values(
+        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+    ) -> dict[str, FloatArray]:
+        """System → one number per query of all folds, fold after fold."""
+        found = self.values(metric, convention, dataset)
+        return {system: np.concatenate(list(folds.values())) for system, folds in found.items()}
+
+    def pooled(
+        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+    ) -> dict[str, float]:
+        """System → mean over the pooled queries of all folds, as tests take it."""
+        return {system: _mean(values) for system, values in self.pooled_values(metric, convention, dataset).items()}
+
+    def compare(
+        self,
+        dataset: str | None = None,
+        metrics: str | Iterable[str] | None = None,
+        *,
+        baseline: str | None = None,
+        convention: str | None = None,
+        **options: Any,
+    ) -> Comparison:
+        """The systems against each other on the pooled queries, paired; options as for `toprank.compare`."""
+        dataset, convention = self._dataset(dataset), self._convention(convention)
+        asked = [metrics] if isinstance(metrics, str) else self.metrics if metrics is None else metrics
+        names = [self._metric(metric) for metric in asked]
+        made_of = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
+        if made_of not in self._comparisons:
+            columns: dict[str, dict[str, FloatArray]] = {}
+            for metric in names:
+                for system, values in self.pooled_values(metric, convention, dataset).items():
+                    columns.setdefault(system, {})[metric] = values
+            errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
+            self._comparisons[made_of] = compare_values(
+                columns, convention=convention, baseline=baseline, lower_is_better=errors, **options
+            )
+        return self._comparisons[made_of]
+
+    # ---- output ----
+
+    def to_markdown(self) -> str:
+        """The tables as Markdown."""
+        from toprank.experiment.tables import markdown
+
+        return markdown(self)
+
+    def to_latex(self) -> str:
+        """The tables for LaTeX's booktabs package."""
+        from toprank.experiment.tables import latex
+
+        return latex(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the per-query numbers, as plain values that JSON can hold."""
+        from toprank.experiment.tables import dictionary
+
+        return dictionary(self)
+
+    def __str__(self) -> str:
+        from toprank.experiment.tables import text
+
+        return text(self)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"Results({', '.join(self.datasets)}; {', '.join(self.systems)}; {len(self.cells)} cells{failed})"
+
+    # ---- names that may be left out ----
+
+    def _dataset(self, name: str | None) -> str:
+        if name is None and len(self.datasets) > 1:
+            raise DataError(f"There are several datasets; name one of {', '.join(self.datasets)}.")
+        return self._check("dataset", name or self.datasets[0], self.datasets)
+
+    def _convention(self, name: str | None) -> str:
+        return self._check("convention", name or self.conventions[0], self.conventions)
+
+    def _metric(self, name: str | None) -> str:
+        if name is None:
+            return self.metrics[0]
+        try:
+            return str(ByMetric({metric: metric for metric in self.metrics})[name])
+        except KeyError:
+            raise UnknownNameError("metric in these results", name, self.metrics) from None
+
+    @staticmethod
+    def _check(kind: str, name: str, known: Iterable[str]) -> str:
+        names = tuple(known)
+        if name not in names:
+            raise UnknownNameError(f"{kind} in these results", name, names)
+        return name
+
+
+def _mean(values: FloatArray) -> float:
+    """Mean of what counts, summed in the order given; NaN where nothing does."""
+    counted = values[~np.isnan(values)]
+    return float(counted.mean()) if len(counted) else float("nan")

@@ -1,0 +1,241 @@
+"""The loop of an experiment: look up, compute what is missing, judge."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.data.dataset import RankingData
+from toprank.data.folds import Fold
+from toprank.errors import DataError
+from toprank.experiment.cells import Cell, Failure
+from toprank.experiment.content import key_of
+from toprank.experiment.entries import Entry
+from toprank.experiment.processes import compute_apart, compute_here
+from toprank.experiment.progress import Progress
+from toprank.experiment.provenance import fold_facts, provenance_of
+from toprank.experiment.results import Results
+from toprank.experiment.rows import Block, table_of
+from toprank.experiment.spec import Dataset, Experiment
+from toprank.experiment.store import CellStore
+from toprank.experiment.training import Outcome, Task, blind, labels_only, write_copies
+from toprank.metrics.evaluation import evaluate
+
+__all__ = ["run"]
+
+
+@dataclass
+class _Place:
+    """A fold while it is worked on: what judging needs of it, and its cells."""
+
+    number: int
+    dataset: str
+    facts: dict[str, Any]
+    test: RankingData
+    max_grade: float
+    """The highest grade of training and validation data."""
+    keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
+    missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+
+def run(experiment: Experiment, verbose: bool | None) -> Results:
+    """See `Experiment.run`."""
+    kept = experiment.folder is not None
+    folder = experiment.folder or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
+    results = None
+    try:
+        results = _Run(experiment, CellStore(folder), verbose).results()
+        if kept:
+            results.save(CellStore(folder).results)
+    finally:
+        if not kept:
+            if results is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:  # scores live as long as the results that know them
+                weakref.finalize(results, shutil.rmtree, folder, True)
+    return results
+
+
+class _Run:
+    """One run of an experiment over its folder."""
+
+    def __init__(self, experiment: Experiment, store: CellStore, verbose: bool | None) -> None:
+        self.experiment, self.store = experiment, store
+        self.seeds = {entry.name: experiment.seeds if entry.random else (None,) for entry in experiment.entries}
+        self.definitions = {entry.name: entry.describe() for entry in experiment.entries}
+        n_folds = sum(len(dataset.fold_names) for dataset in experiment.datasets)
+        planned = Counter({name: n_folds * len(seeds) for name, seeds in self.seeds.items()})
+        # Shares of the cores depend on what is asked for, never on what happens to be finished already.
+        self.workers = min(experiment.threads, planned.total())
+        self.threads = experiment.threads // self.workers
+        self.progress = Progress(planned, self.workers, verbose)
+        self.places: list[_Place] = []
+        self.errors: dict[str, str] = {}
+        self.scratch = Path()
+
+    def results(self) -> Results:
+        self.store.prepare()
+        self.scratch = Path(tempfile.mkdtemp(prefix="toprank-folds-"))
+        ended = False
+        try:
+            self._compute()
+            ended = True
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._farewell()) from None
+        finally:
+            self.progress.close(ended)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        return self._judged()
+
+    # ---- computing ----
+
+    def _compute(self) -> None:
+        tasks = self._tasks()
+        finished = (
+            compute_here(tasks, self.progress.tick)
+            if self.workers == 1
+            else compute_apart(tasks, self.workers, self.scratch, self.progress.tick)
+        )
+        with closing(finished):
+            for task, outcome in finished:
+                self._note(task, outcome)
+
+    def _note(self, task: Task, outcome: Outcome) -> None:
+        place = next(one for one in self.places if task.key in one.missing)
+        del place.missing[task.key]
+        if outcome.error is not None:
+            self.errors[task.key] = outcome.error
+        where = f"{task.entry.name} on {place.dataset} {place.name}"
+        self.progress.finished(task.entry.name, where, outcome.seconds, outcome.error is not None)
+        if not place.missing:
+            shutil.rmtree(self._copies(place), ignore_errors=True)
+
+    def _tasks(self) -> Iterator[Task]:
+        """What must be computed, fold by fold; a fold is read when its turn comes, and not kept."""
+        seen: set[str] = set()
+        for dataset in self.experiment.datasets:
+            for number in range(len(dataset.fold_names)):
+                yield from self._tasks_of(dataset, number, seen)
+
+    def _place(self, dataset: Dataset, fold: Fold, seen: set[str]) -> _Place:
+        """Look up every cell of a fold; two names for one thing make one cell."""
+        prints = {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
+        highest = max(_max_grade(fold.train), _max_grade(fold.valid))
+        place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), labels_only(fold.test), highest)
+        self.store.write_test(prints["test"], place.test)
+        one = self.experiment
+        for entry in one.entries:
+            for seed in self.seeds[entry.name]:
+                key = key_of(prints, self.definitions[entry.name], seed, one.select_by, one.select_convention)
+                place.keys[entry.name, seed] = key
+                if key in seen or self.store.read(key, one.keep_models) is not None:
+                    self.progress.cached(entry.name)
+                else:
+                    place.missing[key] = entry, seed
+                seen.add(key)
+        return place
+
+    def _tasks_of(self, dataset: Dataset, number: int, seen: set[str]) -> list[Task]:
+        """The tasks of one fold; where other processes compute them, the fold is not held in memory here."""
+        fold = dataset.folds[number]
+        place = self._place(dataset, fold, seen)
+        self.places.append(place)
+        fold = blind(fold)
+        one = self.experiment
+        apart = self.workers > 1
+        if apart and any(entry.portable for entry, _ in place.missing.values()):
+            write_copies(fold, self._copies(place))
+        return [
+            Task(
+                key=key,
+                entry=entry,
+                seed=seed,
+                metric=one.select_by,
+                convention=one.select_convention,
+                threads=self.threads,
+                keep_model=one.keep_models,
+                folder=self.store.folder.resolve(),
+                data=self._copies(place) if apart and entry.portable else fold,
+            )
+            for key, (entry, seed) in place.missing.items()
+        ]
+
+    def _copies(self, place: _Place) -> Path:
+        return self.scratch / str(place.number)
+
+    def _farewell(self) -> str:
+        state = f"Stopped: {self.progress.line()}."
+        if self.experiment.folder is None:
+            return f"{state} Nothing was kept, for want of a folder; give one, and a run can be resumed."
+        return f"{state} What is finished is in {self.experiment.folder}; the same run there goes on from it."
+
+    # ---- judging ----
+
+    def _judged(self) -> Results:
+        """Now, and only now, the test labels are looked at."""
+        cells: list[Cell] = []
+        failures: list[Failure] = []
+        blocks: list[Block] = []
+        notes: dict[str, None] = {}
+        for place in self.places:
+            for (system, seed), key in place.keys.items():
+                where: dict[str, Any] = {"dataset": place.dataset, "fold": place.name, "system": system, "seed": seed}
+                if key in self.errors:
+                    failures.append(Failure(**where, error=self.errors[key]))
+                    continue
+                record = self.store.read(key, False)
+                if record is None:
+                    raise DataError(f"The cell {key} has vanished from {self.store.folder}; run the experiment again.")
+                cells.append(Cell.from_dict(record | where | {"fingerprints": place.facts["fingerprints"]}))
+                blocks += self._blocks(place, where, self.store.scores(key), notes)
+        datasets = {
+            one.name: {"source": one.source, "folds": [p.facts for p in self.places if p.dataset == one.name]}
+            for one in self.experiment.datasets
+        }
+        provenance = provenance_of(self.experiment, datasets, list(notes))
+        return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
+
+    def _blocks(self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]) -> Iterator[Block]:
+        qids = [str(qid) for qid in place.test.qids.tolist()]
+        sizes = place.test.queries.sizes
+        relevant = place.test.queries.sum(place.test.labels >= 1)
+        number = {qid: i for i, qid in enumerate(qids)}
+        # On the scale of the whole fold: a test part may lack the highest grade.
+        max_grade = max(place.max_grade, _max_grade(place.test)) or None
+        for name, convention in self.experiment.conventions.items():
+            try:
+                found = evaluate(
+                    scores,
+                    place.test,
+                    list(self.experiment.measures.values()),
+                    convention=convention,
+                    max_grade=max_grade,
+                    threads=self.experiment.threads,
+                )
+            except DataError as problem:
+                notes.setdefault(f"{name} does not apply to {place.dataset}: {problem}")
+                continue
+            rows = [number[str(qid)] for qid in found.qids.tolist()]  # rules for unjudged documents may drop queries
+            for metric, measure in self.experiment.measures.items():
+                whole = np.full(len(qids), np.nan)
+                whole[rows] = found.per_query[str(measure)]
+                yield Block(
+                    **where, convention=name, metric=metric, qids=qids, documents=sizes, relevant=relevant, values=whole
+                )
+
+
+def _max_grade(data: RankingData) -> float:
+    return float(np.max(data.labels[data.judged], initial=0.0))

@@ -1,0 +1,82 @@
+"""Triton, where it is installed (it comes with PyTorch for CUDA on Linux), and pieces that kernels share.
+
+Triton looks at the annotations of kernels and knows no `Any`: arguments are annotated as its own `tensor`, whatever
+they are. Without Triton the modules of kernels can still be imported, and `toprank.losses.native.fused.available` says
+no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "BLOCK_COLUMNS",
+    "BLOCK_ROWS",
+    "HAS_TRITON",
+    "constexpr",
+    "ideal_of",
+    "jit",
+    "kernel",
+    "sigmoid",
+    "softplus",
+    "tensor",
+    "tl",
+]
+
+BLOCK_ROWS, BLOCK_COLUMNS = 32, 64
+
+if TYPE_CHECKING:
+    HAS_TRITON: bool
+    tl: Any
+    constexpr = int
+    tensor = Any
+
+    def jit(function: Callable[..., Any]) -> Any: ...  # noqa: D103
+
+    def kernel(function: Callable[..., Any]) -> Any: ...  # noqa: D103
+
+else:
+    try:
+        from triton import jit
+        from triton import language as tl
+        from triton.language import constexpr, tensor
+
+        HAS_TRITON = True
+
+        def kernel(function):
+            """A kernel, compiled once for all numbers of documents (else those divisible by 16 get their own)."""
+            return jit(do_not_specialize=["n"])(function)
+
+    except ImportError:
+        HAS_TRITON, tl, constexpr, tensor = False, None, int, object
+
+        def jit(function):
+            """The function itself: nobody calls it."""
+            return function
+
+        kernel = jit
+
+
+@jit
+def ideal_of(gains: tensor, ranks: tensor, n: tensor, start: tensor, stop: tensor, COLUMNS: constexpr) -> tensor:
+    """The ideal DCG of one query: each gain at the mean weight of the ranks it would have, as `rank_pass` left them."""
+    totals = tl.zeros((COLUMNS,), gains.dtype.element_ty)
+    for at in range(start, stop, COLUMNS):
+        columns = at + tl.arange(0, COLUMNS)
+        weight = tl.load(ranks + 2 * n + columns, columns < stop, 0.0)
+        totals += tl.load(gains + columns, columns < stop, 0.0) * weight
+    return tl.sum(totals, 0)
+
+
+@jit
+def softplus(x: tensor) -> tensor:
+    """log(1 + e^x), for any x."""
+    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@jit
+def sigmoid(x: tensor) -> tensor:
+    """1/(1 + e^−x), exact to the last digits for either sign."""
+    decay = tl.exp(-tl.abs(x))
+    return tl.where(x > 0, 1.0, decay) / (1.0 + decay)

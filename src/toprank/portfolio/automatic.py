@@ -1,0 +1,183 @@
+"""`auto`: from data to a ranker without a choice to make."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from toprank.data.dataset import RankingData
+from toprank.data.folds import split
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.portfolio.candidates import portfolio
+from toprank.portfolio.choice import Choice, table_of
+from toprank.portfolio.choosing import Decision, decide
+from toprank.portfolio.story import Told, tell
+from toprank.portfolio.trials import Clock, Trial, Trials, quietly, run_trials
+from toprank.rankers.blend import BlendRanker, was_interrupted
+from toprank.rankers.trees import TreeRanker
+
+__all__ = ["auto"]
+
+_HELD_OUT = 0.25
+_FEWEST = 10
+_SEARCH_SHARE = 0.7  # of the budget, where the rest is needed to train once more on all the data
+
+
+def auto(
+    train: RankingData,
+    valid: RankingData | None = None,
+    *,
+    metric: str = "ndcg@10",
+    convention: str = "standard",
+    budget: float = 120.0,
+    blend: bool = True,
+    seed: int = 0,
+    threads: int | None = None,
+    verbose: bool = False,
+) -> Choice:
+    """Try a short portfolio of rankers within a budget of time, and choose on validation data with statistics.
+
+    Linear models, expected-gain models and trees under several losses are fitted on `train`; the trees are small where
+    the data are. Those whose paired 95 % interval (over the validation queries) does not rule out that they are as
+    good as the best are blended, at most twelve, with weights that fall with the evidence against them. Where the
+    budget does not bind, the result is decided by data, seed and number of threads; `Choice.budget_bound` and the story
+    say whether it did.
+
+    Args:
+        train: data to fit on.
+        valid: data to choose on, never trained on. None: a quarter of the queries of `train`, drawn by seed, is held
+            out; after the choice the model is trained again on all of `train`, with the hyper-parameters and rounds
+            that were found, if the time allows it.
+        metric: what to choose by.
+        convention: the rules of that metric.
+        budget: seconds. A candidate that is not expected to fit is left out, and trees are stopped when their time is
+            over; the first candidate, a quick one, is always fitted.
+        blend: whether the best few may be blended; False: the best one is taken.
+        seed: decides what is held out, and all sampling of the candidates.
+        threads: number of threads of each candidate.
+        verbose: tell each candidate on standard error.
+
+    An interrupt from the keyboard ends the search; the best of what was fitted until then is the answer.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0)
+    >>> choice = auto(data, budget=2.0, threads=1)
+    >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
+    (15, True)
+    """
+    _check(train, valid, budget)
+    clock = Clock(budget)
+    learned, judged = (train, valid) if valid is not None else split(train, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
+    _check_labels(learned, "train")
+    _check_labels(judged, "valid" if valid is not None else "held-out part of train")
+    judge = Judge(judged, metric, convention=convention, threads=threads)
+    judge(np.zeros(judged.n_documents))  # refuse what cannot be judged now, not after the first fit
+    search = clock if valid is not None else Clock(_SEARCH_SHARE * budget)
+    entries = portfolio(learned, metric, convention, seed, threads)
+    trials = run_trials(entries, learned, judge, search, verbose)
+    decision = decide(trials.done, judge, blend)
+    outcome = Outcome(decision.ranker) if valid is not None else _on_all(decision, train, clock, trials.interrupted)
+    told = Told(judge, learned.n_queries, valid is None, seed, budget, outcome.sentence, outcome.out_of_time)
+    return _choice(outcome, decision, trials, told)
+
+
+def _check(train: Any, valid: Any, budget: Any) -> None:
+    for name, data in (("train", train), ("valid", valid)):
+        if not isinstance(data, RankingData) and not (name == "valid" and data is None):
+            raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
+        raise DataError(f"budget must be a number of seconds above 0, not {budget!r}.")
+    if valid is None and train.n_queries < _FEWEST:
+        raise DataError(
+            f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
+            f"few to hold some out (at least {_FEWEST}). Give valid= data, or train one system: "
+            'tr.systems.make("cs-RgList").fit(data).'
+        )
+    if valid is not None and valid.n_features != train.n_features:
+        raise DataError(
+            f"train has {train.n_features} features and valid {valid.n_features}; read both with the same n_features=."
+        )
+
+
+def _check_labels(data: RankingData, name: str) -> None:
+    if not data.judged.all():
+        raise DataError(
+            f"{int((~data.judged).sum()):,} documents of the {name} data are not judged (label NaN or -1); leave them "
+            "out: data.keep(data.judged)."
+        )
+    if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():
+        raise DataError(
+            f"In every query of the {name} data all documents have the same label, so there is no order to learn or to "
+            "judge by. auto needs queries with documents of different grades."
+        )
+
+
+class Outcome(NamedTuple):
+    """The final ranker."""
+
+    ranker: Any
+    sentence: str = ""
+    """What became of training it again on all the data."""
+    out_of_time: bool = False
+
+
+def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: bool) -> Outcome:
+    """The chosen ranker trained again on all the data."""
+    chosen = decision.members if decision.blended else decision.order[:1]
+    if interrupted:
+        return Outcome(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
+    expected = sum(trial.seconds for trial in chosen) / (1 - _HELD_OUT)  # at most: trees now make the best rounds only
+    if expected > clock.left:
+        return Outcome(decision.ranker, "It was not trained again on all the data for lack of time.", True)
+    members = []
+    try:
+        with quietly():
+            for trial in chosen:
+                members.append(settled(trial).fit(train))
+                if was_interrupted(members[-1]):
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return Outcome(decision.ranker, "Training it again on all the data was interrupted, so it is as it was chosen.")
+    sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
+    if not decision.blended:
+        return Outcome(members[0], sentence)
+    blend = BlendRanker.of(members, train, decision.weights)
+    blend.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
+    return Outcome(blend, sentence)
+
+
+def settled(trial: Trial) -> Any:
+    """An unfitted copy whose penalty or number of rounds is the one that validation found."""
+    ranker = clone(trial.ranker)
+    if isinstance(ranker, TreeRanker):
+        return ranker.set_params(n_trees=trial.ranker.best_iteration_, early_stopping=None)
+    return ranker.set_params(l2=trial.ranker.l2_)
+
+
+def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) -> Choice:
+    judge, ranker = told.judge, outcome.ranker
+    name = f"blend of {len(decision.members)}" if decision.blended else decision.order[0].name
+    value, story = float(np.nanmean(decision.values)), tell(decision, trials, told)
+    refitted = ranker is not decision.ranker
+    ranker.training_ |= {
+        "valid": {str(judge.measure): value, "convention": judge.convention.name},
+        "auto": {"chosen": name, "refitted": refitted, "story": story},
+    }
+    return Choice(
+        ranker=ranker,
+        name=name,
+        story=story,
+        table=table_of(decision),
+        metric=str(judge.measure),
+        convention=judge.convention.name,
+        value=value,
+        held_out=judge.data.n_queries if told.held_out else None,
+        refitted=refitted,
+        not_tried=tuple(trials.skipped),
+        refused=trials.refused,
+        budget_bound=trials.budget_bound or outcome.out_of_time,
+        interrupted=trials.interrupted,
+    )

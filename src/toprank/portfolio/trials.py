@@ -1,0 +1,148 @@
+"""Fitting the entries of the portfolio, one after the other, while time is left."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.portfolio.candidates import Entry
+from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
+from toprank.rankers.blend import was_interrupted
+from toprank.rankers.tree_watch import Round
+
+__all__ = ["Clock", "Trial", "Trials", "quietly", "run_trials"]
+
+
+class Clock:
+    """A budget of seconds that runs from now on."""
+
+    def __init__(self, budget: float) -> None:
+        self.budget, self._begin = budget, time.perf_counter()
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._begin
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, below 0 where the budget is overdrawn."""
+        return self.budget - self.spent
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A ranker that was fitted, and what it scores on the validation data."""
+
+    name: str
+    ranker: Any
+    values: FloatArray
+    """The metric of each validation query."""
+    seconds: float
+    cut_short: bool
+    """Whether its training was stopped for lack of time."""
+
+
+@dataclass
+class Trials:
+    """What came of the portfolio."""
+
+    done: list[Trial] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """Not begun for lack of time."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Does not go with these data; why."""
+    interrupted: bool = False
+
+    @property
+    def budget_bound(self) -> bool:
+        """Whether more time would have given more."""
+        return bool(self.skipped) or any(trial.cut_short for trial in self.done)
+
+
+class Deadline:
+    """A callback of `TreeRanker` that ends the training when its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.passed = seconds, False
+
+    def __call__(self, now: Round) -> bool:
+        """True when the time is over."""
+        self.passed = now.seconds >= self.seconds and now.number < now.last
+        return self.passed
+
+
+def run_trials(
+    entries: Sequence[Entry], train: RankingData, judge: Judge, clock: Clock, verbose: bool = False
+) -> Trials:
+    """Fit what fits into the time; the first entry that goes with the data is fitted whatever it takes.
+
+    What an entry will take is estimated from the quickest of its kind before it: the first call of a kernel compiles
+    it, so the slowest would tell too much. Trees may use half of the time that is left,
+    the last entry all of it. An interrupt from the keyboard ends the search; the fits until then are kept.
+    """
+    trials = Trials()
+    rates: dict[str, float] = {}
+    for number, entry in enumerate(entries):
+        left = clock.left
+        if trials.done and (left <= 0 or rates.get(entry.kind, 0.0) * entry.work > left):
+            trials.skipped.append(entry.name)
+            continue
+        share = left / 2 if number + 1 < len(entries) else left
+        try:
+            trial = _fit(entry, train, judge, max(share, 0.0))
+        except DataError as problem:  # labels that this one cannot learn from
+            trials.refused[entry.name] = str(problem)
+            continue
+        except KeyboardInterrupt:
+            if not trials.done:  # nothing to keep
+                raise
+            trials.interrupted = True
+            break
+        trials.done.append(trial)
+        rates[entry.kind] = min(rates.get(entry.kind, math.inf), trial.seconds / entry.work)
+        if verbose:
+            _tell(trial, judge, clock)
+        if was_interrupted(trial.ranker):
+            trials.interrupted = True
+            break
+    if not trials.done:
+        raise DataError(f"No ranker of the portfolio can learn from these data. {next(iter(trials.refused.values()))}")
+    return trials
+
+
+def _fit(entry: Entry, train: RankingData, judge: Judge, seconds: float) -> Trial:
+    begin, deadline, ranker = time.perf_counter(), Deadline(seconds), entry.ranker
+    if entry.kind == "trees":
+        ranker.set_params(callbacks=(deadline,))
+    with quietly():
+        ranker.fit(train, valid=judge.data)
+    if entry.kind == "trees":
+        ranker.set_params(callbacks=())
+    values = judge.per_query(ranker.predict(judge.data))
+    return Trial(entry.name, ranker, values, time.perf_counter() - begin, deadline.passed)
+
+
+class quietly(warnings.catch_warnings):  # noqa: N801 - read as a verb
+    """Without the warnings of fits: a rough solution or constant scores are judged by their validation metric."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        for kind in (ConvergenceWarning, ConstantScoresWarning):
+            warnings.simplefilter("ignore", kind)
+
+
+def _tell(trial: Trial, judge: Judge, clock: Clock) -> None:
+    value = f"{judge.measure} {np.nanmean(trial.values):.4f}"
+    sys.stderr.write(f"{trial.name:<22} {value}  {trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left\n")

@@ -1,0 +1,212 @@
+"""`BlendRanker`: several rankers as one, by the weighted mean of their scores on a common scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from toprank import rankers as kinds
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.rankers.base import Ranker, finite, warn_unconverged
+from toprank.rankers.files import State
+
+__all__ = ["BlendRanker", "score_spread", "was_interrupted"]
+
+
+class BlendRanker(Ranker):
+    """s(x) = Σ_m (w_m / σ_m) s_m(x), with w_m ≥ 0 and Σ w_m = 1.
+
+    σ_m is the mean over queries of the standard deviation of member m's scores within a query. It makes scores of
+    different rankers comparable, and is measured once, when fitting (on the validation data where there are any, since
+    the scores of a member spread more widely on what it was trained on). So the blend depends on the other documents
+    of a query only where a member does.
+
+    Args:
+        rankers: the members, of any kind and not fitted; `fit` trains a copy of each.
+        weights: one for each member, not negative; they need not sum to 1. None: equal weights.
+
+    After fitting: `rankers_` (the fitted members), `weights_` (w), `scales_` (σ), and `feature_importances_` where
+    every member has them. Rankers that are fitted already are joined by `BlendRanker.of`. An interrupt from the
+    keyboard leaves the blend of the members that were fitted until then, with a warning.
+
+    >>> import toprank as tr
+    >>> train, test = tr.split(tr.synthetic(n_queries=90, truth="nonlinear", seed=0), (0.7, 0.3))
+    >>> trees = tr.TreeRanker(n_trees=20, num_leaves=7, threads=1)
+    >>> blend = BlendRanker([tr.LinearRanker("ListNet"), trees], weights=[1, 3]).fit(train)
+    >>> blend.weights_.tolist(), blend.predict(test).shape == (test.n_documents,)
+    ([0.25, 0.75], True)
+    """
+
+    rankers_: list[Any]
+    weights_: FloatArray
+    scales_: FloatArray
+
+    def __init__(self, rankers: Sequence[Any] = (), weights: Sequence[float] | None = None) -> None:
+        self.rankers = rankers
+        self.weights = weights
+
+    @classmethod
+    def of(cls, rankers: Sequence[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
+        """The blend of rankers that are fitted already; `data`, best not those of the training, give the scales."""
+        blend = cls(list(rankers), weights)
+        shares = blend._shares()
+        for ranker in rankers:
+            check_is_fitted(ranker)
+        blend._adopt(list(rankers), shares, data)
+        first = rankers[0]
+        blend.n_features_in_ = first.n_features_in_
+        if hasattr(first, "feature_names_in_"):
+            blend.feature_names_in_ = first.feature_names_in_
+        blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
+        return blend
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        shares, members = self._shares(), []
+        for ranker in self.rankers:
+            try:
+                members.append(clone(ranker).fit(data, valid=valid))
+            except KeyboardInterrupt:
+                if not members:  # nothing to keep
+                    raise
+                break
+            if was_interrupted(members[-1]):
+                break
+        if len(members) < len(self.rankers):
+            warn_unconverged(f"BlendRanker: interrupted; a blend of the first {len(members)} members is kept.")
+            shares = shares[: len(members)]
+            shares = shares / shares.sum() if shares.any() else np.full(len(members), 1 / len(members))
+        self._adopt(members, shares, data if valid is None else valid)
+
+    def _adopt(self, members: list[Any], shares: FloatArray, data: RankingData) -> None:
+        self.rankers_, self.weights_ = members, shares
+        spreads = np.array([score_spread(member.predict(data), data.queries) for member in members])
+        self.scales_ = np.where(spreads > 0, spreads, 1.0)  # a member that scores all alike changes nothing
+
+    def _shares(self) -> FloatArray:
+        """The weights, summing to 1; refused where they are no weights, or the members no rankers."""
+        if isinstance(self.rankers, Ranker) or not all(isinstance(ranker, Ranker) for ranker in self.rankers):
+            raise DataError("A blend takes a list of rankers: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
+        n = len(self.rankers)
+        if n == 0:
+            raise DataError("A blend needs at least one ranker: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
+        if self.weights is None:
+            return np.full(n, 1.0 / n)
+        try:
+            weights = np.asarray(self.weights, dtype=np.float64)
+        except (TypeError, ValueError):
+            weights = np.full(0, np.nan)
+        if weights.shape != (n,):
+            raise DataError(f"weights must be {n} numbers, one for each ranker, not {self.weights!r}.")
+        if not ((weights >= 0) & (weights < np.inf)).all() or not weights.any():
+            raise DataError(f"weights must be finite, not negative and not all 0, unlike {self.weights!r}.")
+        weights = weights / weights.max()  # no overflow of the sum
+        return np.asarray(weights / weights.sum())
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better; X is a `RankingData` or features.
+
+        `qid` matters only where a member looks at the whole query; None: X is one query.
+        """
+        rows = self._prediction_rows(X)
+        if isinstance(X, RankingData):
+            return self._blended(X)
+        names = getattr(self, "feature_names_in_", None)
+        data = RankingData(rows, qid=qid, feature_names=names, regroup=qid is not None)
+        return np.asarray(data.in_source_order(self._blended(data)))
+
+    def _blended(self, data: RankingData) -> FloatArray:
+        scores = np.zeros(data.n_documents)
+        for member, factor in zip(self.rankers_, (self.weights_ / self.scales_).tolist(), strict=True):
+            if factor:
+                scores += factor * member.predict(data)
+        return finite(scores)
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self._blended(RankingData(X, feature_names=getattr(self, "feature_names_in_", None)))
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """The mean of the members' importances, by their weights."""
+        check_is_fitted(self)
+        parts = np.array([member.feature_importances_ for member in self.rankers_])
+        return np.asarray(self.weights_ @ parts)
+
+    # ---- files ----
+
+    def state(self) -> State:
+        """See `Ranker.state`: the states of the members, their arrays and texts prefixed by `m0_`, `m1_` …"""
+        state = State(
+            {"parameters": {"weights": None if self.weights is None else np.asarray(self.weights).tolist()}},
+            {"weights": self.weights_, "scales": self.scales_},
+            {},
+        )
+        members = []
+        for number, member in enumerate(self.rankers_):
+            kind = type(member).__name__
+            if kind not in kinds.KINDS:
+                raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")
+            inner: State = member.state()
+            members.append({"kind": kind, "training": member.training_, "state": inner.values})
+            state.arrays.update({f"m{number}_{name}": array for name, array in inner.arrays.items()})
+            state.texts.update({f"m{number}_{name}": text for name, text in inner.texts.items()})
+        state.values["members"] = members
+        return state
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """See `Ranker.restore`."""
+        members = []
+        for number, described in enumerate(state.values["members"]):
+            kind = described["kind"]
+            if kind not in kinds.KINDS:
+                raise DataError(f"a member of the kind '{kind}' is not known")
+            prefix = f"m{number}_"
+            arrays = {name.removeprefix(prefix): a for name, a in state.arrays.items() if name.startswith(prefix)}
+            texts = {name.removeprefix(prefix): t for name, t in state.texts.items() if name.startswith(prefix)}
+            member = getattr(kinds, kind).restore(State(described["state"], arrays, texts))
+            member.training_ = dict(described["training"])
+            members.append(member)
+        blend = cls(members, state.values["parameters"]["weights"])
+        blend.rankers_, blend.weights_, blend.scales_ = members, state.arrays["weights"], state.arrays["scales"]
+        return blend
+
+    def check_restored(self) -> None:
+        """See `Ranker.check_restored`; the members are checked as if each had a file of its own."""
+        self._shares()
+        for numbers in (self.weights_, self.scales_):
+            fits = numbers.shape == (len(self.rankers_),) and numbers.dtype == np.float64
+            if not fits or not np.isfinite(numbers).all():
+                raise DataError("weights or scales do not fit the members")
+        if (self.weights_ < 0).any() or abs(self.weights_.sum() - 1) > 1e-9 or (self.scales_ <= 0).any():
+            raise DataError("weights or scales have values that they cannot have")
+        for member in self.rankers_:
+            member.n_features_in_ = self.n_features_in_
+            if hasattr(self, "feature_names_in_"):
+                member.feature_names_in_ = self.feature_names_in_
+            member.check_restored()
+
+
+_OF_DATA = ("fingerprint", "queries", "documents", "features")
+
+
+def score_spread(scores: FloatArray, queries: Queries) -> float:
+    """The mean over queries of the standard deviation of the scores within the query.
+
+    >>> score_spread(np.array([1.0, 3.0, 5.0, 5.0]), Queries([0, 2, 4]))
+    0.5
+    """
+    centred = scores - queries.spread(queries.mean(scores))
+    return float(np.sqrt(queries.mean(centred**2)).mean())
+
+
+def was_interrupted(ranker: Any) -> bool:
+    """Whether the training of a fitted ranker was ended from the keyboard."""
+    return any(row.get("interrupted") for row in getattr(ranker, "path_", ()))

@@ -1,0 +1,271 @@
+"""`NeuralRanker`: networks under any loss. RankNet = a network under logistic pairs; LambdaRank and LambdaLoss networks
+under theirs; with attention, a document's score depends on the other documents of its query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from toprank.compute import FloatArray
+from toprank.data.checks import grouping
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, needs
+from toprank.losses import Loss
+from toprank.rankers.base import Ranker, finite, warn_unconverged
+from toprank.rankers.files import State
+from toprank.rankers.neural_inputs import Inputs
+from toprank.rankers.neural_watch import Epoch
+from toprank.scorers.expected_gain import grade_probabilities
+
+__all__ = ["Epoch", "NeuralRanker"]
+
+
+class NeuralRanker(Ranker):
+    """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
+
+    The objective is the mean over queries of the loss, met in mini-batches of whole queries by AdamW.
+
+    Args:
+        loss: a loss or its name.
+        network: ``mlp``: each document by itself. ``attention``: the documents of a query see each other; their order
+            does not matter.
+        hidden: sizes of the hidden layers of an MLP; none: a linear function.
+        activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
+        norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalises the
+            inputs. (Attention has its own layer norms.)
+        dropout: share of the activations left out in training, drawn by seed.
+        width: numbers that stand for a document inside an attention network.
+        n_heads: heads of each attention; they share the width.
+        n_layers: blocks of attention.
+        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+            expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial``.
+        gain: G of ``outputs="grades"``: a name or a table.
+        input_transform: what is done to the features first: ``standard`` (mean 0, spread 1), ``log1p``
+            (sign(x)·log(1 + |x|), then standard), ``quantile`` (share of the training documents below, then standard)
+            or ``none``. Missing features (NaN) take the mean.
+        epochs: passes over the training data at most.
+        batch_documents: documents of a mini-batch at most, after padding where there is any; a query with more is a
+            batch of its own. Queries fall into new batches in every epoch, drawn by seed.
+        learning_rate: AdamW's.
+        schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
+        weight_decay: AdamW's, on matrices of weights; biases are free.
+        clip: longest gradient of a step; a longer one is shortened. None: any.
+        metric: what the history tells and validation is judged by.
+        convention: the rules of that metric.
+        early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
+            None: make all epochs and keep the last.
+        train_metric: also judge the training data after each epoch.
+        native: ``auto``: on a GPU losses in PyTorch's own operations, where there are any; on the CPU our kernels,
+            which are faster there. True or False to have one or the other anywhere.
+        device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
+        init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
+            optimiser.
+        callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
+        seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
+            global generator is neither used nor changed.
+        threads: number of threads; None: as many cores, up to 8, as have enough to do.
+        verbose: tell the metric and the time left on standard error, about once a second.
+
+    An interrupt from the keyboard ends the training with a warning; the best epoch so far is kept (without `valid`, the
+    last whole one). A training whose loss ceases to be finite ends likewise where validation data have chosen an epoch;
+    otherwise it is refused.
+
+    After fitting: `network_` (PyTorch's module, for prediction), `inputs_` (the transform), `best_epoch_`, `history_`
+    (epoch, loss, train, valid), `stopped_` (why, in words).
+
+    Cost: that of the network for each document, without padding, and of the loss. Source: Burges et al. 2005 (RankNet);
+    Burges, Ragno & Le 2006 (LambdaRank); Pobrotyn et al. 2020, Pang et al. 2020 (self-attention).
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=60, truth="nonlinear", seed=0), (0.7, 0.3))
+    >>> ranker = NeuralRanker("ListNet", hidden=(16,), epochs=3, threads=1).fit(train, valid=valid)
+    >>> ranker.best_epoch_ <= 3, ranker.history_["epoch"]
+    (True, [1, 2, 3])
+    """
+
+    saved_arrays: ClassVar[tuple[str, ...]] = ("gains_",)
+    saved_values: ClassVar[tuple[str, ...]] = ("best_epoch_", "history_", "stopped_")
+
+    network_: Any
+    inputs_: Inputs
+    gains_: FloatArray
+    best_epoch_: int
+    history_: dict[str, list[float]]
+    stopped_: str
+    path_: list[dict[str, Any]]
+    l2_: float
+
+    def __init__(
+        self,
+        loss: Loss | str = "LambdaRank",
+        *,
+        network: Literal["mlp", "attention"] = "mlp",
+        hidden: Sequence[int] = (128, 64),
+        activation: str = "relu",
+        norm: Literal["none", "batch", "layer"] = "none",
+        dropout: float = 0.1,
+        width: int = 64,
+        n_heads: int = 4,
+        n_layers: int = 2,
+        outputs: Literal["score", "grades"] = "score",
+        gain: str | Sequence[float] = "exponential",
+        input_transform: Literal["standard", "log1p", "quantile", "none"] = "log1p",
+        epochs: int = 100,
+        batch_documents: int = 2048,
+        learning_rate: float = 1e-3,
+        schedule: Literal["cosine", "constant"] = "cosine",
+        weight_decay: float = 0.01,
+        clip: float | None = 1.0,
+        metric: str = "ndcg@10",
+        convention: str = "standard",
+        early_stopping: int | None = 20,
+        train_metric: bool = False,
+        native: bool | Literal["auto"] = "auto",
+        device: str = "auto",
+        init_model: NeuralRanker | None = None,
+        callbacks: Sequence[Callable[[Epoch], Any]] = (),
+        seed: int = 0,
+        threads: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.network = network
+        self.hidden = hidden
+        self.activation = activation
+        self.norm = norm
+        self.dropout = dropout
+        self.width = width
+        self.n_heads = n_heads
+        self.n_layers = n_layers
+        self.outputs = outputs
+        self.gain = gain
+        self.input_transform = input_transform
+        self.epochs = epochs
+        self.batch_documents = batch_documents
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.metric = metric
+        self.convention = convention
+        self.early_stopping = early_stopping
+        self.train_metric = train_metric
+        self.native = native
+        self.device = device
+        self.init_model = init_model
+        self.callbacks = callbacks
+        self.seed = seed
+        self.threads = threads
+        self.verbose = verbose
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        needs("torch", "neural", "NeuralRanker")
+        from toprank.rankers.neural_training import train_network
+
+        trained = train_network(self, data, valid)
+        self.network_, self.inputs_, self.gains_ = trained.network, trained.inputs, trained.gains
+        self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
+        self.l2_ = float(self.weight_decay)
+        self.path_ = [{"epochs": trained.epochs, "interrupted": trained.interrupted}]
+        if trained.valid is not None:
+            self.path_[0]["valid"] = trained.valid
+            self.training_["valid"] = {trained.metric: trained.valid, "convention": trained.convention}
+        if trained.unfinished:
+            warn_unconverged(f"NeuralRanker: {trained.stopped} The model of epoch {trained.epochs} is kept.")
+
+    # ---- prediction ----
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better.
+
+        Args:
+            X: a `RankingData`, or features.
+            qid: the query of each row, where X are features and the network is ``attention``; rows of a query need not
+                be neighbours. None: all rows are one query. An MLP does not ask.
+        """
+        from toprank.rankers.neural_scoring import scores_of
+
+        return finite(scores_of(self._outputs(X, qid), self.gains_))
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self.predict(X)
+
+    def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
+        check_is_fitted(self)
+        from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
+        from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network
+
+        rows = self._prediction_rows(X)
+        order, queries = self._grouped(X, qid, rows.shape[0])
+        device = chosen_device(self.device)
+        network = self.network_ if device.type == "cpu" else prediction_network(self.network_, device)
+        with torch_threads(threads_for(self.threads, rows.shape[0], network)) as threads:
+            source = rows if order is None else rows[order]
+            outputs = outputs_of(network, Rows(source, self.inputs_, device, threads, keep=False), queries)
+        if order is None:
+            return outputs
+        scattered = np.empty_like(outputs)
+        scattered[order] = outputs
+        return scattered
+
+    def _grouped(self, X: Any, qid: npt.ArrayLike | None, n: int) -> tuple[Any, Queries]:
+        """How to bring the rows of each query together, and the queries, where the network looks at them."""
+        if self.network != "attention":
+            return None, Queries([0, n])
+        if isinstance(X, RankingData):
+            if qid is not None:
+                raise DataError("The data know their queries already; leave qid out.")
+            return None, X.queries
+        order, queries, _ = grouping(qid, None, None, n, regroup=True)
+        return order, queries
+
+    @available_if(lambda self: self.outputs == "grades")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        return grade_probabilities(self._outputs(X, qid))
+
+    # ---- files ----
+
+    def state(self) -> State:
+        """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
+        plainest = {"callbacks": (), "init_model": None, "device": "cpu" if self.device == "cpu" else "auto"}
+        bare = type(self)(**(self.get_params(deep=False) | plainest))
+        for name in (*self.saved_arrays, *self.saved_values):
+            setattr(bare, name, getattr(self, name))
+        state = super(NeuralRanker, bare).state()
+        weights = {name.replace(".", "_"): value.numpy() for name, value in self.network_.state_dict().items()}
+        arrays = {
+            name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in weights.items()
+        }
+        inputs = {name: getattr(self.inputs_, name) for name in ("centre", "spread", "knots")}
+        return state._replace(arrays=state.arrays | inputs | arrays)
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """See `Ranker.restore`."""
+        needs("torch", "neural", "NeuralRanker")
+        from toprank.rankers.neural_files import restored_network
+
+        arrays = dict(state.arrays)
+        ranker = super().restore(state._replace(arrays={"gains": arrays.pop("gains")}))
+        ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
+        parts = [np.asarray(arrays.pop(name), dtype=np.float64) for name in ("centre", "spread", "knots")]
+        ranker.inputs_ = Inputs(ranker.input_transform, *parts)
+        ranker.network_ = restored_network(ranker, arrays)
+        return ranker
+
+    def check_restored(self) -> None:
+        """See `Ranker.check_restored`."""
+        from toprank.rankers.neural_files import check_inputs
+
+        super().check_restored()
+        check_inputs(self)

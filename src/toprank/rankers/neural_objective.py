@@ -1,0 +1,187 @@
+"""What a network is trained for: its outputs become scores, and a loss judges them batch by batch.
+
+The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q: its mean over the batches of an epoch is
+the mean over queries that every other ranker minimises, however the queries fall into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.losses.base import BoundLoss
+from toprank.metrics.gains import Gain
+from toprank.rankers.neural_batches import EpochPlan
+from toprank.rankers.neural_bridge import bridged
+from toprank.scorers.networks import expected_gain
+
+__all__ = ["Objective"]
+
+BatchLoss = Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss on training data, as the training loop asks for it.
+
+    Args:
+        loss: the loss.
+        data: the training data.
+        gains: G of each grade where the network has an output for each; else empty.
+        start: what the biases of the outputs start from; None: from chance.
+        native: the loss in PyTorch's own operations; None: the bridge to our kernels.
+        device: where the scores are.
+        threads: number of threads of the bridge.
+    """
+
+    loss: Loss
+    data: RankingData
+    gains: FloatArray
+    start: FloatArray | None
+    native: Any
+    device: torch.device
+    threads: int | None
+
+    @classmethod
+    def of(cls, ranker: Any, data: RankingData, device: torch.device, threads: int | None) -> Objective:
+        """Look at the loss, the outputs and the labels; refuse what does not go together."""
+        loss = make_loss(ranker.loss)
+        _check_space(loss, ranker.outputs)
+        gains = _gains(ranker, data.labels) if ranker.outputs == "grades" else np.zeros(0)
+        if loss.traits.space == "class":
+            loss = replace(loss, n_grades=len(gains))  # type: ignore[call-arg]
+        bound = loss.on(
+            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
+        )
+        start = _start(loss, bound, data.labels, len(gains))
+        return cls(loss, data, gains, start, _native(ranker.native, loss, device), device, threads)
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of the network."""
+        return max(len(self.gains), 1)
+
+    @property
+    def blind_to_shifts(self) -> bool:
+        """Whether a constant added to the output changes nothing."""
+        return self.loss.traits.shift_invariant and not len(self.gains)
+
+    def judged(self, outputs: Tensor) -> Tensor:
+        """What the loss judges: scores, or the outputs of all grades where it is a likelihood."""
+        if not len(self.gains):
+            return outputs[:, 0]
+        if self.loss.traits.space == "class":
+            return outputs
+        return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
+
+    def epoch(self, plan: EpochPlan) -> BatchLoss:
+        """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
+        data, count = self.data, len(plan.batches)
+        labels = data.labels[plan.rows]
+        documents = None if data.document_weights is None else data.document_weights[plan.rows]
+        queries = None if data.query_weights is None else data.query_weights[plan.order]
+        if self.native is not None:
+            return self._native_epoch(plan, labels, documents, queries)
+        bound = self.loss.on(labels, plan.queries, document_weights=documents, query_weights=queries)
+
+        def value(number: int, outputs: Tensor) -> Tensor:
+            part = bridged(bound, *plan.batches[number], threads=self.threads)
+            return count * part(self.judged(outputs))
+
+        return value
+
+    def _native_epoch(
+        self, plan: EpochPlan, labels: FloatArray, documents: FloatArray | None, queries: FloatArray | None
+    ) -> BatchLoss:
+        count = len(plan.batches)
+        offsets = torch.from_numpy(plan.queries.offsets.copy())  # on the CPU: nobody waits for the device to say them
+        on_device = [
+            None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
+            for values in (labels, documents, queries)
+        ]
+
+        def value(number: int, outputs: Tensor) -> Tensor:
+            first, last = plan.batches[number]
+            rows, scores = plan.documents((first, last)), self.judged(outputs)
+            share = (last - first) / len(plan.order)
+            if queries is not None:
+                share = float(queries[first:last].sum() / queries.sum())
+                if share == 0.0:
+                    return 0.0 * scores.sum()
+            labels, documents, weights = (
+                None if whole is None else whole[part]
+                for whole, part in zip(on_device, (rows, rows, slice(first, last)), strict=True)
+            )
+            judge = self.native.bind(labels, offsets[first : last + 1] - offsets[first], documents, weights)
+            result: Tensor = (count * share) * judge(scores)
+            return result
+
+        return value
+
+
+def _check_space(loss: Loss, outputs: str) -> None:
+    name = type(loss).__name__
+    if name == "Ordinal":
+        raise DataError(
+            "Ordinal needs thresholds, which a network does not learn; use Multinomial with outputs='grades'."
+        )
+    if loss.traits.space == "class" and outputs != "grades":
+        raise DataError(f"{name} needs an output for each grade; set outputs='grades'.")
+
+
+def _gains(ranker: Any, labels: FloatArray) -> FloatArray:
+    whole = (labels == np.floor(labels)) & (labels >= 0)
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise DataError(
+            f"Grades must be whole numbers from 0 on, but document {row} has {labels[row]:g}; with outputs='grades' "
+            "each is a class. Round the labels, or use outputs='score'."
+        )
+    count = max(int(labels.max()) + 1, 2)
+    before = ranker.init_model
+    if before is not None:
+        if count > len(before.gains_):
+            raise DataError(f"init_model knows {len(before.gains_)} grades, but the labels go up to {count - 1}.")
+        count = len(before.gains_)
+    return Gain.of(ranker.gain).table(np.arange(count, dtype=np.float64), count - 1.0)
+
+
+def _start(loss: Loss, bound: BoundLoss, labels: FloatArray, grades: int) -> FloatArray | None:
+    """Shares of the grades, 0 where shifts mean nothing to the loss, else the best constant score where it has one."""
+    if grades:
+        shares = np.bincount(labels.astype(np.int64), minlength=grades) + 1.0
+        logs: FloatArray = np.log(shares / shares.sum())
+        return logs
+    if loss.traits.shift_invariant:
+        return np.zeros(1)
+    if not loss.traits.convex:
+        return None
+    from scipy.optimize import minimize_scalar
+
+    n = len(labels)
+    found = minimize_scalar(lambda constant: bound.at(np.full(n, constant)).value)
+    return np.array([float(found.x)])
+
+
+def _native(wanted: Any, loss: Loss, device: torch.device) -> Any:
+    """On a CPU our kernels are the faster, so that ``auto`` asks for PyTorch's operations on other devices only."""
+    if wanted is False or (wanted == "auto" and device.type == "cpu"):
+        return None
+    from toprank.losses.native import native
+
+    found = native(loss)
+    if found is None and wanted is True:
+        raise DataError(
+            f"{loss!r} has no version in PyTorch's own operations; use native='auto', which then takes the bridge."
+        )
+    return found

@@ -1,0 +1,127 @@
+"""What a `NeuralRanker` is asked for, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.conventions import Convention
+from toprank.metrics.parsing import parse
+from toprank.rankers.neural_inputs import TRANSFORMS
+from toprank.scorers.networks import ACTIVATIONS, Architecture
+
+__all__ = ["architecture_of", "check_form", "check_init_model", "check_parameters"]
+
+_MOST_LAYERS = 64
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "network": ("mlp", "attention"),
+    "activation": tuple(ACTIVATIONS),
+    "norm": ("none", "batch", "layer"),
+    "outputs": ("score", "grades"),
+    "input_transform": TRANSFORMS,
+    "schedule": ("cosine", "constant"),
+}
+_WHOLE = {"n_heads": 1, "n_layers": 1, "width": 1, "epochs": 1, "batch_documents": 1, "seed": 0}
+_FORM = ("network", "hidden", "activation", "norm", "width", "n_heads", "n_layers", "outputs", "input_transform")
+"""Parameters that decide which weights there are, and what they are fed."""
+
+
+def check_parameters(ranker: Any, data: RankingData) -> None:
+    """Refuse parameters that mean nothing, before any work is done."""
+    check_form(ranker)
+    _check_callbacks(ranker.callbacks)
+    parse(ranker.metric)
+    Convention.of(ranker.convention)
+    if data.n_features == 0:
+        raise DataError("There are no features; a network needs at least one.")
+
+
+def check_form(ranker: Any) -> None:
+    """Refuse names and numbers that mean nothing."""
+    for name, known in _CHOICES.items():
+        if getattr(ranker, name) not in known:
+            raise UnknownNameError(f"kind of {name}", str(getattr(ranker, name)), known)
+    if ranker.native != "auto" and not isinstance(ranker.native, bool):
+        raise DataError(f"native must be 'auto', True or False, not {ranker.native!r}.")
+    _check_numbers(ranker)
+
+
+def _check_numbers(ranker: Any) -> None:
+    for name, least in _WHOLE.items():
+        if not _is_whole(getattr(ranker, name), least):
+            raise DataError(f"{name} must be a whole number of at least {least}, not {getattr(ranker, name)!r}.")
+    patience = ranker.early_stopping
+    if patience is not None and not _is_whole(patience, 1):
+        raise DataError(f"early_stopping must be a number of epochs, or None for never, not {patience!r}.")
+    for name in ("learning_rate", *(("clip",) if ranker.clip is not None else ())):
+        if not _is_number(getattr(ranker, name)) or not 0 < getattr(ranker, name) < np.inf:
+            raise DataError(f"{name} must be a positive number, not {getattr(ranker, name)!r}.")
+    if not _is_number(ranker.weight_decay) or not 0 <= ranker.weight_decay < np.inf:
+        raise DataError(f"weight_decay must be 0 or more, not {ranker.weight_decay!r}.")
+    if not _is_number(ranker.dropout) or not 0 <= ranker.dropout < 1:
+        raise DataError(f"dropout must be at least 0 and below 1, not {ranker.dropout!r}.")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value < 2**31)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def architecture_of(ranker: Any, n_inputs: int, n_outputs: int) -> Architecture:
+    """The shape of the network that the parameters ask for."""
+    hidden = ranker.hidden
+    plain = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
+    if not plain or not all(_is_whole(size, 1) for size in hidden) or len(hidden) > _MOST_LAYERS:
+        raise DataError(
+            f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}."
+        )
+    if ranker.n_layers > _MOST_LAYERS:
+        raise DataError(f"n_layers must be at most {_MOST_LAYERS}, not {ranker.n_layers}.")
+    if ranker.width % ranker.n_heads:
+        raise DataError(
+            f"width={ranker.width} cannot be shared by n_heads={ranker.n_heads}; it must be a multiple of them."
+        )
+    return Architecture(
+        network=ranker.network,
+        n_inputs=n_inputs,
+        n_outputs=n_outputs,
+        hidden=tuple(int(size) for size in hidden),
+        activation=ranker.activation,
+        norm=ranker.norm,
+        dropout=float(ranker.dropout),
+        width=int(ranker.width),
+        n_heads=int(ranker.n_heads),
+        n_layers=int(ranker.n_layers),
+    )
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if callable(callbacks) or isinstance(callbacks, str):
+        raise DataError("callbacks takes a list of functions, each of which is called with an Epoch.")
+    for callback in callbacks:
+        if not callable(callback):
+            raise DataError(f"{callback!r} is no callback: it cannot be called with an Epoch.")
+
+
+def check_init_model(ranker: Any, data: RankingData) -> None:
+    """Refuse a model that training cannot go on from."""
+    before = ranker.init_model
+    if before is None:
+        return
+    if not isinstance(before, type(ranker)):
+        raise DataError(f"init_model must be a fitted NeuralRanker, not a {type(before).__name__}.")
+    if not hasattr(before, "network_"):
+        raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
+    before._check_features(data)
+    for name in _FORM:
+        mine, theirs = getattr(ranker, name), getattr(before, name)
+        same = tuple(mine) == tuple(theirs) if name == "hidden" else mine == theirs
+        if not same:
+            raise DataError(f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")

@@ -1,0 +1,215 @@
+"""A training run of a network: epochs of mini-batches, watched, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.neural_batches import plan_epoch
+from toprank.rankers.neural_bridge import NotFinite
+from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
+from toprank.rankers.neural_inputs import Inputs
+from toprank.rankers.neural_objective import Objective
+from toprank.rankers.neural_parameters import architecture_of, check_init_model, check_parameters
+from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network, scores_of
+from toprank.rankers.neural_watch import Progress, Watch
+from toprank.scorers.networks import Layout, SetAttention, build, initialise
+
+__all__ = ["Trained", "train_network"]
+
+
+class Trained(NamedTuple):
+    """The outcome of a training."""
+
+    network: nn.Module
+    """For prediction, on the CPU."""
+    inputs: Inputs
+    gains: FloatArray
+    epochs: int
+    """Epochs in the model that is kept."""
+    valid: float | None
+    """Its metric on the validation data."""
+    metric: str
+    convention: str
+    history: dict[str, list[float]]
+    stopped: str
+    """Why training ended, as a sentence."""
+    interrupted: bool
+    unfinished: bool
+
+
+def train_network(ranker: Any, data: RankingData, valid: RankingData | None) -> Trained:
+    """Train as the ranker's parameters say."""
+    check_parameters(ranker, data)
+    check_init_model(ranker, data)
+    device = chosen_device(ranker.device)
+    outline = build(architecture_of(ranker, data.n_features, 1))
+    with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
+        judges = _judges(ranker, data, valid)
+        run = _Run(ranker, data, device, threads)
+        held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
+        if "train" in held_out:
+            held_out["train"] = run.rows
+
+        def metrics() -> dict[str, float]:
+            network = prediction_network(run.network, device)
+            return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
+
+        watch = _watch(ranker, judges.get("valid"), run.weights())
+        interrupted = _make_epochs(run, watch, metrics)
+        weights, epochs, value = watch.kept()
+        run.network.load_state_dict(weights)
+        network = prediction_network(run.network, torch.device("cpu"))
+    judge = judges.get("valid")
+    names = ("", "") if judge is None else (str(judge.measure), judge.convention.name)
+    return Trained(
+        network,
+        run.inputs,
+        run.objective.gains,
+        epochs,
+        value,
+        *names,
+        watch.history,
+        watch.stopped,
+        interrupted,
+        watch.unfinished,
+    )
+
+
+def _make_epochs(run: _Run, watch: Watch, metrics: Any) -> bool:
+    """Make the epochs; whether an interrupt from the keyboard ended them."""
+    try:
+        while not watch.over and watch.done < watch.first + watch.epochs:
+            loss = run.epoch(watch.done, watch.first)
+            watch.made(loss, metrics(), run.weights())
+    except KeyboardInterrupt:
+        if not watch.has_something_to_keep:
+            raise
+        watch.end_early(f"Interrupted after {watch.done} epochs.")
+        return True
+    except NotFinite:
+        number = watch.done + 1
+        if not watch.has_a_best:
+            raise DataError(
+                f"Training diverges: in epoch {number} the scores or the loss are not finite. Lower learning_rate, set "
+                "clip, or look for labels of enormous gain."
+            ) from None
+        watch.end_early(f"Training diverges: in epoch {number} the scores or the loss are not finite.")
+    return False
+
+
+class _Run:
+    """The moving parts of a training."""
+
+    def __init__(self, ranker: Any, data: RankingData, device: torch.device, threads: int) -> None:
+        self.ranker, self.data, self.device = ranker, data, device
+        self.objective = Objective.of(ranker, data, device, threads)
+        before = ranker.init_model
+        if before is None:
+            self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
+            self.network = build(architecture_of(ranker, data.n_features, self.objective.n_outputs))
+            initialise(self.network, torch.Generator().manual_seed(ranker.seed))
+            if self.objective.start is not None:
+                with torch.no_grad():
+                    self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
+        else:
+            self.inputs = before.inputs_
+            self.network = build(architecture_of(before, data.n_features, self.objective.n_outputs))
+            weights = {name: value.clone() for name, value in before.network_.state_dict().items()}
+            self.network.load_state_dict(weights, assign=True)
+        self.network = self.network.to(device, torch.float32)
+        # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
+        self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
+        self.rows = Rows(data.X, self.inputs, device, threads)
+        self.optimiser = _optimiser(self.network, ranker, device)
+        self.dropout_rng = torch.Generator(device)
+
+    def weights(self) -> dict[str, Any]:
+        """A copy of the weights, on the CPU."""
+        return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}
+
+    def epoch(self, number: int, first: int) -> float:
+        """One pass over the training data, number `number` from 0; the mean loss of its batches.
+
+        What chance decides depends on the seed and the epoch's number alone.
+        """
+        ranker, network = self.ranker, self.network
+        rng = np.random.default_rng([ranker.seed, number])
+        self.dropout_rng.manual_seed(int(rng.integers(1 << 62)))
+        attention = isinstance(network, SetAttention)
+        plan = plan_epoch(self.data.queries, ranker.batch_documents, rng, alike=attention)
+        judge = self.objective.epoch(plan)
+        total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
+        parameters = list(network.parameters())
+        network.train()
+        for place, batch in enumerate(plan.batches):
+            progress = (number - first + place / len(plan.batches)) / ranker.epochs
+            for group in self.optimiser.param_groups:
+                group["lr"] = ranker.learning_rate * _factor(ranker.schedule, progress)
+            layout = Layout(plan.queries.sizes[slice(*batch)], self.device) if attention else None
+            rows = self.rows.take(plan.rows[plan.documents(batch)])
+            loss = judge(place, network(rows, layout, self.dropout_rng))
+            for weight in parameters:
+                weight.grad = None
+            loss.backward()  # type: ignore[no-untyped-call]
+            if ranker.clip is not None:
+                nn.utils.clip_grad_norm_(parameters, ranker.clip)
+            self.optimiser.step()
+            total += loss.detach()
+        mean = float(total) / len(plan.batches)
+        if not math.isfinite(mean):
+            raise NotFinite("The loss is not finite.")
+        return mean
+
+    def scores(self, network: nn.Module, rows: Rows, data: RankingData) -> FloatArray:
+        """Scores of data by a copy of the network made for prediction."""
+        scores = scores_of(outputs_of(network, rows, data.queries), self.objective.gains)
+        if not np.isfinite(scores).all():
+            raise NotFinite("A score is not finite.")
+        return scores
+
+
+def _factor(schedule: str, progress: float) -> float:
+    """What the learning rate is multiplied by after a share of the training."""
+    return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def _optimiser(network: nn.Module, ranker: Any, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
+    decayed = [weight for weight in network.parameters() if weight.ndim > 1]
+    free = [weight for weight in network.parameters() if weight.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": ranker.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=ranker.learning_rate, fused=device.type in ("cpu", "cuda"))
+
+
+def _judges(ranker: Any, data: RankingData, valid: RankingData | None) -> dict[str, Judge]:
+    judges = {}
+    for name, of in (("train", data if ranker.train_metric else None), ("valid", valid)):
+        if of is not None:
+            judges[name] = Judge(of, ranker.metric, convention=ranker.convention, threads=ranker.threads)
+            judges[name](np.zeros(of.n_documents))  # refuse what cannot be judged now, not after the first epoch
+    return judges
+
+
+def _watch(ranker: Any, judge: Judge | None, weights: dict[str, Any]) -> Watch:
+    before = ranker.init_model
+    callbacks = list(ranker.callbacks)
+    if ranker.verbose:
+        callbacks.insert(0, Progress(ranker.metric))
+    return Watch(
+        epochs=ranker.epochs,
+        first=0 if before is None else before.best_epoch_,
+        first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
+        weights=weights,
+        higher_is_better=judge is None or judge.higher_is_better,
+        patience=None if judge is None else ranker.early_stopping,
+        callbacks=callbacks,
+    )

@@ -1,0 +1,238 @@
+"""A report of `toprank.compare`: systems given by their scores."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import __version__
+from toprank.comparison import Comparison
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.evaluation import Evaluation, evaluate
+from toprank.report import measuring
+from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source, ranked_systems
+from toprank.significance import Interval, bootstrap_interval
+
+__all__ = ["from_comparison", "judged_intervals", "plotted", "source_of", "versions"]
+
+PLOTTED = 12  # systems in the plots; the tables hold all
+_SAME = 1e-9  # means of the same numbers, summed in another order
+
+
+def from_comparison(
+    comparison: Comparison,
+    data: RankingData,
+    scores: Mapping[str, npt.ArrayLike],
+    *,
+    rankers: Mapping[str, Any] | None = None,
+    probabilities: Mapping[str, npt.ArrayLike] | None = None,
+    name: str = "data",
+    title: str | None = None,
+    command: str | None = None,
+    date: str | None = None,
+    sources: Mapping[str, RankingData] | None = None,
+    metrics: Any = None,
+    threads: int | None = None,
+    **evaluate_options: Any,
+) -> Content:
+    """The content of a report about a comparison, with all that the data, scores and rankers can tell.
+
+    Args:
+        comparison: What `toprank.compare` answered.
+        data: The data that were compared on.
+        scores: The scores that were compared: name → one per document.
+        rankers: Fitted rankers by the name of their system, as many as are known: weights, learning curves and, where
+            they have `predict_proba`, calibration.
+        probabilities: P(grade | x) by the name of a system, where it does not come from a ranker.
+        name: What the data are called.
+        title: Of the report.
+        command: The command that makes this report.
+        date: Shown in the report, where given.
+        sources: Further data whose fingerprints belong to the report (training, validation).
+        metrics: The metrics as they were given to `compare`, where they are functions of your own.
+        threads: Number of threads; the report does not depend on it.
+        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`).
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=20, seed=0)
+    >>> scores = {"best": data.expected_gain(), "first feature": data.X[:, 0]}
+    >>> content = from_comparison(tr.compare(scores, data), data, scores)
+    >>> content.parts[0].ranked_systems
+    ('best', 'first feature')
+    """
+    columns = _columns(comparison, scores)
+    options = {**evaluate_options, "convention": comparison.convention or "standard", "threads": threads}
+    wanted = comparison.metrics if metrics is None else metrics
+    evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
+    _check_same(comparison, evaluations)
+    one = next(iter(evaluations.values()))
+    rankers, given = dict(rankers or {}), dict(probabilities or {})
+    for kind, names in (("ranker", rankers), ("system with probabilities", given)):
+        for system in names:
+            if system not in comparison.systems:
+                raise UnknownNameError(f"{kind} among those compared", system, comparison.systems)
+    seen, kept_columns = _evaluated(data, columns, one.qids)
+    per_query = {system: dict(found.per_query) for system, found in evaluations.items()}
+    part = _part(name, comparison, seen, kept_columns, per_query, one, options)
+    part = _with_rankers(part, data, rankers, given)
+    known = {name: data, **(sources or {})}
+    return Content(
+        title=title or f"{len(comparison.systems)} systems on {name}",
+        parts=(part,),
+        sources=tuple(source_of(*one) for one in known.items()),
+        conventions=(str(one.convention),),
+        facts=(*facts_of(comparison), *_ranker_facts(rankers), *versions()),
+        command=command,
+        date=date,
+    )
+
+
+def _columns(comparison: Comparison, scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    for system in comparison.systems:
+        if system not in scores:
+            raise UnknownNameError("system among the scores", system, scores)
+    return {system: np.asarray(scores[system], dtype=np.float64).reshape(-1) for system in comparison.systems}
+
+
+def _check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
+    for system, found in evaluations.items():
+        for metric, mean in comparison.means[system].items():
+            if not abs(found.mean[metric] - mean) <= _SAME * max(1.0, abs(mean)):
+                raise DataError(
+                    f"{metric} of '{system}' is {found.mean[metric]:.6f} on these data, but the comparison says "
+                    f"{mean:.6f}; give the report the data, scores and options that were compared."
+                )
+
+
+def _evaluated(
+    data: RankingData, columns: Mapping[str, FloatArray], qids: npt.NDArray[Any]
+) -> tuple[RankingData, dict[str, FloatArray]]:
+    """The queries that were evaluated, where some were dropped for unjudged documents."""
+    if len(qids) == data.n_queries:
+        return data, dict(columns)
+    chosen = np.isin(data.qids, qids)
+    rows = data.queries.spread(chosen)
+    return data.select(chosen), {system: column[rows] for system, column in columns.items()}
+
+
+def plotted(comparison: Comparison) -> dict[str, int]:
+    """The systems that are plotted, each with its number: all, or the best ones and the baseline."""
+    ranked = ranked_systems(comparison)
+    keep = set(ranked[:PLOTTED])
+    if comparison.baseline is not None and comparison.baseline not in keep:
+        keep = {*ranked[: PLOTTED - 1], comparison.baseline}
+    return {system: comparison.systems.index(system) for system in ranked if system in keep}
+
+
+def _part(
+    name: str,
+    comparison: Comparison,
+    data: RankingData,
+    scores: Mapping[str, FloatArray],
+    per_query: Mapping[str, Mapping[str, FloatArray]],
+    one: Evaluation,
+    options: Mapping[str, Any],
+) -> Part:
+    styles = plotted(comparison)
+    metric = comparison.metrics[0]
+    intervals = judged_intervals(comparison, per_query, options["threads"])
+    solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
+    firsts = {system: of[metric] for system, of in per_query.items()}
+    ids = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
+    return Part(
+        name=name,
+        qids=data.qids,
+        judgements=(Judgement(comparison, per_query, intervals),),
+        at_k=measuring.at_cutoffs(scores, data, one.measures, styles, **options),
+        spreads=measuring.spreads(scores, data, styles),
+        documents=Documents(data.labels, data.queries, ids, scores),
+        hardest=measuring.hardest(firsts, metric in comparison.lower_is_better, solvable),
+        notes=_notes(comparison, solvable),
+    )
+
+
+def _notes(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    notes = []
+    blank = int((~solvable).sum())
+    if blank:
+        notes.append(
+            f"{blank:,} of {len(solvable):,} queries have nothing relevant; no ranking can gain anything there."
+        )
+    if len(comparison.systems) > PLOTTED:
+        notes.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
+    return tuple(notes)
+
+
+def _with_rankers(
+    part: Part, data: RankingData, rankers: Mapping[str, Any], given: Mapping[str, npt.ArrayLike]
+) -> Part:
+    styles = plotted(part.comparison)
+    tables: dict[str, Any] = dict(given)
+    for system, ranker in rankers.items():
+        if system not in tables and hasattr(ranker, "predict_proba"):
+            tables[system] = ranker.predict_proba(data)
+    return replace(
+        part,
+        calibrations=measuring.calibrations(tables, data, styles),
+        learning=measuring.learning_curves(rankers, styles),
+        weights=measuring.weights(rankers, styles, data.feature_names),
+    )
+
+
+def judged_intervals(
+    comparison: Comparison, per_query: Mapping[str, Mapping[str, FloatArray]], threads: int | None = None
+) -> dict[str, dict[str, Interval]]:
+    """Bootstrap intervals of the means, with the options of the comparison."""
+    options: dict[str, Any] = {"confidence": comparison.confidence, "resamples": comparison.resamples}
+    return {
+        system: {
+            metric: bootstrap_interval(values[~np.isnan(values)], seed=comparison.seed, threads=threads, **options)
+            for metric, values in of.items()
+        }
+        for system, of in per_query.items()
+    }
+
+
+def source_of(name: str, data: RankingData) -> Source:
+    """The line of the small print about some data."""
+    size = f"{data.n_queries:,} queries, {data.n_documents:,} documents, {data.n_features:,} features"
+    return Source(name, data.fingerprint, size)
+
+
+def facts_of(comparison: Comparison) -> list[Fact]:
+    """How the comparison was made."""
+    return [
+        Fact("Test", f"paired {comparison.test} test, two-sided, correction: {comparison.correction}"),
+        Fact("Seed of the comparison", str(comparison.seed)),
+    ]
+
+
+def _ranker_facts(rankers: Mapping[str, Any]) -> list[Fact]:
+    facts = [Fact(f"Model {name}", " ".join(repr(ranker).split())) for name, ranker in rankers.items()]
+    trained: dict[str, list[str]] = {}
+    for name, ranker in rankers.items():
+        fingerprint = getattr(ranker, "training_", {}).get("fingerprint")
+        if fingerprint:
+            trained.setdefault(fingerprint, []).append(name)
+    return facts + [
+        Fact("Training data", f"{fingerprint} ({', '.join(names)})") for fingerprint, names in trained.items()
+    ]
+
+
+def versions(packages: Sequence[str] = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")) -> list[Fact]:
+    """Versions of toprank, Python and the libraries that numbers come from."""
+    found = [f"toprank {__version__}", f"Python {platform.python_version()}"]
+    for package in packages:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # an optional one
+            continue
+    return [Fact("Versions", ", ".join(found))]

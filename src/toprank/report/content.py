@@ -1,0 +1,262 @@
+"""What a report says, before anyone thinks of how it looks: plain values, no markup.
+
+A `Content` holds one `Part` for each collection that was ranked. A part holds at least one `Judgement` (a comparison
+and the per-query numbers behind it); everything else is there where it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.comparison import Comparison
+from toprank.comparison.tables import Table
+from toprank.compute import FloatArray
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.significance import Interval
+
+__all__ = [
+    "Calibration", "Chart", "Content", "Documents", "Fact", "Judgement", "Line", "Part", "Source", "Spread", "Titled",
+    "Weights",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Systems compared under one convention.
+
+    Attributes:
+        comparison: Means, differences, p-values, verdicts.
+        per_query: system → metric → one number per query; NaN where the query does not count.
+        intervals: system → metric → bootstrap interval of the mean.
+    """
+
+    comparison: Comparison
+    per_query: Mapping[str, Mapping[str, FloatArray]]
+    intervals: Mapping[str, Mapping[str, Interval]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "log"] = "linear"
+    markers: bool = True
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the scores of one system spread over the documents of each grade.
+
+    Attributes:
+        system: Its name.
+        style: Its number.
+        edges: Edges of the bins, of scores standardised within each query.
+        grades: Names of the grades, lowest first.
+        shares: One row per grade: share of its documents in each bin.
+        medians: One per grade.
+        documents: Documents of each grade.
+    """
+
+    system: str
+    style: int
+    edges: FloatArray
+    grades: tuple[str, ...]
+    shares: FloatArray
+    medians: FloatArray
+    documents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Predicted P(grade ≥ 1) of one system against what happened, bin by bin; `error` is the expected one."""
+
+    system: str
+    style: int
+    predicted: FloatArray
+    observed: FloatArray
+    documents: FloatArray
+    error: float
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The features that matter most to one system.
+
+    Attributes:
+        system: Its name.
+        style: Its number.
+        meaning: What a value is, in words.
+        names: Features, most important first.
+        values: Their weights (signed) or importances (shares).
+        features: How many features there are in all.
+    """
+
+    system: str
+    style: int
+    meaning: str
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    features: int
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents behind the per-query numbers, for the explorer.
+
+    Attributes:
+        labels: One grade per document; NaN and -1 mean "not judged".
+        queries: Which documents belong to which query; as many as the per-query numbers have.
+        names: What each document is called.
+        scores: system → one score per document.
+    """
+
+    labels: FloatArray
+    queries: Queries
+    names: npt.NDArray[Any]
+    scores: Mapping[str, FloatArray]
+
+    @property
+    def top_grade(self) -> float:
+        """The highest grade, at least 1."""
+        return float(np.max(np.where(np.isnan(self.labels), 1.0, self.labels), initial=1.0))
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A further table, with a title and a remark of what its numbers are; `folded`: shown only when asked for."""
+
+    title: str
+    table: Table
+    note: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One collection: its judgements, the main one first, and all that is known about the systems on it.
+
+    Attributes:
+        name: What the collection is called.
+        qids: One id per query.
+        judgements: The first one is plotted and explored; the others are shown as tables.
+        tables: Further tables, such as means of fold means.
+        at_k: Metrics by cut-off.
+        learning: Validation metric by round or epoch, by penalty …
+        spreads: Scores by grade.
+        calibrations: Where there are probabilities.
+        weights: Where rankers are known.
+        documents: Where scores are known; without them the explorer shows numbers only.
+        hardest: Numbers of the queries that all systems rank worst, worst first.
+        notes: Sentences about this part: what was left out, what is pooled.
+        against_leader: Nobody asked for the baseline of the comparison: it is simply the best system.
+    """
+
+    name: str
+    qids: npt.NDArray[Any]
+    judgements: tuple[Judgement, ...]
+    tables: tuple[Titled, ...] = ()
+    at_k: tuple[Chart, ...] = ()
+    learning: tuple[Chart, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    calibrations: tuple[Calibration, ...] = ()
+    weights: tuple[Weights, ...] = ()
+    documents: Documents | None = None
+    hardest: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    against_leader: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.judgements:
+            raise DataError(f"The part '{self.name}' of the report has nothing to compare.")
+        expected = len(self.qids)
+        for judgement in self.judgements:
+            for system, of in judgement.per_query.items():
+                for metric, values in of.items():
+                    if np.shape(values) != (expected,):
+                        raise DataError(
+                            f"{metric} of '{system}' has {np.size(values)} numbers for {expected} query ids; "
+                            "each query needs one."
+                        )
+
+    @property
+    def comparison(self) -> Comparison:
+        """The main comparison."""
+        return self.judgements[0].comparison
+
+    @property
+    def ranked_systems(self) -> tuple[str, ...]:
+        """Systems by the first metric, best first; equal ones in the order given."""
+        return ranked_systems(self.comparison)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data that went into the report, and the fingerprint of their content."""
+
+    name: str
+    fingerprint: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A line of the small print: what, and its value."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything that a report says.
+
+    Attributes:
+        title: For the browser's tab and the top of the page.
+        parts: One for each collection.
+        sources: Data with fingerprints.
+        conventions: The rules in words, one for each convention used.
+        facts: Versions, seeds, options: the small print.
+        command: The command that made the report, to be typed again.
+        date: Shown where it is given; without it the same input gives the same bytes on any day.
+        notes: Sentences about the whole.
+    """
+
+    title: str
+    parts: tuple[Part, ...]
+    sources: tuple[Source, ...] = ()
+    conventions: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    command: str | None = None
+    date: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise DataError("A report needs at least one comparison.")
+
+
+def ranked_systems(comparison: Comparison) -> tuple[str, ...]:
+    """Systems by the first metric of a comparison, best first."""
+    metric = comparison.metrics[0]
+    sign = 1.0 if metric in comparison.lower_is_better else -1.0
+    return tuple(sorted(comparison.systems, key=lambda name: sign * comparison.means[name][metric]))

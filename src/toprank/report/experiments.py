@@ -1,0 +1,244 @@
+"""A report of an experiment: one part for each dataset, the queries of its folds pooled."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.experiment import Results
+from toprank.experiment.tables import comparison_of
+from toprank.metrics.measure import Measure
+from toprank.metrics.parsing import parse
+from toprank.report import cells, measuring
+from toprank.report.comparing import facts_of, judged_intervals, plotted
+from toprank.report.content import (
+    Chart,
+    Content,
+    Documents,
+    Fact,
+    Judgement,
+    Part,
+    Source,
+)
+
+__all__ = ["from_results"]
+
+
+def from_results(
+    results: Results,
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    date: str | None = None,
+) -> Content:
+    """The content of a report about an experiment, with all that its results and its folder can tell.
+
+    Without the folder (or where it is gone) there are no documents, and what needs scores is left out; everything else
+    comes from the per-query table.
+
+    Args:
+        results: What `Experiment.run` answered, or `Results.read` read.
+        title: Of the report.
+        command: The command that makes this report; by default the one that ran the experiment.
+        date: Shown in the report, where given.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, seed=0)
+    >>> results = tr.Experiment(data, ["LeastSquares", "RankSVM"], n_folds=3, threads=1).run()
+    >>> [part.name for part in from_results(results).parts]
+    ['data']
+    """
+    parts = [part for dataset in results.datasets if (part := _part(results, dataset)) is not None]
+    if not parts:
+        raise DataError(
+            "A report compares systems, but on no dataset are there two that ran on every fold; name more systems, or "
+            "see Results.failures."
+        )
+    left = [name for name in results.datasets if name not in {part.name for part in parts}]
+    notes = [f"{name} is left out: fewer than two systems ran on all of its folds." for name in left]
+    provenance = results.provenance
+    return Content(
+        title=title or f"{len(results.systems)} systems on {', '.join(results.datasets)}",
+        parts=tuple(parts),
+        sources=tuple(source for dataset in results.datasets for source in _sources(results, dataset)),
+        conventions=tuple(provenance["conventions"].values()),
+        facts=tuple(_facts(results, parts[0])),
+        command=command or _command(provenance.get("command")),
+        date=date,
+        notes=(*notes, *results.notes),
+    )
+
+
+def _command(recorded: str | None) -> str | None:
+    """The recorded command, with its program called by name rather than by the place where it is installed."""
+    if not recorded:
+        return None
+    program, *words = shlex.split(recorded)
+    called = "toprank" if Path(program).name in ("toprank", "__main__.py") else program
+    return shlex.join([called, *words])
+
+
+def _part(results: Results, dataset: str) -> Part | None:
+    judgements = [found for name in results.conventions if (found := _judgement(results, dataset, name)) is not None]
+    if not judgements:
+        return None
+    main = judgements[0].comparison
+    styles = plotted(main)
+    tests = _tests(results, dataset)
+    scores = {} if tests is None else _scores(results, dataset, main.systems)
+    metric = main.metrics[0]
+    firsts = {system: of[metric] for system, of in judgements[0].per_query.items()}
+    qids, relevant = _queries(results, dataset, main.systems[0])
+    documents = _documents(tests, scores) if tests is not None and scores else None
+    whole = None if documents is None or tests is None else _whole(tests, documents)
+    return Part(
+        name=dataset,
+        qids=qids,
+        judgements=tuple(judgements),
+        tables=tuple(cells.tables(results, dataset)),
+        at_k=() if whole is None else _at_cutoffs(results, whole, scores, styles, main.convention or "standard"),
+        learning=tuple(cells.learning(results, dataset, main.systems)),
+        spreads=() if whole is None else measuring.spreads(scores, whole, styles),
+        weights=tuple(cells.importances(results, dataset, styles)),
+        documents=documents,
+        hardest=measuring.hardest(firsts, metric in main.lower_is_better, relevant > 0),
+        notes=tuple(_notes(results, dataset, relevant, documents is not None)),
+        against_leader=results.provenance["baseline"] != main.baseline,
+    )
+
+
+def _judgement(results: Results, dataset: str, convention: str) -> Judgement | None:
+    comparison = comparison_of(results, dataset, convention)
+    if comparison is None:
+        return None
+    columns = {metric: results.pooled_values(metric, convention, dataset) for metric in comparison.metrics}
+    per_query = {system: {metric: columns[metric][system] for metric in columns} for system in comparison.systems}
+    return Judgement(comparison, per_query, judged_intervals(comparison, per_query))
+
+
+# ---- queries and documents ----
+
+
+def _queries(results: Results, dataset: str, system: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Ids of the pooled queries, and how many relevant documents each has, fold after fold."""
+    import pyarrow.compute as pc
+
+    table = results.per_query
+    wanted = {"dataset": dataset, "system": system, "metric": results.metrics[0], "convention": results.conventions[0]}
+    for column, value in wanted.items():
+        table = table.filter(pc.equal(pc.cast(table.column(column), "string"), value))
+    ids, relevant = [], []
+    for fold in results.folds(dataset):
+        rows = table.filter(pc.equal(pc.cast(table.column("fold"), "string"), fold))
+        seeds = rows.column("seed").to_pylist()
+        first = [i for i, seed in enumerate(seeds) if seed == seeds[0]]  # one seed stands for all: same queries
+        rows = rows.take(first)
+        ids += pc.cast(rows.column("qid"), "string").to_pylist()
+        relevant += rows.column("relevant").to_pylist()
+    return np.array(ids, dtype=object), np.array(relevant, dtype=np.int64)
+
+
+def _tests(results: Results, dataset: str) -> list[RankingData] | None:
+    """The test data of the folds, without features; None where they were not kept."""
+    try:
+        return [results.test(dataset, fold) for fold in results.folds(dataset)]
+    except FileError:
+        return None
+
+
+def _scores(results: Results, dataset: str, systems: tuple[str, ...]) -> dict[str, FloatArray]:
+    """Scores of the first seed, fold after fold; none at all where they were not kept."""
+    try:
+        return {
+            system: np.concatenate([results.scores(dataset, fold, system) for fold in results.folds(dataset)])
+            for system in systems
+        }
+    except FileError:
+        return {}
+
+
+def _documents(tests: list[RankingData], scores: Mapping[str, FloatArray]) -> Documents:
+    labels = np.concatenate([test.labels for test in tests])
+    queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
+    names = [
+        test.document_ids if test.document_ids is not None else test.aligned(np.arange(test.n_documents)).astype(str)
+        for test in tests
+    ]
+    return Documents(labels, queries, np.concatenate([np.asarray(of, dtype=object) for of in names]), scores)
+
+
+def _whole(tests: list[RankingData], documents: Documents) -> RankingData:
+    """The test documents of all folds as one set; ties that go by document id need the ids."""
+    known = all(test.document_ids is not None for test in tests)
+    return RankingData(
+        np.zeros((len(documents.labels), 0)),
+        documents.labels,
+        queries=documents.queries,
+        document_ids=documents.names if known else None,
+    )
+
+
+def _at_cutoffs(
+    results: Results, data: RankingData, scores: Mapping[str, FloatArray], styles: Mapping[str, int], convention: str
+) -> tuple[Chart, ...]:
+    measures: dict[str, Measure] = {}
+    for name, of in results.provenance["metrics"].items():
+        with contextlib.suppress(UnknownNameError):  # a function of one's own cannot be found again by its name
+            measures[name] = parse(of["measure"])
+    return measuring.at_cutoffs(scores, data, measures, styles, convention=convention)
+
+
+# ---- the small print ----
+
+
+def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents: bool) -> list[str]:
+    folds, seeds = results.folds(dataset), results.seeds
+    notes = [f"The queries of {len(folds)} folds are pooled."]
+    if len(seeds) > 1:
+        plots = " Rankings, scores and curves are those of the first." if documents else ""
+        notes.append(f"For systems that draw, a query's number is the mean over {len(seeds)} seeds.{plots}")
+    blank = int((relevant == 0).sum())
+    if blank:
+        notes.append(
+            f"{blank:,} of {len(relevant):,} queries have nothing relevant; no ranking can gain anything there."
+        )
+    failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
+    notes += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
+    if not documents:
+        notes.append("Scores were not kept, so documents and what needs them are left out.")
+    return notes
+
+
+def _sources(results: Results, dataset: str) -> list[Source]:
+    sources = []
+    for fold in results.provenance["datasets"][dataset]["folds"]:
+        for part, fingerprint in fold["fingerprints"].items():
+            size = (
+                f"{fold['queries'][part]:,} queries, {fold['documents'][part]:,} documents, {fold['features']} features"
+            )
+            sources.append(Source(f"{dataset} {fold['name']} {part}", fingerprint, size))
+    return sources
+
+
+def _facts(results: Results, part: Part) -> list[Fact]:
+    provenance = results.provenance
+    chosen = provenance["select_by"] or "each system's own metric"
+    rule = f"{chosen}, convention {provenance['select_convention']}, on validation data"
+    versions = ", ".join(f"{name} {version}" for name, version in provenance["versions"].items())
+    return [
+        *facts_of(part.comparison),
+        Fact("Seeds of the systems", ", ".join(map(str, results.seeds))),
+        Fact("Seed of the division into folds", str(provenance["split_seed"])),
+        Fact("Hyper-parameters chosen by", rule),
+        Fact("Versions", versions),
+    ]

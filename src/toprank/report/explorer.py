@@ -1,0 +1,129 @@
+"""The data of the query explorer: numbers of every query, and the top documents of as many as there is room for.
+
+Everything is written as compact JSON within a budget of bytes. Queries are let in by interest: the hardest, then those
+on which two systems differ most, then the others in their order; what is left out is counted, and the page says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.metrics.ranking import ranking
+from toprank.report.content import Documents, Part
+from toprank.report.markup import Markup, safe_json, shortened
+
+__all__ = ["DEPTH", "Explorer", "explorer", "grade_name"]
+
+DEPTH = 10
+_SCALE = 10_000  # numbers travel as whole ten-thousandths
+_NAME = 80
+_SHARE = 0.4  # of the budget, for the numbers of the queries
+
+
+class Explorer(NamedTuple):
+    """JSON for the page, and how many queries of how many are listed, and shown with documents."""
+
+    json: Markup
+    listed: int
+    with_documents: int
+    queries: int
+
+
+def explorer(part: Part, budget: int) -> Explorer:
+    """The explorer's data in at most `budget` bytes (but for the names of systems and metrics, which all stay)."""
+    order = _by_interest(part)
+    comparison = part.comparison
+    rows = _rows(part)
+    listed = _listed(rows, order, int(budget * _SHARE))
+    table = {name: [column[q] for q in listed.tolist()] for name, column in rows.items()}
+    left = budget - _cost(table)
+    documents = {} if part.documents is None else _documents(part.documents, order[np.isin(order, listed)], left)
+    lower = [metric in comparison.lower_is_better for metric in comparison.metrics]
+    content = {
+        "systems": list(comparison.systems),
+        "metrics": list(comparison.metrics),
+        "lower": lower,
+        "scale": _SCALE,
+        "number": listed.tolist(),
+        "top": 1.0 if part.documents is None else part.documents.top_grade,
+        **table,
+        "documents": documents,
+    }
+    return Explorer(safe_json(content), len(listed), len(documents), len(part.qids))
+
+
+def _listed(rows: dict[str, list[Any]], order: IntArray, budget: int) -> IntArray:
+    """The queries to list, in their own order: by interest, as many as the budget holds, and at least one."""
+    costs = np.cumsum([_cost([column[q] for column in rows.values()]) + 8 for q in order.tolist()])
+    room = int(np.searchsorted(costs, budget, side="right"))
+    return np.sort(order[: max(1, room)])
+
+
+def _cost(value: Any) -> int:
+    return len(safe_json(value).encode())
+
+
+def _by_interest(part: Part) -> IntArray:
+    """All query numbers, the most telling first."""
+    first = part.comparison.differences[0]
+    values = part.judgements[0].per_query
+    gap = np.abs(values[first.a][first.metric] - values[first.b][first.metric])
+    interest = np.where(np.isnan(gap), -1.0, gap)
+    interest[list(part.hardest)] = np.inf
+    return np.argsort(-interest, kind="stable")
+
+
+def _rows(part: Part) -> dict[str, list[Any]]:
+    """The columns of the list of queries."""
+    per_query = part.judgements[0].per_query
+    comparison = part.comparison
+    columns: dict[str, list[Any]] = {"id": [shortened(str(qid), _NAME) for qid in part.qids.tolist()]}
+    if part.documents is not None:
+        columns["size"] = part.documents.queries.sizes.tolist()
+        columns["relevant"] = part.documents.queries.sum((part.documents.labels > 0).astype(np.int64)).tolist()
+    table = np.array([[per_query[s][m] for m in comparison.metrics] for s in comparison.systems])
+    whole = np.round(table * _SCALE)
+    columns["values"] = [
+        [[None if np.isnan(v) else int(v) for v in of] for of in whole[:, :, q].tolist()] for q in range(len(part.qids))
+    ]
+    return columns
+
+
+def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, Any]:
+    """Query number → names and grades of its top documents, and each system's ranking of them, while there is room."""
+    ranked = {name: ranking(scores, documents.queries, DEPTH) for name, scores in documents.scores.items()}
+    shown: dict[str, Any] = {}
+    for q in order.tolist():
+        tops = [one.order[one.starts[q] : one.starts[q + 1]][:DEPTH] for one in ranked.values()]
+        entry = _entry(documents, tops)
+        budget -= _cost({str(q): entry})
+        if budget < 0:
+            break
+        shown[str(q)] = entry
+    return shown
+
+
+def _entry(documents: Documents, tops: list[IntArray]) -> dict[str, Any]:
+    rows = np.unique(np.concatenate(tops))
+    return {
+        "d": [shortened(str(name), _NAME) for name in documents.names[rows].tolist()],
+        "g": [grade_name(label) for label in documents.labels[rows].tolist()],
+        "r": [np.searchsorted(rows, top).tolist() for top in tops],
+        "s": [_short(scores[top]) for scores, top in zip(documents.scores.values(), tops, strict=True)],
+    }
+
+
+def _short(scores: FloatArray) -> list[str]:
+    return [f"{score:.4g}" for score in scores.tolist()]
+
+
+def grade_name(label: float) -> str:
+    """A grade as it is shown; "?" where there was no judgment.
+
+    >>> grade_name(2.0), grade_name(float("nan")), grade_name(-1.0)
+    ('2', '?', '?')
+    """
+    return "?" if label != label or label == -1 else f"{label:g}"

@@ -1,0 +1,121 @@
+"""The first sentence of a report: who wins, by how much, and whether that is noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from toprank.comparison import Comparison, Difference
+from toprank.report.content import ranked_systems
+from toprank.significance.results import number, p_value, queries
+
+__all__ = ["Headline", "difference_between", "headline", "turned_around"]
+
+
+class Headline(NamedTuple):
+    """One sentence, how sure it is ("shown", "noise" or "equivalent"), that in a few words, and what supports it."""
+
+    sentence: str
+    kind: str
+    verdict: str
+    support: str
+
+
+def difference_between(comparison: Comparison, a: str, b: str, metric: str) -> Difference | None:
+    """The difference of two systems, in whichever order it was taken; None where they were not compared."""
+    pair = {a, b}
+    return next((d for d in comparison.differences if d.metric == metric and {d.a, d.b} == pair), None)
+
+
+def turned_around(d: Difference) -> Difference:
+    """The same difference, seen from the other system."""
+    interval = replace(d.interval, low=-d.interval.high, high=-d.interval.low)
+    effect = None if d.effect_size is None else -d.effect_size
+    return replace(
+        d, a=d.b, b=d.a, mean_a=d.mean_b, mean_b=d.mean_a, difference=-d.difference, interval=interval,
+        effect_size=effect, wins=d.losses, losses=d.wins,
+    )  # fmt: skip
+
+
+def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
+    """What the first metric of a comparison amounts to.
+
+    `against_leader` says that nobody asked for the comparison's baseline: it is the best system, and the runner-up is
+    what it is measured against.
+
+    >>> from toprank.comparison import compare_values
+    >>> values = {"a": {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}, "b": {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}}
+    >>> headline(compare_values(values)).sentence
+    'a wins by 0.1429 map over b, more than chance explains.'
+    """
+    metric = comparison.metrics[0]
+    order = ranked_systems(comparison)
+    if comparison.baseline is None or against_leader:
+        first, second = order[0], order[1]
+    else:
+        first = next(name for name in order if name != comparison.baseline)
+        second = comparison.baseline
+    d = difference_between(comparison, first, second, metric)
+    assert d is not None, "all pairs, or all against the baseline, were compared"
+    asked = comparison.baseline is not None and not against_leader
+    sentence = _sentence(d, first, second, asked)
+    kind, verdict = _sureness(comparison, d)
+    return Headline(sentence, kind, verdict, f"{_size(comparison, d)} {_others(comparison, first, asked)}".strip())
+
+
+def _sentence(d: Difference, first: str, second: str, baseline: bool) -> str:
+    by = f"{number(abs(d.difference))} {d.metric}"
+    if d.winner is None:
+        return f"{first} and {second} are level in {d.metric}."
+    other = second if d.winner == first else first
+    if d.equivalent:
+        return f"{d.winner} and {other} are as good as equal: {by} lies between them."
+    if not d.significant:
+        return f"{d.winner} leads {other} by {by}, which may be chance."
+    if d.winner == first:
+        role = ", the baseline" if baseline else ""
+        return f"{first} wins by {by} over {second}{role}, more than chance explains."
+    return f"Nothing beats the baseline {second}; {first} comes closest, {by} behind, more than chance explains."
+
+
+def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:
+    if d.equivalent:
+        return "equivalent", f"Equivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
+    p = p_value(d.p_adjusted)
+    return ("shown", f"Not noise: {p}") if d.significant else ("noise", f"Could be noise: {p}")
+
+
+def _size(comparison: Comparison, d: Difference) -> str:
+    """The two means, and how sure the difference between them is."""
+    better, worse = (d.mean_a, d.mean_b) if d.winner != d.b else (d.mean_b, d.mean_a)
+    low, high = d.interval if d.difference >= 0 else (-d.interval.high, -d.interval.low)
+    level = f"{100 * comparison.confidence:g} % interval of the difference"
+    needed = d.queries_needed
+    more = (
+        f" About {queries(needed)} would be needed to see a difference of this size."
+        if not d.significant and not d.equivalent and needed is not None and needed > d.n
+        else ""
+    )
+    lower = ", less is better" if d.lower_is_better else ""
+    ends = f"[{number(low)}, {number(high)}]".replace("-", "−")
+    return f"{number(better)} against {number(worse)}{lower}; {level} {ends}.{more}"
+
+
+def _others(comparison: Comparison, first: str, baseline: bool) -> str:
+    """How many of the others are told apart."""
+    metric = comparison.metrics[0]
+    level = f"at level {comparison.alpha:g}"
+    if comparison.correction != "none":
+        level += f" after {comparison.correction.capitalize()}'s correction"
+    if baseline:
+        found = [d for d in comparison.differences if d.metric == metric]
+        better = sum(d.significant and d.winner == d.a for d in found)
+        worse = sum(d.significant and d.winner == d.b for d in found)
+        if len(found) == 1:
+            return ""
+        return f"Of {len(found)} compared with {comparison.baseline}, {better} are better and {worse} worse {level}."
+    pairs = [difference_between(comparison, first, other, metric) for other in comparison.systems if other != first]
+    if len(pairs) == 1:
+        return ""
+    beaten = sum(d is not None and d.significant and d.winner == first for d in pairs)
+    return f"{first} is better than {beaten or 'none'} of its {len(pairs)} rivals {level}."

@@ -1,0 +1,322 @@
+"""What a rerun found: figures beside the published ones, cases counted, claims judged, under every convention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import UnknownNameError
+from toprank.experiment import Results
+from toprank.reproduce.published import published
+from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
+from toprank.significance import randomization_test, t_interval
+
+__all__ = ["Case", "Count", "Figure", "Judgement", "Reproduction"]
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a table: mean of fold means, with the interval that the queries allow."""
+
+    table: str
+    dataset: str
+    system: str
+    metric: str
+    convention: str
+    paper: float | None
+    ours: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None or self.ours is None else self.ours - self.paper
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a duel: two systems, one metric, one set. Means are means of fold means."""
+
+    duel: str
+    dataset: str
+    convention: str
+    new: str
+    old: str
+    metric: str
+    new_mean: float
+    old_mean: float
+    p: float
+    """Of the randomisation test on the pooled queries."""
+    difference: float
+    """Paired, over the pooled queries."""
+
+    @property
+    def verdict(self) -> Literal["better", "same", "worse"]:
+        """What the new system is, at the 5 % level without a correction, as papers count."""
+        return "same" if self.p >= ALPHA else "better" if self.difference > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Count:
+    """One set of a duel: in how many cases the new system is better, the same, worse; and the mean change."""
+
+    duel: str
+    dataset: str
+    convention: str
+    better: int
+    same: int
+    worse: int
+    change: float
+    """Mean relative change over the cases, in per cent."""
+    paper: tuple[int, int, int, float] | None
+
+    @property
+    def tally(self) -> tuple[int, int, int]:
+        """Better, same, worse."""
+        return self.better, self.same, self.worse
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim on one set: the paired difference to the strongest of the others, on the pooled queries."""
+
+    claim: str
+    dataset: str
+    convention: str
+    against: str
+    metric: str
+    difference: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.p < ALPHA:
+            return "holds" if self.difference > 0 else "the opposite holds"
+        return "so in our figures, within noise" if self.difference > 0 else "not so in our figures, within noise"
+
+
+class Reproduction:
+    """A study on the sets at hand. `str` gives the tables under the paper's convention and under `standard`.
+
+    Attributes:
+        study: what was rerun.
+        sets: the sets that were found.
+        parts: the experiments behind it, with all per-query numbers.
+    """
+
+    def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
+        self.study, self.sets, self.parts = study, sets, parts
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """The conventions that every number was computed under."""
+        return self.parts[0].conventions
+
+    def values(self, system: str, metric: str, dataset: str, convention: str) -> dict[str, FloatArray] | None:
+        """Fold → one number per test query; None where the system failed on the set."""
+        for part in self.parts:
+            if system in part.systems:
+                return part.values(metric, convention, dataset).get(system)
+        raise UnknownNameError("system in this study", system, [name for part in self.parts for name in part.systems])
+
+    # ---- figures ----
+
+    def figures(self, convention: str) -> list[Figure]:
+        """Every figure of the paper's tables on the sets at hand, then ours where nothing was published."""
+        return [figure for table in self.study.tables for figure in self._figures(table, convention)]
+
+    def _figures(self, table: PublishedTable, convention: str) -> Iterator[Figure]:
+        given = published(table.figures)
+        systems = list(dict.fromkeys(row for row, _ in given))
+        if table.metric is not None:
+            cases = [(dataset, table.metric) for dataset in self.sets]
+            more = [name for part in self.parts for name in part.systems if name not in systems]
+            systems += more if table is self.study.tables[0] else []
+        else:
+            cases = [(str(table.dataset), metric) for metric in dict.fromkeys(column for _, column in given)]
+            cases = [case for case in cases if case[0] in self.sets]
+        for dataset, metric in cases:
+            for system in systems:
+                paper = given.get((system, dataset if table.metric is not None else metric))
+                mean, low, high = self._estimate(system, metric, dataset, convention)
+                yield Figure(table.title, dataset, system, metric, convention, paper, mean, low, high)
+
+    def _estimate(
+        self, system: str, metric: str, dataset: str, convention: str
+    ) -> tuple[float | None, float | None, float | None]:
+        """Mean of fold means and its 95 % interval: folds are strata, queries the sample."""
+        folds = self.values(system, metric, dataset, convention)
+        if folds is None:
+            return None, None, None
+        from scipy.stats import t
+
+        samples = [values[~np.isnan(values)] for values in folds.values()]
+        mean = float(np.mean([np.mean(values) for values in samples]))
+        variance = sum(float(np.var(values, ddof=1)) / len(values) for values in samples if len(values) > 1)
+        freedom = max(sum(len(values) - 1 for values in samples), 1)
+        reach = float(t.ppf(0.975, freedom)) * variance**0.5 / len(samples)
+        return mean, mean - reach, mean + reach
+
+    # ---- conventions ----
+
+    @cached_property
+    def fit(self) -> dict[str, float]:
+        """Convention → mean distance of our figures from the published ones, nearest first; empty: none published."""
+        distances = {}
+        for convention in self.conventions:
+            gaps = [abs(one.difference) for one in self.figures(convention) if one.difference is not None]
+            if gaps:
+                distances[convention] = float(np.mean(gaps))
+        return dict(sorted(distances.items(), key=lambda item: item[1]))
+
+    # ---- cases and claims ----
+
+    def cases(self, convention: str) -> list[Case]:
+        """Every case of the study's duels, set by set."""
+        return [
+            case
+            for duel in self.study.duels
+            for dataset in self.sets
+            for new, old in duel.pairs
+            for metric in duel.metrics
+            if (case := self._case(duel, dataset, new, old, metric, convention)) is not None
+        ]
+
+    def _case(self, duel: Duel, dataset: str, new: str, old: str, metric: str, convention: str) -> Case | None:
+        a, b = (self.values(system, metric, dataset, convention) for system in (new, old))
+        if a is None or b is None:
+            return None
+        first, second = _paired(a, b)
+        return Case(
+            duel.title,
+            dataset,
+            convention,
+            new,
+            old,
+            metric,
+            new_mean=float(np.mean([np.nanmean(values) for values in a.values()])),
+            old_mean=float(np.mean([np.nanmean(values) for values in b.values()])),
+            p=randomization_test(first, second, seed=0).p,
+            difference=float(np.mean(first - second)),
+        )
+
+    def counts(self, convention: str) -> list[Count]:
+        """The cases counted, set by set."""
+        cases = self.cases(convention)
+        places = dict.fromkeys((case.duel, case.dataset) for case in cases)
+        return [
+            _counted([case for case in cases if (case.duel, case.dataset) == place], self.study) for place in places
+        ]
+
+    @cached_property
+    def count_fit(self) -> dict[str, int]:
+        """Convention → how many cases fall otherwise than in the paper's counts, the fewest first."""
+        misplaced = {}
+        for convention in self.conventions:
+            told = [(one.paper[:3], one.tally) for one in self.counts(convention) if one.paper is not None]
+            if told:
+                gaps = [abs(theirs - ours) for pair in told for theirs, ours in zip(*pair, strict=True)]
+                misplaced[convention] = sum(gaps) // 2
+        return dict(sorted(misplaced.items(), key=lambda item: item[1]))
+
+    def judgements(self, convention: str) -> list[Judgement]:
+        """The claims, set by set."""
+        found = (
+            self._judgement(claim, dataset, convention)
+            for claim in self.study.claims
+            for dataset in self.sets
+            if not claim.sets or dataset in claim.sets
+        )
+        return [one for one in found if one is not None]
+
+    def _judgement(self, claim: Claim, dataset: str, convention: str) -> Judgement | None:
+        own = self.values(claim.better, claim.metric, dataset, convention)
+        others = {name: self.values(name, claim.metric, dataset, convention) for name in claim.worse}
+        present = {name: values for name, values in others.items() if values is not None}
+        if own is None or not present:
+            return None
+        strongest = max(present, key=lambda name: np.nanmean(np.concatenate(list(present[name].values()))))
+        first, second = _paired(own, present[strongest])
+        interval = t_interval(first, second)
+        p = randomization_test(first, second, seed=0).p
+        ahead = float(np.mean(first - second))
+        return Judgement(
+            claim.text, dataset, convention, strongest, claim.metric, ahead, interval.low, interval.high, p
+        )
+
+    def unjudged(self) -> list[str]:
+        """Claims that cannot be judged with the sets at hand."""
+        return [one.text for one in self.study.claims if one.sets and not set(one.sets) & set(self.sets)]
+
+    # ---- output ----
+
+    def __str__(self) -> str:
+        from toprank.reproduce.tables import text
+
+        return text(self)
+
+    def to_markdown(self) -> str:
+        """The same as Markdown."""
+        from toprank.reproduce.tables import text
+
+        return text(self, markdown=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, under every convention, as plain values."""
+        return {
+            "study": self.study.name,
+            "paper": self.study.paper,
+            "sets": list(self.sets),
+            "paper_convention": self.study.convention,
+            "fit": self.fit,
+            "figures": [
+                {**asdict(one), "difference": one.difference} for name in self.conventions for one in self.figures(name)
+            ],
+            "count_fit": self.count_fit,
+            "cases": [{**asdict(one), "verdict": one.verdict} for name in self.conventions for one in self.cases(name)],
+            "counts": [asdict(one) for name in self.conventions for one in self.counts(name)],
+            "claims": [
+                {**asdict(one), "verdict": one.verdict} for name in self.conventions for one in self.judgements(name)
+            ],
+            "unjudged": self.unjudged(),
+            "failures": [asdict(one) for part in self.parts for one in part.failures],
+            "remarks": list(self.study.remarks),
+        }
+
+
+def _counted(cases: list[Case], study: Study) -> Count:
+    """The cases of one duel on one set."""
+    first = cases[0]
+    [duel] = [one for one in study.duels if one.title == first.duel]
+    given = {} if duel.figures is None else published(duel.figures)
+    paper = [given.get((row, first.dataset)) for row in ("better", "same", "worse", "change")]
+    told = [value for value in paper if value is not None]
+    verdicts = [case.verdict for case in cases]
+    return Count(
+        first.duel,
+        first.dataset,
+        first.convention,
+        better=verdicts.count("better"),
+        same=verdicts.count("same"),
+        worse=verdicts.count("worse"),
+        change=float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases])),
+        paper=(int(told[0]), int(told[1]), int(told[2]), told[3]) if len(told) == len(paper) else None,
+    )
+
+
+def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """The pooled queries that count for both."""
+    first, second = np.concatenate(list(a.values())), np.concatenate([b[fold] for fold in a])
+    both = ~(np.isnan(first) | np.isnan(second))
+    return first[both], second[both]

@@ -1,0 +1,174 @@
+"""A reproduction as text: paper | ours | difference | interval, the conventions that fit, and the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from toprank.comparison.tables import Table
+
+if TYPE_CHECKING:
+    from toprank.reproduce.findings import Case, Count, Figure, Reproduction
+
+__all__ = ["text"]
+
+
+def text(found: Reproduction, *, markdown: bool = False) -> str:
+    """All tables under the paper's convention and under `standard`, and what holds."""
+    shown = dict.fromkeys((found.study.convention, "standard"))
+    parts = [_head(found)]
+    for convention in shown:
+        parts += _under(found, convention, markdown)
+    parts += _fit(found, markdown) + _failures(found)
+    parts.append("\n".join(f"- {remark}" for remark in found.study.remarks))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(found: Reproduction) -> str:
+    return (
+        f"{found.study.paper}\nSets: {', '.join(found.sets)}. Chosen by {found.study.select_by} on validation data. "
+        "Figures are means of the fold means, each with its 95 % interval over queries; differences and p-values are "
+        "paired, over the pooled queries."
+    )
+
+
+def _under(found: Reproduction, convention: str, markdown: bool) -> list[str]:
+    role = " (the paper's, as far as it says)" if convention == found.study.convention else ""
+    parts = [f"{'## ' if markdown else ''}Under {convention}{role}"]
+    figures = found.figures(convention)
+    for title in dict.fromkeys(figure.table for figure in figures):
+        parts.append(_figure_table(title, [one for one in figures if one.table == title], markdown))
+    counts = found.counts(convention)
+    cases = found.cases(convention) if counts else []
+    for title in dict.fromkeys(count.duel for count in counts):
+        parts.append(_count_table(title, [one for one in counts if one.duel == title], markdown))
+        parts.append(_case_table([one for one in cases if one.duel == title], markdown))
+    judged = found.judgements(convention)
+    if judged:
+        rows = [
+            (
+                one.claim,
+                one.dataset,
+                f"{one.difference:+.4f}",
+                f"[{one.low:+.4f}, {one.high:+.4f}]",
+                f"{one.p:.3f}",
+                one.verdict,
+            )
+            for one in judged
+        ]
+        head = ("claim", "set", "difference", "interval", "p", "verdict")
+        parts.append(_table("Claims", head, rows, 2, markdown))
+    return parts
+
+
+def _figure_table(title: str, figures: list[Figure], markdown: bool) -> str:
+    rows = [
+        (
+            one.dataset,
+            one.metric,
+            one.system,
+            "–" if one.paper is None else f"{one.paper:.3f}",
+            "–" if one.ours is None else f"{one.ours:.4f}",
+            "–" if one.difference is None else f"{one.difference:+.4f}",
+            "–" if one.low is None or one.high is None else f"[{one.low:.4f}, {one.high:.4f}]",
+        )
+        for one in figures
+    ]
+    return _table(title, ("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3, markdown)
+
+
+def _count_table(title: str, counts: list[Count], markdown: bool) -> str:
+    rows = []
+    for one in counts:
+        paper = ("–",) * 4 if one.paper is None else (*map(str, one.paper[:3]), f"{one.paper[3]:+.1f} %")
+        ours = (str(one.better), str(one.same), str(one.worse), f"{one.change:+.1f} %")
+        rows.append((one.dataset, *(f"{theirs} / {mine}" for theirs, mine in zip(paper, ours, strict=True))))
+    head = ("set", "better", "same", "worse", "mean change")
+    return _table(f"{title} (paper / ours)", head, rows, 1, markdown)
+
+
+def _case_table(cases: list[Case], markdown: bool) -> str:
+    rows = [
+        (
+            one.dataset,
+            one.new,
+            one.old,
+            one.metric,
+            f"{one.new_mean:.4f}",
+            f"{one.old_mean:.4f}",
+            f"{one.p:.3f}",
+            one.verdict,
+        )
+        for one in cases
+    ]
+    head = ("set", "new", "old", "metric", "new", "old", "p", "the new one is")
+    return _table("Case by case", head, rows, 4, markdown)
+
+
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], words: int, markdown: bool) -> str:
+    """A table under its title; the first `words` columns are not numbers."""
+    table = Table(head, tuple(rows), words)
+    return f"{title}\n\n{table.markdown() if markdown else table.text()}"
+
+
+def _fit(found: Reproduction, markdown: bool) -> list[str]:
+    """Every published number under every convention, and the convention that comes nearest."""
+    parts = []
+    if found.fit:
+        parts.append(_all_figures(found, markdown))
+        best, named = next(iter(found.fit)), found.study.convention
+        said = "which is the one the paper names" if best == named else f"while the paper's text points to {named}"
+        parts.append(f"The published figures are nearest to ours under {best}, {said}.")
+    if found.count_fit:
+        parts.append(_all_counts(found, markdown))
+        fewest = min(found.count_fit.values())
+        best_ones = [name for name, misplaced in found.count_fit.items() if misplaced == fewest]
+        parts.append(f"Nearest to the paper's counts: {', '.join(best_ones)} ({fewest} cases fall otherwise).")
+    return parts or [
+        "No figure was published for the sets at hand, so no convention can be said to fit the paper best."
+    ]
+
+
+def _all_figures(found: Reproduction, markdown: bool) -> str:
+    columns = {name: [one for one in found.figures(name) if one.paper is not None] for name in found.conventions}
+    rows = [
+        (
+            first.dataset,
+            first.metric,
+            first.system,
+            f"{first.paper:.3f}",
+            *(_four(columns[name][i].ours) for name in columns),
+        )
+        for i, first in enumerate(next(iter(columns.values())))
+    ]
+    distances = tuple(f"{found.fit[name]:.4f}" if name in found.fit else "–" for name in columns)
+    rows.append(("", "", "mean distance", "", *distances))
+    head = ("set", "metric", "system", "paper", *columns)
+    return _table("Published figures, under every convention", head, rows, 3, markdown)
+
+
+def _all_counts(found: Reproduction, markdown: bool) -> str:
+    rows = []
+    for name, misplaced in found.count_fit.items():
+        for one in found.counts(name):
+            if one.paper is not None:
+                paper = "/".join(map(str, one.paper[:3]))
+                rows.append(
+                    (name, one.dataset, paper, "/".join(map(str, one.tally)), f"{one.change:+.1f} %", str(misplaced))
+                )
+    head = ("convention", "set", "paper", "ours", "mean change", "cases that fall otherwise, all sets")
+    return _table("Better/same/worse, under every convention", head, rows, 2, markdown)
+
+
+def _four(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _failures(found: Reproduction) -> list[str]:
+    lines = [
+        f"{one.system} failed on {one.dataset}, {one.fold}: {one.error}"
+        for part in found.parts
+        for one in part.failures
+    ]
+    lines += [f"Cannot be judged with these sets: {claim}." for claim in found.unjudged()]
+    return ["\n".join(lines)] if lines else []

@@ -1,0 +1,211 @@
+"""What is searched, read from plain values: a tuple is a range, a list is a choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from toprank.errors import DataError, UnknownNameError
+from toprank.systems import System
+from toprank.tuning.defaults import default_space
+
+__all__ = ["Choice", "Dimension", "Range", "Space", "read_space"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, both included; drawn evenly on their own or on the logarithmic scale."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def distribution(self, optuna: Any) -> Any:
+        """As Optuna knows it."""
+        kinds = optuna.distributions
+        kind = kinds.IntDistribution if self.whole else kinds.FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value lies within."""
+        return is_number(value) and self.low <= value <= self.high
+
+    def decoded(self, drawn: Any) -> Any:
+        """The value that Optuna drew."""
+        return int(drawn) if self.whole else float(drawn)
+
+    def encoded(self, value: Any) -> Any:
+        """The value as Optuna draws it."""
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values of any kind. Optuna sees their texts: a database could not hold a tuple."""
+
+    values: tuple[Any, ...]
+
+    def distribution(self, optuna: Any) -> Any:
+        """As Optuna knows it."""
+        return optuna.distributions.CategoricalDistribution([repr(value) for value in self.values])
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value is one of them."""
+        return any(_same(value, one) for one in self.values)
+
+    def decoded(self, drawn: Any) -> Any:
+        """The value that Optuna drew."""
+        return {repr(value): value for value in self.values}[drawn]
+
+    def encoded(self, value: Any) -> Any:
+        """The value as Optuna draws it."""
+        return next(repr(one) for one in self.values if _same(value, one))
+
+
+Dimension = Range | Choice
+
+
+@dataclass(frozen=True)
+class Space:
+    """The hyper-parameters that are searched, by name, and the values that the system has without a search."""
+
+    dimensions: Mapping[str, Dimension]
+    defaults: Mapping[str, Any]
+
+    def distributions(self, optuna: Any) -> dict[str, Any]:
+        """As Optuna knows them."""
+        return {name: dimension.distribution(optuna) for name, dimension in self.dimensions.items()}
+
+    def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """What Optuna drew, as options of the system."""
+        return {name: dimension.decoded(drawn[name]) for name, dimension in self.dimensions.items()}
+
+    def start(self) -> dict[str, Any]:
+        """The system's own values, as Optuna would draw them; those outside of the space are left out."""
+        return {
+            name: dimension.encoded(self.defaults[name])
+            for name, dimension in self.dimensions.items()
+            if dimension.holds(self.defaults[name])
+        }
+
+
+def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[str, Any]) -> Space:
+    """The space to search: the given one, or the system's default without what is fixed.
+
+    Raises:
+        UnknownNameError: the system has no such option.
+        DataError: a range is empty, is none, or does not suit the option; or nothing is searched.
+    """
+    made = system.make(**fixed)
+    parameters = made.get_params(deep=False)
+    settled = {_full_name(name, parameters) for name in fixed}
+    if space is None:
+        plain = {
+            name: values
+            for name, values in default_space(system).items()
+            if _full_name(name, parameters) not in settled
+        }
+    elif isinstance(space, Mapping):
+        plain = dict(space)
+    else:
+        raise DataError(f"space must be a dictionary from options to ranges or lists, not {type(space).__name__}.")
+    if not plain:
+        raise DataError(
+            f"There is nothing to search for {system.name}: give space=, for example "
+            f"{{'l2': (1e-4, 1.0, 'log')}} or {{'l2': [0.1, 1.0]}}."
+        )
+    _check_names(plain, settled, parameters)
+    defaults = {name: _default(system, made, name) for name in plain}
+    dimensions = {name: _read_dimension(name, values, defaults[name]) for name, values in plain.items()}
+    for name, dimension in dimensions.items():
+        for value in _samples(dimension):
+            system.make(**{**fixed, name: value})  # refuses values of the wrong kind
+    return Space(dimensions, defaults)
+
+
+def _full_name(name: str, parameters: Mapping[str, Any]) -> str:
+    """`loss.alpha` for both spellings of an option of the loss."""
+    return name if name in parameters or name.startswith("loss.") else f"loss.{name}"
+
+
+def _check_names(plain: Mapping[str, Any], settled: set[str], parameters: Mapping[str, Any]) -> None:
+    seen: dict[str, str] = {}
+    for name in plain:
+        if not isinstance(name, str):
+            raise DataError(f"Options are searched by their names, not by {name!r}.")
+        if name == "C":
+            raise DataError("C is 1/l2; give a range of l2.")
+        full = _full_name(name, parameters)
+        if full in settled:
+            raise DataError(f"{name} is both fixed and searched; leave one of them out.")
+        if full in seen:
+            raise DataError(f"{name} and {seen[full]} are the same option; leave one of them out.")
+        seen[full] = name
+
+
+def _default(system: System, made: Any, name: str) -> Any:
+    parameters = made.get_params(deep=False)
+    if name in parameters:
+        if name == "loss":
+            system.make(loss=None)  # refused in a sentence: a system has a loss of its own
+        return parameters[name]
+    of_loss = {} if system.loss is None else {one.name: getattr(made.loss, one.name) for one in fields(made.loss)}
+    bare = name.removeprefix("loss.")
+    if bare not in of_loss:
+        raise UnknownNameError(f"option of {system.name}", name, sorted({*parameters, *of_loss} - {"loss"}))
+    return of_loss[bare]
+
+
+def _read_dimension(name: str, values: Any, default: Any) -> Dimension:
+    if isinstance(values, tuple):
+        return _read_range(name, values, default)
+    if isinstance(values, list):
+        if not values:
+            raise DataError(f"{name} has no values to choose from.")
+        if any(_same(a, b) for at, a in enumerate(values) for b in values[:at]):
+            raise DataError(f"{name} has a value twice: {values}.")
+        return Choice(tuple(values))
+    raise DataError(
+        f"{name} is searched in a range (low, high) or (low, high, 'log'), or in a list of values, not in {values!r}. "
+        f"To fix it, give it as an option: {name}={values!r}."
+    )
+
+
+def _read_range(name: str, values: tuple[Any, ...], default: Any) -> Range:
+    if len(values) not in (2, 3):
+        raise DataError(f"The range of {name} must be (low, high) or (low, high, 'log'), not {values!r}.")
+    low, high = values[:2]
+    scale = values[2] if len(values) == 3 else "linear"
+    if scale not in ("log", "linear"):
+        raise UnknownNameError(f"scale of {name}", str(scale), ["log", "linear"])
+    if not is_number(low) or not is_number(high):
+        raise DataError(f"The range of {name} must go from a number to a number, not from {low!r} to {high!r}.")
+    if low >= high:
+        raise DataError(f"The range of {name} is empty: it goes from {low!r} to {high!r}.")
+    if scale == "log" and low <= 0:
+        raise DataError(f"A logarithmic range must begin above 0, but that of {name} begins at {low!r}.")
+    takes_whole = isinstance(default, int) and not isinstance(default, bool)
+    if takes_whole and not (float(low).is_integer() and float(high).is_integer()):
+        raise DataError(f"{name} takes whole numbers, but its range goes from {low!r} to {high!r}.")
+    if takes_whole or (not isinstance(default, float) and isinstance(low, int) and isinstance(high, int)):
+        return Range(int(low), int(high), scale == "log", whole=True)
+    return Range(float(low), float(high), scale == "log")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values mean the same option: 1 and 1.0 do, a list and a tuple do, 1 and True do not."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return list(a) == list(b)
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a finite number, and not yes or no."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _samples(dimension: Dimension) -> Iterable[Any]:
+    return dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high)

@@ -1,0 +1,169 @@
+"""Optuna's study: where it is kept, whether it is the one that is meant, and what it has seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sqlite3
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from toprank.errors import DataError, FileError, FormatError
+from toprank.tuning.space import Space
+
+__all__ = ["NAME", "Trial", "open_study", "process", "rows", "storage_path"]
+
+NAME = "tune"
+Trial = dict[str, Any]
+_IDENTITY = "toprank"
+_DIFFERS = {
+    "system": "a study of {there}, not of {here}",
+    "metric": "a study that is judged by {there}, not by {here}",
+    "train": "a study of other training data",
+    "judges": "a study with other validation data ({there}, here {here})",
+    "valid": "a study with other validation data",
+    "fixed": "a study with other fixed options ({there}, here {here})",
+    "space": "a study of another space ({there}, here {here})",
+    "seed": "a study with the seed {there}, not {here}",
+}
+
+
+def storage_path(storage: str | os.PathLike[str] | None) -> Path | None:
+    """The path of the database, checked: a file that is no study of ours would be filled with our tables."""
+    if storage is None:
+        return None
+    text = os.fspath(storage)
+    if "://" in text or "?" in text:
+        raise DataError(f"storage is the path of a file without ? in it, such as 'study.db', not {text!r}.")
+    path = Path(text)
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; storage must be a file.")
+    if not path.absolute().parent.is_dir():
+        raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+    if path.exists() and path.stat().st_size:
+        _check_database(path)
+    return path
+
+
+def _check_database(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as problem:
+        raise FormatError(f"not a database of studies ({problem}). Give another storage.", path=path) from None
+    if tables and not {"studies", "trials"} <= tables:
+        raise FormatError("a database, but not one of studies. Give another storage.", path=path)
+
+
+@contextlib.contextmanager
+def open_study(
+    optuna: Any, path: Path | None, name: str, identity: Mapping[str, Any], *, maximize: bool, pruner: Any
+) -> Iterator[Any]:
+    """The study of that name, new or resumed; Optuna is silent meanwhile.
+
+    Raises:
+        DataError: the study of that name asks another question.
+        FileError: the database cannot be read or written.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            storage = None if path is None else _database(optuna, path)
+            direction = "maximize" if maximize else "minimize"
+            study = optuna.create_study(
+                storage=storage, study_name=name, direction=direction, pruner=pruner, load_if_exists=True
+            )
+            _check_identity(study, identity, path)
+            _end_stale_trials(optuna, study, path)
+            yield study
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
+        cause = getattr(problem, "orig", None) or getattr(problem.__cause__, "orig", None) or problem
+        raise FileError(f"{path} cannot be used for a study: {cause}.") from None
+    finally:
+        optuna.logging.set_verbosity(before)
+        if storage is not None:
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def _database(optuna: Any, path: Path) -> Any:
+    try:
+        return optuna.storages.RDBStorage(f"sqlite:///{path.absolute()}")
+    except RuntimeError as problem:  # tables of another version of Optuna
+        raise FileError(f"{path} cannot be used for a study: {problem}") from None
+
+
+def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) -> None:
+    there = study.user_attrs.get(_IDENTITY)
+    if there is None:
+        if study.trials:
+            raise DataError(
+                f"{path} holds a study called '{study.study_name}' that toprank did not make; name another."
+            )
+        study.set_user_attr(_IDENTITY, dict(identity))
+        return
+    for key, words in _DIFFERS.items():
+        if there.get(key) != identity[key]:
+            what = words.format(there=there.get(key), here=identity[key])
+            raise DataError(
+                f"{path} holds {what}. Give another storage, or begin a study with a name of its own in the same file: "
+                "study='another'."
+            )
+
+
+def process() -> dict[str, Any]:
+    """Who works on a trial."""
+    return {"host": platform.node(), "pid": os.getpid()}
+
+
+def _end_stale_trials(optuna: Any, study: Any, path: Path | None) -> None:
+    """Trials of a process that was killed count for nothing; a process that is still at work is not disturbed."""
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        worker = trial.user_attrs.get("process", {})
+        if worker.get("host") == platform.node() and _alive(worker["pid"]):
+            raise DataError(
+                f"Process {worker['pid']} is at work on the study in {path}; wait until it is done, or begin another."
+            )
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+
+
+def _alive(pid: int) -> bool:
+    if os.name != "posix" or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def rows(study: Any, space: Space) -> list[Trial]:
+    """What was tried, in order. A trial that was cut off counts for nothing: its like is made again."""
+    table = []
+    for trial in study.get_trials(deepcopy=False):
+        if not trial.state.is_finished() or set(space.dimensions) - set(trial.params):
+            continue
+        failure = trial.user_attrs.get("failure")
+        states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "interrupted" if failure is None else "failed"}
+        table.append(
+            {
+                "number": trial.number,
+                "options": space.options(trial.params),
+                "value": trial.value,
+                "state": states[trial.state.name],
+                "seconds": None if trial.duration is None else trial.duration.total_seconds(),
+                "remark": failure or "",
+                **trial.user_attrs.get("noted", {}),
+            }
+        )
+    return table

@@ -1,0 +1,204 @@
+"""`check_loss`: silent about the losses that keep their promises, and one sentence for each promise that is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from loss_cases import LOSSES, Problem
+from toprank import losses
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
+from toprank.losses.checking import check_loss
+
+
+@pytest.mark.parametrize(("loss", "options"), [case[1:] for case in LOSSES], ids=[case[0] for case in LOSSES])
+def test_losses_of_toprank_keep_their_promises(loss, options):
+    problem = Problem.of(loss, options)
+    found = check_loss(loss, problem.labels, problem.queries, scores=problem.scores)
+    assert [sentence.split(":")[0] for sentence in found] == (
+        ["The order of a query's rows changes the loss"] if options.get("order_dependent") else []
+    )
+
+
+# A loss that is right, Σ_j w_j (s_j − y_j)², and everything that can be wrong with it.
+
+
+@dataclass(frozen=True)
+class Toy(Loss):
+    fault: str = ""
+    traits = Traits(convex=True, smooth=True, shift_invariant=False)
+
+    def bind(self, labels, queries, document_weights, query_weights):
+        if self.fault == "raises when bound":
+            raise RuntimeError("no labels today")
+        if self.fault == "refuses document weights" and document_weights is not None:
+            raise DataError("Document weights are refused.")
+        if self.fault == "file order":
+            labels = labels + 0.1 * np.arange(len(labels))
+        if self.fault == "ignores query weights":
+            query_weights = None
+        weights = np.ones(len(labels)) if document_weights is None else document_weights
+        if self.fault == "ignores document weights":
+            weights = np.ones(len(labels))
+        if self.fault == "weights of one matter" and document_weights is not None:
+            weights = 2 * weights
+        return BoundToy(self.fault, labels, queries, weights, query_weights)
+
+
+class BoundToy(BoundLoss):
+    def __init__(self, fault, labels, queries, weights, query_weights):
+        super().__init__(queries, query_weights)
+        self.fault, self.labels, self.weights = fault, labels, weights
+        self.scale_of = queries.spread(self.scale)
+
+    def block(self, scores, first, last, grad):
+        if self.fault == "raises when asked":
+            raise KeyError("lost")
+        rows = slice(*self.queries.offsets[[first, last]])
+        starts = self.queries.offsets[first:last] - rows.start
+        if self.fault == "counts rows from the front":
+            rows = slice(0, len(scores))
+        error, weights = scores - self.labels[rows], self.weights[rows]
+        slope = 2 * weights * error * self.scale_of[rows]
+        if self.fault == "wrong by a factor":
+            slope = slope / 2
+        if self.fault == "not scaled":
+            slope = 2 * weights * error
+        if self.fault == "not a number":
+            slope[:] = np.nan
+        grad[1 if self.fault == "unfilled" else 0 :] = slope[1 if self.fault == "unfilled" else 0 :]
+        values = np.add.reduceat(weights * error**2, starts)
+        if self.fault == "divides by the weight":
+            values = values * self.scale[first:last] / self.scale[first:last]
+        if self.fault == "overflows":
+            values = values + np.exp(scores).max() * 0
+        if self.fault == "changes the scores":
+            scores += 1.0
+        if self.fault == "one number":
+            return np.mean(values)
+        return values
+
+    def curvature_block(self, scores, first, last):
+        rows = slice(*self.queries.offsets[[first, last]])
+        half = {"curvature by half": 0.5, "curvature upside down": -1.0}.get(self.fault, 1.0)
+        diagonal = 2 * half * self.weights[rows] * self.scale_of[rows]
+        if self.fault in ("not symmetric", "other diagonal", "couples queries"):
+            return Odd(self.fault, diagonal)
+        return Diagonal(diagonal)
+
+
+class Odd(Curvature):
+    def __init__(self, fault, values):
+        self.fault, self.values = fault, values
+
+    def __matmul__(self, V):
+        out = self.values * V
+        if self.fault == "not symmetric":
+            out[0] += V[-1]
+        if self.fault == "couples queries":
+            out += V.sum()
+        return out
+
+    def diagonal(self):
+        return 2 * self.values if self.fault == "other diagonal" else self.values + (self.fault == "couples queries")
+
+
+FAULTS = {
+    "raises when bound": "could not be bound to the labels: RuntimeError: no labels today",
+    "raises when asked": "could not be checked. KeyError: 'lost'",
+    "not a number": "gradient at ordinary scores is not finite for document 0",
+    "wrong by a factor": "not the derivative of the value",
+    "not scaled": "not the derivative of the value",
+    "unfilled": "unfilled",
+    "one number": "one number for each query",
+    "changes the scores": "changes the scores",
+    "counts rows from the front": "look at how rows are counted",
+    "curvature by half": "is not the Hessian",
+    "curvature upside down": "not positive semi-definite",
+    "not symmetric": "not symmetric",
+    "other diagonal": "is not the diagonal",
+    "couples queries": "documents of different queries",
+    "file order": "order of a query's rows",
+    "ignores query weights": "Query weights are not used",
+    "divides by the weight": "do not divide by `scale`",
+    "ignores document weights": "taken and not used",
+    "weights of one matter": "all 1 change the gradient",
+    "overflows": "±1e8",
+}
+
+
+@pytest.mark.parametrize(("fault", "sentence"), FAULTS.items())
+def test_a_broken_promise_is_said(fault, sentence):
+    found = check_loss(Toy(fault))
+    assert sentence in " ".join(found)
+    assert all(one.endswith((".", "today", "'lost'")) for one in found)
+
+
+@pytest.mark.parametrize("fault", ["", "refuses document weights"])
+def test_nothing_is_said_without_need(fault):
+    assert check_loss(Toy(fault)) == []
+
+
+def test_the_sentence_holds_both_numbers():
+    [first, *_] = check_loss(Toy("wrong by a factor"), [2.0, 0.0], scores=[0.5, 1.0])
+    # 2(0.5 − 2) = −3, which the fault halves; document 1, 2(1 − 0) = 2, is wrong by less
+    assert "document 0 it is -1.5, and central differences give -3." in first
+
+
+def claiming(traits):
+    """The right loss with other claims."""
+    return type("Boast", (Toy,), {"traits": traits})()
+
+
+@pytest.mark.parametrize(
+    ("traits", "sentence"),
+    [
+        (Traits(convex=True, smooth=True, shift_invariant=True), "claims shift_invariant=True"),
+        (Traits(convex=True, smooth=True, shift_invariant=False, curvature="majoriser"), None),
+        (Traits(convex=False, smooth=True, shift_invariant=False, exact_gradient=False), None),
+    ],
+)
+def test_claims_are_compared_with_what_happens(traits, sentence):
+    found = check_loss(claiming(traits))
+    assert (sentence is None and found == []) or any(sentence in one for one in found)
+
+
+def test_a_claim_that_is_not_made_is_asked_for():
+    class Modest(losses.ListNet):
+        traits = Traits(convex=True, smooth=True, shift_invariant=False)
+
+    assert ["claim shift_invariant=True" in one for one in check_loss(Modest())] == [True]
+
+
+def test_convexity_is_not_believed():
+    class Boast(losses.ApproxNDCG):
+        traits = Traits(convex=True, smooth=True, curvature="majoriser")
+
+    assert ["claims to be convex" in one for one in check_loss(Boast())] == [True]
+
+
+def test_an_inexact_gradient_is_not_compared():
+    assert check_loss(losses.LambdaRank()) == []
+
+
+def test_only_the_front_of_long_data_is_looked_at():
+    class Counting(Toy):
+        def bind(self, labels, queries, document_weights, query_weights):
+            seen.append((len(labels), len(queries)))
+            return super().bind(labels, queries, document_weights, query_weights)
+
+    seen = []
+    assert check_loss(Counting(), np.zeros(1000), Queries.from_sizes([90] * 10 + [100])) == []
+    assert set(seen) == {(180, 2)}
+    seen.clear()
+    check_loss(Counting(), np.zeros(300), Queries([0, 300]))
+    assert set(seen) == {(300, 1)}  # a query is never cut
+
+
+def test_the_seed_decides():
+    assert check_loss(Toy("wrong by a factor"), seed=1) == check_loss(Toy("wrong by a factor"), seed=1)
+    assert check_loss(Toy("wrong by a factor"), seed=1) != check_loss(Toy("wrong by a factor"), seed=2)

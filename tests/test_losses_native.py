@@ -1,0 +1,300 @@
+"""Native PyTorch losses against the reference: value and gradient, for every loss, shape and dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loss_cases import LOSSES, Problem, labels_of_kind, random_scores
+from toprank import losses
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.losses.base import Loss
+
+torch = pytest.importorskip("torch", reason="native losses need PyTorch: pip install 'toprank[neural]'")
+
+from toprank.losses.native import fused, grids, native, native_names  # noqa: E402 - only where torch is
+
+MORE = [
+    ("approx-dcg", losses.ApproxMetric("dcg@2", temperature=0.5, gain=(0.0, 1.0, 1.0, 3.0, 5.0)), {"silent": True}),
+    ("multicategory-table", losses.Multicategory((0.0, 1.0, 2.0, 4.0, 9.0)), {}),
+    ("squared-err-gain", losses.Squared(gain="err", max_grade=5), {}),
+    ("logistic-margin-labels", losses.Logistic("margin", gain=None), {"labels": "real", "silent": True}),
+    ("logistic-margin-err", losses.Logistic("margin", gain="err"), {"silent": True}),
+    ("lambdarank-options", losses.LambdaRank("ndcg@4", truncation=2, sigma=0.3, norm=True), {"silent": True}),
+    ("lambdarank-gains", losses.LambdaRank("ndcg(gain=linear,discount=letor)", truncation=3), {"silent": True}),
+]
+CASES = [case for case in [*LOSSES, *MORE] if native(case[1]) is not None]
+WITHOUT = [case for case in LOSSES if native(case[1]) is None]
+SILENT = [case for case in CASES if case[2].get("silent")]
+PLAIN = [case for case in CASES if not case[2].get("random")]  # others draw by row
+SMOOTH = [case for case in CASES if case[1].traits.smooth and case[1].traits.exact_gradient]
+DTYPES = {"float32": (np.float32, 3e-5), "float64": (np.float64, 1e-10)}
+
+every_case = pytest.mark.parametrize(("name", "loss", "options"), CASES, ids=[case[0] for case in CASES])
+
+
+def tensors(device="cpu", dtype=torch.float64, *arrays):
+    return [None if a is None else torch.as_tensor(np.array(a), dtype=dtype, device=device) for a in arrays]
+
+
+def bound(loss, labels, queries, weights=(None, None), dtype=torch.float64, device="cpu"):
+    offsets = torch.tensor(queries.offsets.copy(), device=device)
+    version = native(loss)
+    assert version is not None
+    return version.bind(*tensors(device, dtype, labels), offsets, *tensors(device, dtype, *weights))
+
+
+def judged(bound_loss, scores, dtype=torch.float64, device="cpu"):
+    """Value and gradient of a native loss."""
+    (leaf,) = tensors(device, dtype, scores)
+    leaf.requires_grad_()
+    value = bound_loss(leaf)
+    assert value.shape == ()
+    value.backward()
+    return value.item(), leaf.grad.double().cpu().numpy()
+
+
+def agree(value, grad, expected, tolerance):
+    assert np.isfinite(value)
+    assert np.isfinite(grad).all()
+    assert abs(value - expected.value) <= tolerance * max(1.0, abs(expected.value))
+    np.testing.assert_allclose(grad, expected.grad, rtol=0, atol=tolerance * max(1e-3, np.abs(expected.grad).max()))
+
+
+def same_as_reference(loss, labels, queries, scores, weights, kind, device="cpu"):
+    """The reference works in float64 on the very numbers that the native loss is given."""
+    dtype, tolerance = DTYPES[kind]
+    labels, scores = (np.asarray(array, dtype=dtype).astype(np.float64) for array in (labels, scores))
+    weights = [None if w is None else np.asarray(w, dtype=dtype).astype(np.float64) for w in weights]
+    expected = loss.on(labels, queries, document_weights=weights[0], query_weights=weights[1]).at(scores)
+    work = getattr(torch, kind)
+    made = bound(loss, labels, queries, weights, work, device)
+    # A sum of exponentials of scores cannot be more exact than the scores themselves.
+    spacing = 8 * np.finfo(np.float64).eps * max(1.0, np.abs(scores).max())
+    agree(*judged(made, scores, work, device), expected, tolerance + spacing)
+
+
+@st.composite
+def problems(draw, options):
+    """Ragged labels, scores and weights: one-document queries, ties of either kind, scores far apart."""
+    sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=6))
+    n, rng = sum(sizes), np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = options.get("labels", "graded")
+    labels = labels_of_kind(kind, max(n, 5), rng)[:n]
+    if kind != "real":
+        labels = np.minimum(labels, draw(st.integers(0, 4)))
+    scores = random_scores(rng, n, options)
+    scores = {"near": scores, "tied": np.round(scores), "equal": 0 * scores, "far": np.round(scores) * 1e8}[
+        draw(st.sampled_from(["near", "tied", "equal", "far"]))
+    ]
+    weights = [rng.uniform(0.2, 2.0, n) * rng.integers(0, 3, n), rng.uniform(0.2, 2.0, len(sizes))]
+    weights = [w if draw(st.booleans()) and w.any() else None for w in weights]
+    return labels, Queries.from_sizes(sizes), scores, weights
+
+
+def usable(loss, labels):
+    """A multinomial likelihood without n_grades takes as many columns as there are grades: here always five."""
+    return losses.Multinomial(n_grades=5) if loss == losses.Multinomial() else loss
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@every_case
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
+    labels, queries, scores, weights = data.draw(problems(options))
+    same_as_reference(usable(loss, labels), labels, queries, scores, weights, kind)
+
+
+@every_case
+def test_many_grids_and_tiles_give_the_same(name, loss, options, monkeypatch):
+    """Long and short queries together; then with so little memory that every grid and tile is cut up."""
+    rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 30, 2, 3, 41, 7, 7, 16, 1])
+    n = queries.n_documents
+    labels, scores = labels_of_kind(options.get("labels", "graded"), n, rng), random_scores(rng, n, options)
+    scores[20:40] = np.round(scores[20:40])
+    weights = [rng.uniform(0.5, 2.0, n), None]
+    same_as_reference(loss, labels, queries, scores, weights, "float64")
+    monkeypatch.setattr(grids, "_CPU", grids._Budget(another=9, tile=50))
+    same_as_reference(loss, labels, queries, scores, weights, "float64")
+
+
+def test_grids_hold_every_document_once_and_waste_little():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 200, 300)
+    queries = Queries.from_sizes(sizes)
+    frame = grids.Frame(torch.zeros(queries.n_documents), torch.tensor(queries.offsets.copy()))
+    made = grids.grids_of(frame, pairs=True)
+    rows = torch.cat([grid.documents[grid.valid] for grid in made])
+    assert sorted(rows.tolist()) == list(range(queries.n_documents))
+    assert sum(grid.documents.shape[0] * grid.width**2 for grid in made) < 1.25 * np.sum(sizes**2)
+    assert max(grid.documents.shape[0] * grid.width * grid.tile_rows for grid in made) <= grids._CPU.tile
+
+
+def test_a_query_larger_than_a_tile_is_cut_by_rows():
+    rng, queries = np.random.default_rng(1), Queries.from_sizes([700, 3])
+    assert grids._CPU.tile < 700**2
+    labels, scores = rng.integers(0, 4, 703).astype(float), rng.standard_normal(703)
+    for loss in (losses.Logistic(), losses.LambdaRank(truncation=20), losses.ApproxNDCG()):
+        same_as_reference(loss, labels, queries, scores, [None, None], "float64")
+
+
+@pytest.mark.parametrize(("name", "loss", "options"), PLAIN, ids=[case[0] for case in PLAIN])
+def test_a_batch_is_the_mean_of_its_queries(name, loss, options):
+    problem = Problem.of(loss, options)
+    loss = usable(loss, problem.labels) if loss == losses.Multinomial() else loss
+    if name in ("logistic-margin-err", "squared-err-gain"):
+        loss = type(loss)(**{**vars(loss), "max_grade": 5.0})  # else the top grade is the largest of the batch
+    value, grad = judged(bound(loss, problem.labels, problem.queries), problem.scores)
+    alone = [
+        judged(bound(loss, problem.labels[rows], Queries([0, rows.stop - rows.start])), problem.scores[rows])
+        for rows in problem.queries
+    ]
+    np.testing.assert_allclose(value, np.mean([v for v, _ in alone]), rtol=1e-10)
+    np.testing.assert_allclose(grad, np.concatenate([g for _, g in alone]) / len(problem.queries), atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "loss", "options"), SILENT, ids=[case[0] for case in SILENT])
+def test_queries_that_say_nothing_contribute_nothing(name, loss, options):
+    queries = Queries.from_sizes([1, 4, 3])
+    labels, scores = np.array([1.0, 1, 1, 1, 1, 1, 0, 0]), np.array([3.0, 1e8, -1e8, 2, 2, 0, 0.1, 0.2])
+    value, grad = judged(bound(loss, labels, queries), scores)
+    only, _ = judged(bound(loss, labels[5:], Queries([0, 3])), scores[5:])
+    assert not grad[:5].any()
+    assert grad[5:].any()
+    np.testing.assert_allclose(value, only / 3, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "loss", "options"), SMOOTH, ids=[case[0] for case in SMOOTH])
+def test_autograd_agrees_with_finite_differences(name, loss, options):
+    problem = Problem.of(loss, options)
+    made = bound(loss, problem.labels, problem.queries, (problem.document_weights, None))
+    (leaf,) = tensors("cpu", torch.float64, problem.scores)
+    assert torch.autograd.gradcheck(made, leaf.requires_grad_(), eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [losses.ListNet(), losses.ListMLE(), losses.LambdaRank()], ids=str)
+def test_it_is_a_node_like_any_other(loss):
+    labels, queries = np.array([2.0, 0, 1]), Queries([0, 3])
+    made = bound(loss, labels, queries, dtype=torch.float32)
+    value, grad = judged(made, [0.5, 0.25, -1.0], torch.float32)
+    leaf = torch.tensor([0.5, 0.25, -1.0], requires_grad=True)
+    (3.0 * made(2.0 * leaf / 2.0)).backward()  # a chain before and after it
+    np.testing.assert_allclose(leaf.grad.numpy(), 3.0 * grad, rtol=1e-5)
+    coarse = torch.tensor([0.5, 0.25, -1.0], dtype=torch.bfloat16, requires_grad=True)
+    made(coarse).backward()
+    assert coarse.grad.dtype == torch.bfloat16
+    np.testing.assert_allclose(coarse.grad.float().numpy(), grad, atol=0.01 * np.abs(grad).max())
+    with torch.no_grad():
+        assert float(made(leaf)) == value
+
+
+def test_whole_number_labels_are_taken_as_float32():
+    made = native(losses.ListNet()).bind(torch.tensor([1, 0]), torch.tensor([0, 2]))
+    assert made(torch.zeros(2, dtype=torch.float64)).dtype == torch.float32
+
+
+# --- where there is none --------------------------------------------------------------------------------------------
+
+
+def test_the_common_losses_have_a_native_version():
+    assert set(native_names()) <= set(losses.names())
+    for name in native_names():
+        assert native(losses.make(name)) is not None
+
+
+@pytest.mark.parametrize(("name", "loss", "options"), WITHOUT, ids=[case[0] for case in WITHOUT])
+def test_the_others_have_none(name, loss, options):
+    exceptions = {"ListNet": "top_k", "LambdaRank": "metric", "ApproxMetric": "metric"}
+    kind = type(loss).__name__
+    assert kind not in native_names() or getattr(loss, exceptions[kind]) not in (1, "ndcg")
+
+
+class Louder(losses.ListNet):
+    """A loss of the user: what `bind` does is their business."""
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.ListNet(top_k=None),
+        losses.Multicategory(np.sqrt),
+        losses.Logistic("margin", gain=np.sqrt),
+        losses.LambdaRank(gain=np.sqrt),
+        losses.LambdaRank("ndcg", gain=np.sqrt, truncation=3),
+        losses.ApproxNDCG(gain=np.sqrt),
+        losses.ApproxMetric("ndcg(discount=letor)"),
+        losses.Squared(gain=np.sqrt),
+        losses.Exponential(),
+        Louder(),
+    ],
+    ids=repr,
+)
+def test_hyper_parameters_without_a_native_version_give_none(loss):
+    assert isinstance(loss, Loss)
+    assert native(loss) is None
+
+
+def test_wrong_shapes_are_refused_in_a_sentence():
+    version, labels, offsets = native(losses.ListNet()), torch.tensor([1.0, 0.0]), torch.tensor([0, 2])
+    with pytest.raises(DataError, match="3 scores for 2 documents"):
+        version.bind(labels, offsets)(torch.zeros(3))
+    with pytest.raises(DataError, match="document_weights must have the shape"):
+        version.bind(labels, offsets, torch.ones(3))
+    with pytest.raises(DataError, match="query_weights must have the shape"):
+        version.bind(labels, offsets, None, torch.ones(2))
+    with pytest.raises(DataError, match="needs scores with 3 columns"):
+        native(losses.Multinomial(n_grades=3)).bind(labels, offsets)(torch.zeros(2, 2))
+    with pytest.raises(DataError, match="as many columns as there are grades"):
+        native(losses.Multinomial()).bind(labels, offsets)(torch.zeros(2))
+
+
+# --- on a GPU -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_there_are_no_kernels():
+    assert fused.available(torch.device("cpu")) is False
+
+
+def test_a_triton_that_fails_is_named_and_done_without(monkeypatch):
+    """No C compiler, an old GPU: the losses must go on, and say why they are slow."""
+
+    def broken(*_):
+        raise OSError("no compiler")
+
+    monkeypatch.setattr(fused, "HAS_TRITON", True)
+    monkeypatch.setattr(fused, "groups_only", broken)
+    with pytest.warns(RuntimeWarning, match="Triton is installed but does not work here"):
+        assert fused.available.__wrapped__(torch.device("cuda")) is False
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
+@pytest.mark.parametrize("way", ["float32-kernels", "float32", "float64"])
+@every_case
+def test_a_gpu_agrees_with_the_reference(name, loss, options, way, monkeypatch):
+    if way == "float32":
+        monkeypatch.setattr(fused, "available", lambda device: False)
+    elif way == "float32-kernels":
+        assert fused.available(torch.device("cuda"))
+    kind = way.split("-")[0]
+    problem, rng = Problem.of(loss, options), np.random.default_rng(7)
+    long = Queries.from_sizes([150, 1, 33, 64, 90, 3])  # several blocks of documents, and none that is full
+    labels = labels_of_kind(options.get("labels", "graded"), long.n_documents, rng)
+    generic = random_scores(rng, long.n_documents, options)
+    for scores in (generic, np.round(generic), np.round(generic) * 1e8, 0 * generic):
+        for weights in ([None, None], [rng.uniform(0.2, 2.0, len(labels)), rng.uniform(0.2, 2.0, 6)]):
+            same_as_reference(loss, labels, long, scores, weights, kind, "cuda")
+    same_as_reference(loss, problem.labels, problem.queries, problem.scores, [None, None], kind, "cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
+@every_case
+def test_a_gpu_gives_the_same_bits_again(name, loss, options):
+    problem = Problem.of(loss, options)
+    made = bound(loss, problem.labels, problem.queries, (None, None), torch.float32, "cuda")
+    (value, grad), (again, gradient) = (judged(made, problem.scores, torch.float32, "cuda") for _ in range(2))
+    assert value == again
+    assert (grad == gradient).all()

@@ -1,0 +1,262 @@
+"""Features of the pool: equal to a plain loop, blind to the order of rows, and at home before any ranker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import toprank as tr
+from toprank.errors import DataError, UnknownNameError
+
+ALL = ("mean", "std", "min", "max", "rank", "zscore", "size")
+WIDE = st.sampled_from([np.nan, -2.5, -0.0, 0.0, 0.1, 0.1, 3.0, 1e6])
+
+
+def plain(x):
+    """The statistics of one column of one query, by NumPy and SciPy, as a table of documents × statistics."""
+    there = ~np.isnan(x)
+    table = np.full((len(x), 6), np.nan)
+    if there.any():
+        known = x[there]
+        spread = known.std() if np.ptp(known) > 0 else 0.0
+        table[:, :4] = known.mean(), spread, known.min(), known.max()
+        table[there, 4] = rankdata(-known)
+        table[there, 5] = (known - known.mean()) / spread if spread else 0.0
+    return table
+
+
+def by_a_plain_loop(data):
+    parts = []
+    for rows in data.queries:
+        columns = [plain(data.X[rows, c].astype(np.float64)) for c in range(data.n_features)]
+        size = np.full((rows.stop - rows.start, 1), rows.stop - rows.start)
+        parts.append(np.hstack([data.X[rows], *columns, size]))
+    return np.vstack(parts)
+
+
+@st.composite
+def pools(draw):
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    n, d = sum(sizes), draw(st.integers(1, 3))
+    values = draw(st.lists(WIDE, min_size=n * d, max_size=n * d))
+    return tr.RankingData(np.reshape(values, (n, d)), queries=tr.Queries.from_sizes(sizes))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools())
+def test_every_statistic_is_that_of_a_plain_loop(data):
+    wide = tr.PoolFeatures(ALL).fit_transform(data).X
+    np.testing.assert_allclose(wide, by_a_plain_loop(data), rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.integers(0, 1000))
+def test_the_order_of_rows_does_not_matter_to_the_last_bit(data, seed):
+    rng = np.random.default_rng(seed)
+    order = np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in data.queries])
+    new = tr.PoolFeatures(ALL, keep=False)
+    shuffled = data.replace(X=data.X[order])
+    assert new.fit_transform(data).X[order].tobytes() == new.fit_transform(shuffled).X.tobytes()
+
+
+@pytest.fixture(scope="module")
+def data():
+    data = tr.synthetic(n_queries=700, n_documents=(1, 20), n_features=12, n_grades=3, seed=0)
+    X = np.array(data.X)
+    X[::5, 3] = np.nan
+    X[:, 4] = 7.3  # its sum over a query is not a multiple of it in floating point
+    return tr.RankingData(X, data.labels, queries=data.queries, feature_names=[f"f{i}" for i in range(12)])
+
+
+def test_float32_stays_and_threads_do_not_matter(data):
+    one, two = (tr.PoolFeatures(ALL, threads=threads).fit_transform(data).X for threads in (1, 2))
+    assert one.tobytes() == two.tobytes()
+    assert one.dtype == np.float32
+    double = tr.PoolFeatures(ALL).fit_transform(data.replace(X=data.X.astype(np.float64))).X
+    np.testing.assert_array_equal(one, double.astype(np.float32))
+
+
+def test_a_constant_column_is_exactly_that(data):
+    wide = tr.PoolFeatures(ALL, columns=["f4"], keep=False).fit_transform(data.replace(X=data.X.astype(np.float64))).X
+    value = np.float64(np.float32(7.3))
+    np.testing.assert_array_equal(wide[:, :4], np.broadcast_to([value, 0.0, value, value], (len(wide), 4)))
+    np.testing.assert_array_equal(wide[:, 4], data.queries.spread((data.queries.sizes + 1) / 2))
+    assert not wide[:, 5].any()
+
+
+def test_names_columns_and_what_stays(data):
+    pool = tr.PoolFeatures(["rank", "size", "mean"], columns=["f3", 0]).fit(data)
+    wide = pool.transform(data)
+    new = ("f3_rank_in_query", "f3_mean_in_query", "f0_rank_in_query", "f0_mean_in_query", "documents_in_query")
+    assert wide.feature_names == (*data.feature_names, *new)
+    np.testing.assert_array_equal(wide.X[:, :12], data.X)
+    np.testing.assert_array_equal(wide.labels, data.labels)
+    assert wide.queries == data.queries
+    alone = clone(pool).set_params(keep=False).fit_transform(data)
+    assert alone.feature_names == new
+    np.testing.assert_array_equal(alone.X, wide.X[:, 12:])
+    nameless = tr.PoolFeatures(["max"], columns=[1]).fit(data.replace(feature_names=None))
+    assert nameless.transform(data.replace(feature_names=None)).feature_names is None
+    assert nameless.get_feature_names_out().tolist()[-1] == "x1_max_in_query"
+    size = tr.PoolFeatures(["size"], keep=False).fit_transform(data)
+    np.testing.assert_array_equal(size.X[:, 0], data.queries.spread(data.queries.sizes))
+
+
+def test_scattered_rows_come_back_in_their_places(data):
+    order = np.random.default_rng(0).permutation(data.n_documents)
+    pool = tr.PoolFeatures(ALL)
+    there = pool.fit_transform(data.X[order], qid=data.qid[order])
+    np.testing.assert_array_equal(there, pool.fit_transform(data).X[order])
+    regrouped = tr.RankingData(data.X[order], data.labels[order], qid=data.qid[order], regroup=True)
+    np.testing.assert_array_equal(regrouped.in_source_order(pool.fit_transform(regrouped).X), there)
+
+
+def test_queries_are_strangers(data):
+    """What one query holds says nothing about another: served alone, it gets the same columns."""
+    pool = tr.PoolFeatures().fit(data)
+    whole = pool.transform(data).X
+    for q in (0, 17, 699):
+        rows = slice(*data.queries.offsets[q : q + 2].tolist())
+        np.testing.assert_array_equal(pool.transform(tr.RankingData(data.X[rows])).X, whole[rows])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"statistics": ["mean", "avg"]}, "no statistic of PoolFeatures called 'avg'"),
+        ({"statistics": "mean"}, r"\['mean'\]"),
+        ({"statistics": []}, "at least one"),
+        ({"statistics": ["mean", "mean"]}, "different names"),
+        ({"columns": ["f99"]}, "no feature called 'f99'"),
+        ({"columns": [12]}, "run from 0 to 11"),
+        ({"columns": [-1]}, "run from 0 to 11"),
+        ({"columns": [1, "f1"]}, "named twice"),
+        ({"threads": 0}, "at least 1"),
+    ],
+)
+def test_wrong_options_are_sentences(data, options, message):
+    with pytest.raises((DataError, UnknownNameError), match=message):
+        tr.PoolFeatures(**options).fit_transform(data)
+
+
+def test_wrong_data_are_sentences(data):
+    pool = tr.PoolFeatures().fit(data)
+    with pytest.raises(DataError, match="expecting 12 features"):
+        pool.transform(tr.RankingData(data.X[:, :5]))
+    swapped = data.replace(feature_names=["f1", "f0", *data.feature_names[2:]])
+    with pytest.raises(DataError, match="is called 'f1', but 'f0'"):
+        pool.transform(swapped)
+    with pytest.raises(DataError, match="needs dense features"):
+        tr.PoolFeatures().fit(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
+    with pytest.raises(DataError, match="needs dense features"):
+        pool.transform(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
+    infinite = np.array(data.X)
+    infinite[data.queries.offsets[5], 2] = np.inf
+    with pytest.raises(DataError, match=r"Feature 'f2' holds infinite or enormous values in query 5;"):
+        pool.transform(data.replace(X=infinite))
+    with pytest.raises(DataError, match="leave qid out"):
+        pool.transform(data, qid=data.qid)
+    with pytest.raises(DataError, match="features have no names"):
+        tr.PoolFeatures(columns=["f1"]).fit(data.X)
+    with pytest.raises(DataError, match="Two features are called"):
+        tr.PoolFeatures().fit_transform(pool.transform(data))
+
+
+def test_a_forgotten_qid_is_refused(data):
+    pool = tr.PoolFeatures().fit(data.X, qid=data.qid)
+    with pytest.raises(DataError, match="fitted with queries, but here are features without qid"):
+        pool.transform(data.X)
+    one = tr.PoolFeatures(["size"], keep=False)
+    assert set(one.fit_transform(data.X).ravel()) == {data.n_documents}  # without queries from the start: one query
+
+
+# ---- at home in scikit-learn ----
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [tr.PoolFeatures()],
+    expected_failed_checks=lambda _: {
+        "check_methods_subset_invariance": "what the pool is, is what the transformer is about"
+    },
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def trees(**options):
+    return tr.TreeRanker("Squared", **{"n_trees": 15, "num_leaves": 7, "threads": 1} | options)
+
+
+def test_a_pipeline_takes_ranking_data(data):
+    pipeline = make_pipeline(tr.PoolFeatures(), trees()).fit(data)
+    wide = tr.PoolFeatures().fit_transform(data)
+    by_hand = trees().fit(wide)
+    np.testing.assert_array_equal(pipeline.predict(data), by_hand.predict(wide))
+    assert pipeline[-1].feature_names_in_.tolist() == list(wide.feature_names)
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def test_qid_is_routed_through_a_pipeline(data, routing):
+    wide = tr.PoolFeatures().fit_transform(data)
+    by_hand = trees().fit(wide)
+    ranker = trees().set_predict_request(qid=True)
+    pipeline = make_pipeline(tr.PoolFeatures(), ranker).fit(data.X, data.labels, qid=data.qid)
+    np.testing.assert_array_equal(pipeline.predict(data.X, qid=data.qid), by_hand.predict(wide))
+    with pytest.raises(DataError, match="without qid"):
+        pipeline.predict(data.X)
+
+
+def test_validation_data_pass_through_a_pipeline(data, routing):
+    train, valid = tr.split(data, (0.7, 0.3))
+    ranker = trees(early_stopping=3).set_fit_request(valid=True)
+    pipeline = Pipeline([("pool", tr.PoolFeatures()), ("ranker", ranker)], transform_input=["valid"])
+    pipeline.fit(train, valid=valid)
+    pool = tr.PoolFeatures().fit(train)
+    by_hand = trees(early_stopping=3).fit(pool.transform(train), valid=pool.transform(valid))
+    assert pipeline[-1].history_ == by_hand.history_
+
+
+def test_frames_keep_their_names_and_global_settings_do_no_harm(data):
+    import pandas as pd
+
+    frame = pd.DataFrame(data.X, columns=list(data.feature_names))
+    pool = tr.PoolFeatures().fit(frame, qid=data.qid)
+    np.testing.assert_array_equal(pool.transform(frame, qid=data.qid), pool.transform(data).X)
+    with pytest.raises(ValueError, match="feature names"):
+        pool.transform(frame[frame.columns[::-1]], qid=data.qid)
+    with sklearn.config_context(transform_output="pandas"):
+        assert isinstance(pool.transform(data), tr.RankingData)
+
+
+def test_trees_learn_what_only_the_pool_can_tell():
+    """Every query has a scale of its own; which document is best is only to be seen beside the others."""
+    rng = np.random.default_rng(0)
+    n, m = 300, 12
+    worth = rng.normal(size=(n, m))
+    level = rng.normal(size=(n, 1)) * 30
+    labels = (np.abs(worth) > 1.5).astype(float).ravel()  # far from the query's own level, on either side
+    whole = tr.RankingData((level + worth).reshape(-1, 1), labels, queries=tr.Queries.from_sizes([m] * n))
+    train, test = tr.split(whole, (0.6, 0.4))
+
+    def value(train, test):
+        ranker = tr.TreeRanker("Squared", n_trees=40, num_leaves=7, threads=1).fit(train)
+        return tr.evaluate(ranker.predict(test), test).mean["ndcg@10"]
+
+    pool = tr.PoolFeatures().fit(train)
+    random = tr.evaluate(np.zeros(test.n_documents), test).mean["ndcg@10"]
+    assert value(train, test) < random + 0.1
+    assert value(pool.transform(train), pool.transform(test)) > random + 0.3

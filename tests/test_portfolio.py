@@ -1,0 +1,449 @@
+"""`auto`: what it tries, how it chooses, that it keeps to its time, and what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.evaluation import Judge
+from toprank.portfolio import automatic, trials
+from toprank.portfolio.automatic import settled
+from toprank.portfolio.candidates import Entry, portfolio
+from toprank.portfolio.choosing import MOST_MEMBERS, decide, plausibility
+from toprank.portfolio.trials import Deadline, Trial
+from toprank.rankers.tree_watch import Round
+from toprank.significance import Interval, t_interval
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=48, n_documents=(4, 12), n_features=4, n_grades=3, noise=0.5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    return tr.split(data, (0.6, 0.4))
+
+
+def entries():
+    trees = {"n_trees": 30, "num_leaves": 4, "min_data_in_leaf": 5, "threads": 1}
+    return [
+        Entry("ListNet", tr.LinearRanker("ListNet", l2=(1.0, 0.01)), "solver", 1.0),
+        Entry("LambdaMART", tr.TreeRanker(**trees), "trees", 1.0),
+        Entry("MART", tr.TreeRanker("Squared", query_fraction=0.5, **trees), "trees", 1.0),
+    ]
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A portfolio of three quick entries, which tests may change."""
+    made = entries()
+    monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
+    return made
+
+
+class Stopped(tr.LinearRanker):
+    def fit(self, X, y=None, qid=None, *, valid=None):
+        raise KeyboardInterrupt
+
+
+class HalfDone(tr.LinearRanker):
+    def fit(self, X, y=None, qid=None, *, valid=None):
+        super().fit(X, y, qid, valid=valid)
+        self.path_[-1]["interrupted"] = 1.0
+        return self
+
+
+class Fixed(tr.LinearRanker):
+    """A fitted ranker whose scores are given, for every query alike."""
+
+    def __init__(self, scores=(0.0,)):
+        self.scores = scores
+
+    @classmethod
+    def on(cls, data, scores):
+        ranker = cls(tuple(scores))
+        ranker.n_features_in_, ranker.training_ = data.n_features, {}
+        return ranker
+
+    def predict(self, X, qid=None):
+        return np.tile(self.scores, X.n_documents // len(self.scores)).astype(float)
+
+
+# ---- the choice ----
+
+
+def test_the_whole_portfolio(parts):
+    train, valid = parts
+    choice = tr.auto(train, valid, budget=600, threads=1)
+    tried = {entry.name for entry in portfolio(train, "ndcg@10", "standard", 0, 1)}
+    singles = [row for row in choice.table if row.name != "blend"]
+    assert {row.name for row in singles} == tried
+    assert (choice.not_tried, choice.refused, choice.budget_bound, choice.held_out) == ((), {}, False, None)
+    assert choice.value == tr.evaluate(choice.ranker.predict(valid), valid).mean["ndcg@10"]
+    assert [row.valid for row in singles] == sorted((row.valid for row in singles), reverse=True)
+    assert choice.name == f"blend of {len(choice.ranker.rankers_)}"
+    # the weights, from nothing but the intervals that the table shows
+    half = np.array([(row.high - row.low) / 2 for row in singles])
+    gap = np.array([-row.difference for row in singles])
+    worth = np.where(half > 0, np.clip(1 - gap / np.where(half > 0, half, 1), 0, 1), 1.0)
+    worth[MOST_MEMBERS:] = 0
+    np.testing.assert_allclose([row.weight for row in singles], worth / worth.sum(), atol=1e-5)
+    np.testing.assert_allclose(choice.ranker.weights_, [row.weight for row in singles if row.weight])
+    shown = str(choice)
+    assert all(name in shown for name in tried)
+    assert "same data, seed and threads give the same model" in " ".join(shown.split())
+
+
+def test_names_are_different_and_the_loss_follows_the_metric(data):
+    names = [entry.name for entry in portfolio(data, "ndcg@10", "standard", 0, 1)]
+    assert len(set(names)) == len(names)
+
+    def metric_of_lambdamart(metric):
+        entry = next(one for one in portfolio(data, metric, "standard", 0, 1) if one.name == "LambdaMART")
+        assert entry.ranker.metric == metric
+        return entry.ranker.loss.metric
+
+    found = {name: metric_of_lambdamart(name) for name in ("map", "err@10", "mrr", "ndcg@5", "owa")}
+    assert found == {"map": "ap", "err@10": "err", "mrr": "rr", "ndcg@5": "ndcg", "owa": "ndcg"}
+
+
+def test_trees_grow_with_the_data():
+    def leaves(n):
+        rows = tr.RankingData(np.zeros((n, 1), dtype=np.float32), np.arange(n) % 2, queries=tr.Queries([0, n]))
+        return next(e for e in portfolio(rows, "ndcg@10", "standard", 0, 1) if e.name == "LambdaMART").ranker.num_leaves
+
+    assert leaves(1_000) < leaves(50_000) < leaves(300_000)
+
+
+def test_the_same_seed_gives_the_same_model(data, monkeypatch):
+    runs = []
+    for seed in (0, 0, 1):
+        monkeypatch.setattr(automatic, "portfolio", lambda *_: entries())
+        runs.append(tr.auto(data, seed=seed, budget=600))
+    assert runs[0].ranker.predict(data).tobytes() == runs[1].ranker.predict(data).tobytes()
+    assert runs[0].story == runs[1].story
+    assert [row.valid for row in runs[2].table] != [row.valid for row in runs[0].table]  # other queries were held out
+
+
+def test_held_out_queries_and_training_again(data, short):
+    choice = tr.auto(data, blend=False, budget=600, seed=3)
+    learned, held_out = tr.split(data, (0.75, 0.25), seed=3)
+    assert choice.held_out == held_out.n_queries == 12
+    assert choice.refitted
+    assert choice.ranker.training_["queries"] == data.n_queries
+    best = next(entry for entry in entries() if entry.name == choice.name).ranker.fit(learned, valid=held_out)
+    assert choice.value == pytest.approx(tr.evaluate(best.predict(held_out), held_out).mean["ndcg@10"])
+    again = settled(Trial("", best, np.zeros(1), 0.0, False)).fit(data)
+    np.testing.assert_array_equal(choice.ranker.predict(data), again.predict(data))
+    assert "12 queries of 48, drawn by seed 3, were held out" in choice.story
+    assert "trained again on all 48 queries" in choice.story
+
+
+def test_a_blend_is_trained_again_too(data, short):
+    choice = tr.auto(data, budget=600)
+    if not isinstance(choice.ranker, tr.BlendRanker):
+        pytest.fail("these data should leave the choice open")
+    assert all(member.training_["queries"] == data.n_queries for member in choice.ranker.rankers_)
+    trees = [member for member in choice.ranker.rankers_ if isinstance(member, tr.TreeRanker)]
+    assert trees
+    assert all(member.best_iteration_ == member.n_trees for member in trees)
+
+
+def test_given_validation_data_are_never_trained_on(parts, short):
+    train, valid = parts
+    choice = tr.auto(train, valid, budget=600)
+    assert not choice.refitted
+    assert choice.ranker.training_["fingerprint"] == train.fingerprint
+    assert choice.ranker.training_["valid"] == {"ndcg@10": choice.value, "convention": "standard"}
+
+
+def test_the_answer_can_be_saved(parts, short, tmp_path):
+    train, valid = parts
+    choice = tr.auto(train, valid, budget=600)
+    choice.ranker.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert back.predict(valid).tobytes() == choice.ranker.predict(valid).tobytes()
+    assert back.training_["auto"]["story"] == choice.story
+
+
+def test_less_is_better_for_error_measures(parts, short):
+    choice = tr.auto(*parts, metric="owa", budget=600, blend=False)
+    values = [row.valid for row in choice.table]
+    assert values == sorted(values)
+    assert choice.value == values[0]
+    assert choice.name == choice.table[0].name
+
+
+# ---- statistics ----
+
+
+def queries_of_three(n):
+    """n queries of three documents, the first of which is relevant."""
+    return tr.RankingData(np.zeros((3 * n, 1)), np.tile([1, 0, 0], n), queries=tr.Queries.from_sizes([3] * n))
+
+
+def trial(name, values, ranker=None):
+    return Trial(name, ranker, np.asarray(values, dtype=float), 1.0, False)
+
+
+def test_one_that_is_clearly_better_is_taken_alone():
+    judge = Judge(queries_of_three(6), "mrr")
+    good, bad = trial("good", [1, 0.9, 1, 0.8, 1, 0.9]), trial("bad", [0.5, 0.3, 0.4, 0.2, 0.5, 0.3])
+    decision = decide([bad, good], judge, blend=True)
+    assert [one.name for one in decision.order] == ["good", "bad"]
+    assert [one.name for one in decision.members] == ["good"]
+    assert decision.blend is None
+    assert tuple(decision.intervals[1]) == tuple(t_interval(bad.values, good.values))
+
+
+def test_a_blend_that_is_worse_than_its_best_member_is_not_taken():
+    data = queries_of_three(5)
+    judge = Judge(data, "mrr")
+    a, b = Fixed.on(data, [1.0, 3.0, 0.9]), Fixed.on(data, [1.0, 0.9, 3.0])  # both second; their mean is third
+    tried = [trial(name, judge.per_query(one.predict(data)), one) for name, one in (("a", a), ("b", b))]
+    decision = decide(tried, judge, blend=True)
+    assert decision.weights == [0.5, 0.5]
+    assert decision.blend_value == pytest.approx(1 / 3)
+    assert not decision.blended
+    assert decision.ranker is a
+
+
+def test_a_blend_that_is_better_is_taken():
+    data = queries_of_three(5)
+    judge = Judge(data, "mrr")
+    a, b = Fixed.on(data, [2.0, 3.0, 0.0]), Fixed.on(data, [2.0, 0.0, 3.0])  # both second; their mean is first
+    tried = [trial(name, judge.per_query(one.predict(data)), one) for name, one in (("a", a), ("b", b))]
+    decision = decide(tried, judge, blend=True)
+    assert decision.blended
+    assert decision.values.tolist() == [1.0] * 5
+    assert not decide(tried, judge, blend=False).blended
+
+
+def test_one_query_tells_nothing():
+    judge = Judge(queries_of_three(1), "mrr")
+    tried = [trial(name, [value], Fixed.on(judge.data, [1, 0, 0])) for name, value in (("a", 1.0), ("b", 0.1))]
+    assert decide(tried, judge, blend=True).weights == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "wanted"),
+    [(0, 0, 1, 1), (-0.2, 0.2, 1, 1), (-0.3, 0.1, 1, 0.5), (-0.3, -0.1, 1, 0), (-0.1, 0.3, -1, 0.5), (-1, -1, 1, 0)],
+)
+def test_the_weight_falls_with_the_evidence(low, high, sign, wanted):
+    assert plausibility(Interval(low, high, 0.95, 9, ""), sign) == pytest.approx(wanted)
+
+
+# ---- time and interrupts ----
+
+
+class FakeTime:
+    """A clock that only moves when a fit says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+def slow(name, seconds, clock, kind="solver", work=1.0):
+    class Slow(tr.LinearRanker):
+        def fit(self, X, y=None, qid=None, *, valid=None):
+            clock.now += seconds
+            return super().fit(X, y, qid, valid=valid)
+
+        def set_params(self, **options):
+            options.pop("callbacks", None)
+            return super().set_params(**options)
+
+    return Entry(name, Slow(), kind, work)
+
+
+def test_what_does_not_fit_is_left_out(parts, monkeypatch):
+    clock = FakeTime()
+    monkeypatch.setattr(trials, "time", clock)
+    made = [
+        slow("a", 5, clock),
+        slow("b", 4, clock),
+        slow("too long", 8, clock, work=2.0),  # two times 4 s are expected, 3 s are left
+        slow("quick", 1, clock, work=0.25),
+        slow("late", 4, clock),
+        slow("trees", 2, clock, kind="trees"),  # nothing is known about trees yet
+        slow("more trees", 2, clock, kind="trees"),
+    ]
+    monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
+    choice = tr.auto(*parts, budget=12)
+    assert choice.not_tried == ("too long", "late", "more trees")
+    assert choice.budget_bound
+    assert {row.name for row in choice.table} - {"blend"} == {"a", "b", "quick", "trees"}
+    assert "Not tried for lack of time: too long, late, more trees." in choice.story
+    assert "The budget of 12 s was too short" in choice.story
+
+
+def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
+    clock = FakeTime()
+    monkeypatch.setattr(trials, "time", clock)
+    monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 99, clock), slow("b", 1, clock)])
+    choice = tr.auto(*parts, budget=1)
+    assert choice.name == "a"
+    assert choice.not_tried == ("b",)
+    assert "One candidate was tried" in choice.story
+
+
+def test_there_is_no_training_again_without_time(data, monkeypatch):
+    clock = FakeTime()
+    monkeypatch.setattr(trials, "time", clock)
+    monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 6, clock)])
+    choice = tr.auto(data, budget=10)
+    assert not choice.refitted
+    assert choice.budget_bound
+    assert choice.ranker.training_["queries"] == 36
+    assert "not trained again on all the data for lack of time" in choice.story
+
+
+def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
+    long = tr.TreeRanker("Squared", n_trees=10**6, early_stopping=None, learning_rate=1e-4, threads=1)
+    made = [entries()[0], Entry("endless", long, "trees", 1.0), *entries()[1:]]
+    monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
+    choice = tr.auto(*parts, budget=1.0)
+    row = next(row for row in choice.table if row.name == "endless")
+    assert row.cut_short
+    assert choice.budget_bound
+    assert 1 <= long.best_iteration_ < 10**6
+    assert long.callbacks == ()
+    assert "Cut short for lack of time: endless" in choice.story
+
+
+def test_the_last_round_is_not_cut_short():
+    def at(number, seconds):
+        return Round(number, 10, None, None, number, seconds, 0.0, None)
+
+    deadline = Deadline(2.0)
+    assert [deadline(at(1, 1.0)), deadline(at(5, 2.5)), deadline(at(10, 9.0))] == [False, True, False]
+
+
+@pytest.mark.parametrize("stopper", [Stopped, HalfDone])
+def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
+    short.insert(1, Entry("stopper", stopper(), "solver", 1.0))
+    choice = tr.auto(data, budget=600)
+    assert choice.interrupted
+    assert not choice.refitted
+    kept = {"ListNet"} | ({"stopper"} if stopper is HalfDone else set())
+    assert {row.name for row in choice.table} - {"blend"} == kept
+    assert "interrupted" in choice.story
+    assert "same model" not in choice.story
+
+
+def test_an_interrupt_before_anything_is_there(data, short):
+    short.insert(0, Entry("stopper", Stopped(), "solver", 1.0))
+    with pytest.raises(KeyboardInterrupt):
+        tr.auto(data, budget=600)
+
+
+def test_an_interrupt_while_training_again(data, short, monkeypatch):
+    monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
+    choice = tr.auto(data, budget=600)
+    assert not choice.refitted
+    assert "Training it again on all the data was interrupted" in choice.story
+
+
+# ---- data that cannot be learned from ----
+
+
+def with_labels(labels, sizes):
+    sizes = np.asarray(sizes)
+    X = np.random.default_rng(0).normal(size=(sizes.sum(), 3))
+    return tr.RankingData(X, labels, queries=tr.Queries.from_sizes(sizes))
+
+
+@pytest.mark.parametrize(
+    ("labels", "sizes", "words"),
+    [
+        (np.arange(20) % 3, [20], "only 1 in all"),
+        (np.arange(45) % 3, [5] * 9, "only 9 in all"),
+        (np.ones(100), [5] * 20, "same label"),
+        (np.repeat(np.arange(20) % 2, 5), [5] * 20, "same label"),
+        (np.full(100, -1.0), [5] * 20, "not judged"),
+        (np.where(np.arange(100) < 1, np.nan, 1.0), [5] * 20, "not judged"),
+    ],
+)
+def test_impossible_data_are_refused_in_a_sentence(labels, sizes, words):
+    with pytest.raises(DataError, match=words):
+        tr.auto(with_labels(labels, sizes))
+
+
+def test_what_cannot_be_judged_or_compared(parts, short):
+    train, valid = parts
+    with pytest.raises(DataError, match="valid data all documents have the same label"):
+        tr.auto(train, valid.replace(labels=np.zeros(valid.n_documents)))
+    with pytest.raises(DataError, match="4 features and valid 2"):
+        tr.auto(train, valid.replace(X=valid.X[:, :2], feature_names=["a", "b"]))
+    for wrong in ((train.X, None), (train, valid.X)):
+        with pytest.raises(DataError, match="must be a RankingData"):
+            tr.auto(*wrong)
+    for budget in (0, -1.0, math.nan, "long", True):
+        with pytest.raises(DataError, match="budget must be"):
+            tr.auto(train, valid, budget=budget)
+    with pytest.raises(UnknownNameError, match="ndcg@10"):
+        tr.auto(train, valid, metric="ncdg@10")
+    with pytest.raises(UnknownNameError, match="standard"):
+        tr.auto(train, valid, convention="standrad")
+
+
+def test_few_queries_with_validation_data_are_enough(parts, short):
+    train, valid = parts
+    choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), budget=600)
+    assert "judged on 1 query" in choice.story
+    assert "much of the order is luck" in choice.story
+    assert json.dumps(choice.fields(), allow_nan=False)
+
+
+def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
+    halves = [part.replace(labels=part.labels / 2) for part in parts]
+    short.append(Entry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), "trees", 3.0))
+    choice = tr.auto(*halves, budget=600)
+    assert list(choice.refused) == ["McRank"]
+    assert "McRank does not go with these data" in choice.story
+    short[:] = [short[-1]]
+    with pytest.raises(DataError, match="No ranker of the portfolio"):
+        tr.auto(*halves, budget=600)
+
+
+# ---- command line ----
+
+
+def invoke(*arguments, status=0):
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_path):
+    tr.write(data, tmp_path / "d.txt")
+    short[:] = [short[0], Entry("stopper", Stopped(), "solver", 1.0)]
+    result = invoke("train", tmp_path / "d.txt", "--system", "AUTO", "--model", tmp_path / "m.toprank", "--budget", 600)
+    assert "Interrupted: the best so far is saved." in result.stderr
+    assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
+    assert "ListNet" in result.stdout
+
+
+def test_the_command_tells_the_story(parts, short, tmp_path):
+    for name, part in zip(("train", "vali"), parts, strict=True):
+        tr.write(part, tmp_path / f"{name}.txt")
+    paths = (tmp_path / "train.txt", "--valid", tmp_path / "vali.txt", "--model", tmp_path / "m.toprank")
+    options = ("--system", "auto", "--no-blend", "--metric", "map", "--budget", 600, "--json")
+    answer = json.loads(invoke("train", *paths, *options).stdout)
+    direct = tr.auto(*parts, metric="map", budget=600, blend=False)
+    assert answer["story"] == direct.story == answer["training"]["auto"]["story"]
+    assert answer["name"] == direct.name
+    assert [row["valid"] for row in answer["tried"]] == [row.valid for row in direct.table]
+    assert answer["training"]["system"] == "auto"
+    assert answer["training"]["metrics"].keys() == {"map"}

@@ -1,0 +1,638 @@
+"""`tr.tune`: what it finds, what it looks at, and that neither a kill nor a failing trial spoils a search."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import warnings
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.cli.tuning import _space
+from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
+from toprank.rankers.base import ConvergenceWarning, Ranker
+from toprank.rankers.tree_watch import Watch
+from toprank.systems import SYSTEMS, System
+from toprank.tuning import default_space
+from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question
+from toprank.tuning.division import divide
+from toprank.tuning.space import Choice, Range, read_space
+
+L2 = {"l2": (1e-4, 100.0, "log")}
+# No leaf can hold so many documents, so nothing is learnt; what a search finds must be far better.
+NUMB = System(
+    "Numb", "TreeRanker", "LambdaRank", "nobody", "no good", {"min_data_in_leaf": 9999, "n_trees": 10, "threads": 1}
+)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Train and validation data of which every feature matters in its own way."""
+    return tr.split(tr.synthetic(n_queries=60, n_documents=(4, 12), n_features=6, seed=3), (0.6, 0.4))
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """What rankers were fitted on and asked to score, in order: ("fit" or "predict", query ids)."""
+    seen = []
+    fit, predict = Ranker.fit, Ranker.predict
+
+    def noted_fit(self, X, *arguments, valid=None, **options):
+        seen.append(("fit", X.qids.tolist(), None if valid is None else valid.qids.tolist()))
+        return fit(self, X, *arguments, valid=valid, **options)
+
+    def noted_predict(self, X, *arguments):
+        seen.append(("predict", X.qids.tolist()))
+        return predict(self, X, *arguments)
+
+    monkeypatch.setattr(Ranker, "fit", noted_fit)
+    monkeypatch.setattr(Ranker, "predict", noted_predict)
+    return seen
+
+
+def drawn(tuned):
+    return [row["options"] for row in tuned.trials if row["state"] != "interrupted"]
+
+
+# What it finds
+
+
+def test_a_search_beats_a_bad_default(parts):
+    train, valid = parts
+    tuned = tr.tune(NUMB, train, valid, space={"min_data_in_leaf": (3, 9999, "log")}, trials=8)
+    assert tuned.trials[0]["options"] == {"min_data_in_leaf": 9999}
+    assert "no tree found a split" in tuned.trials[0]["remark"]
+    assert tuned.trials[0]["value"] == pytest.approx(tr.evaluate(np.zeros(valid.n_documents), valid).mean["ndcg@10"])
+    assert tuned.value > tuned.trials[0]["value"] + 0.05
+    assert tuned.value == max(row["value"] for row in tuned.trials if row["state"] == "complete")
+    assert tuned.ranker.min_data_in_leaf == tuned.options["min_data_in_leaf"] < 100
+    per_query = tr.evaluate(tuned.ranker.predict(valid), valid).per_query["ndcg@10"]
+    assert tuned.value == pytest.approx(per_query.mean())
+    assert tuned.interval == pytest.approx(tuple(tr.significance.t_interval(per_query)))
+
+
+def test_less_is_better_for_errors(parts):
+    tuned = tr.tune("LeastSquares", *parts, space=L2, trials=6, metric="owa")
+    complete = [row["value"] for row in tuned.trials if row["state"] == "complete"]
+    assert tuned.value == min(complete) < max(complete)
+
+
+def test_options_of_the_loss_and_fixed_ones(parts):
+    tuned = tr.tune("ListNet", *parts, space={"loss.alpha": [0.5, 2.0]}, trials=3, l2=0.25)
+    assert (tuned.ranker.l2, tuned.ranker.loss.alpha) == (0.25, tuned.options["loss.alpha"])
+    assert tuned.options.keys() == {"loss.alpha"}
+    by_constant = tr.tune("ListNet", *parts, space={"alpha": [0.5, 2.0]}, trials=1, C=4.0)
+    assert by_constant.ranker.l2 == 0.25
+
+
+def test_the_same_seed_makes_the_same_trials(parts):
+    first, again, other = (tr.tune("ListNet", *parts, trials=13, seed=seed) for seed in (1, 1, 2))
+    assert [(row["options"], row["value"]) for row in first.trials] == [
+        (row["options"], row["value"]) for row in again.trials
+    ]
+    assert drawn(first)[1:] != drawn(other)[1:]
+    assert drawn(first)[0] == drawn(other)[0] == {"l2": 0.1, "loss.alpha": 1.0}
+    assert len({str(options) for options in drawn(first)}) == 13
+
+
+# What it looks at
+
+
+def test_nothing_but_train_and_valid_is_touched(parts, fits):
+    train, valid = parts
+    tr.tune("ListNet", train, valid, trials=4)
+    assert fits
+    for kind, qids, *judges in fits:
+        assert qids == (train if kind == "fit" else valid).qids.tolist()
+        assert judges in ([], [valid.qids.tolist()])
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_a_trial_is_judged_on_queries_it_has_not_seen(parts, fits, folds):
+    train, _ = parts
+    tuned = tr.tune("LeastSquares", train, space=L2, trials=2, folds=folds)
+    trials = [fits[at : at + 2] for at in range(0, len(fits) - 1, 2)]
+    for (_, learnt, judged), (_, scored) in trials:
+        assert judged == scored
+        assert set(learnt) | set(scored) == set(train.qids.tolist())
+        assert not set(learnt) & set(scored)
+    if folds is not None:
+        assert fits[-1] == ("fit", train.qids.tolist(), None)  # the answer learns from all
+        assert sum(len(scored) for _, (_, scored) in trials[:3]) == train.n_queries
+        assert tuned.trials[0]["queries"] == train.n_queries
+
+
+@given(n=st.integers(2, 40), folds=st.none() | st.integers(2, 6), seed=st.integers(0, 99), data=st.data())
+def test_a_query_is_never_divided(n, folds, seed, data):
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))
+    qid = np.repeat(np.arange(n), sizes)
+    whole = tr.RankingData(np.arange(len(qid), dtype=float)[:, None], np.zeros(len(qid)), qid=qid)
+    if n < (folds or 2):
+        with pytest.raises(DataError, match="cannot be divided"):
+            divide(whole, None, folds, seed)
+        return
+    division = divide(whole, None, folds, seed)
+    assert len(division.parts) == (folds or 1)
+    for train, valid in division.parts:
+        rows = np.concatenate([train.X[:, 0], valid.X[:, 0]])
+        assert sorted(rows) == list(range(len(qid)))
+        assert not set(train.qids) & set(valid.qids)
+    judges = [qid for part in division.parts for qid in part.valid.qids.tolist()]
+    assert len(judges) == len(set(judges))
+    assert folds is None or len(judges) == n
+
+
+def test_rounds_after_folds_are_the_mean_of_the_best(parts):
+    train, _ = parts
+    few = {"n_trees": 25, "early_stopping": 5, "min_data_in_leaf": 3, "threads": 1}
+    tuned = tr.tune("LambdaMART", train, folds=2, trials=1, space={"num_leaves": [4]}, **few)
+    best = [
+        SYSTEMS["LambdaMART"].make(num_leaves=4, **few).fit(part.train, valid=part.valid).best_iteration_
+        for part in divide(train, None, 2, 0).parts
+    ]
+    assert tuned.ranker.n_trees == round(np.mean(best)) == tuned.ranker.best_iteration_
+    assert tuned.ranker.training_["queries"] == train.n_queries
+
+
+@pytest.mark.parametrize("folds", [None, 2])
+def test_networks(parts, folds):
+    pytest.importorskip("torch")
+    space = {"hidden": [(4,), [8, 4]], "learning_rate": (1e-4, 1e-2, "log")}
+    train, valid = parts
+    few = {"epochs": 4, "threads": 1, "device": "cpu"}
+    tuned = tr.tune("RankNet", train, None if folds else valid, folds=folds, space=space, trials=3, **few)
+    assert tuned.options["hidden"] in [(4,), [8, 4]]
+    assert tuned.ranker.hidden == tuned.options["hidden"]
+    assert 1 <= tuned.ranker.best_epoch_ <= 4
+    assert tuned.ranker.training_["queries"] == train.n_queries
+
+
+# Stopping
+
+
+def test_trees_behind_the_others_are_pruned(parts, monkeypatch):
+    rounds = []
+    tell = Watch._tell
+    monkeypatch.setattr(Watch, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1])
+    tuned = tr.tune(
+        "LambdaMART", *parts, trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
+        space={"learning_rate": (1e-4, 0.3, "log"), "num_leaves": (2, 16)},
+    )  # fmt: skip
+    states = [row["state"] for row in tuned.trials]
+    assert {"complete", "pruned"} == set(states)
+    assert states[:5] == ["complete"] * 5  # a median needs something to be the median of
+    made = [len(list(group)) for group in _runs(rounds)]
+    assert len(made) == 14
+    for row, number in zip(tuned.trials, made, strict=True):
+        assert (number < 30) == (row["state"] == "pruned")
+        assert number >= 6  # a fifth of the rounds is left in peace
+    assert tuned.trials[states.index("pruned")]["value"] < tuned.value
+    assert tuned.ranker.callbacks == ()
+
+
+def _runs(rounds):
+    """Consecutive rounds, cut where they begin anew."""
+    run = []
+    for number in rounds:
+        if number == 1 and run:
+            yield run
+            run = []
+        run.append(number)
+    yield run
+
+
+def test_linear_rankers_are_pruned_between_folds(parts, fits):
+    tuned = tr.tune("ListNet", parts[0], folds=4, trials=10)
+    pruned = sum(row["state"] == "pruned" for row in tuned.trials)
+    assert pruned > 0
+    assert sum(kind == "fit" for kind, *_ in fits) < 4 * 10 + 1
+
+
+def test_the_time_is_kept_and_the_first_trial_is_made(parts):
+    tuned = tr.tune("LeastSquares", *parts, space=L2, trials=50, seconds=1e-9)
+    assert len(tuned.trials) == 1
+    assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
+    question = Question(SYSTEMS["LeastSquares"], divide(parts[0], None, 2, 0), {}, "ndcg@10", "standard", 0, None)
+    with pytest.raises(OutOfTimeError):
+        Attempt(question, lambda *_: False, deadline=0.0, interrupts=Interrupts())({"l2": 1.0})
+
+
+def test_callbacks_see_each_trial_and_may_end_the_search(parts):
+    seen = []
+    tuned = tr.tune("LeastSquares", *parts, space=L2, callbacks=[seen.append, lambda now: now.made == 3])
+    assert [now.trial["number"] for now in seen] == [0, 1, 2]
+    assert seen[-1].best["value"] == tuned.value
+    assert all(now.last == 50 and now.seconds_left >= 0 for now in seen)
+    assert tuned.stopped == "A callback ended the search after 3 trials."
+
+
+def test_progress_says_the_best_and_the_time_left(parts, capsys):
+    tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 0.1]}, trials=2, verbose=True)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("1/2 trials  ndcg@10 0.")
+    assert "best 0." in first
+    assert first.endswith(" s left")
+    assert second.startswith("2/2 trials")
+
+
+# Interrupts, failures, resuming
+
+
+def after(calls, function, act):
+    """The function, but at its call of that number, `act` comes first."""
+    count = itertools.count(1)
+
+    def called(*arguments, **options):
+        if next(count) == calls:
+            act()
+        return function(*arguments, **options)
+
+    return called
+
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_keeps_the_best_and_can_be_resumed(parts, monkeypatch, tmp_path):
+    whole = tr.tune("ListNet", *parts, trials=6)
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(tr.LinearRanker, "predict", after(3, tr.LinearRanker.predict, ctrl_c))
+        with pytest.warns(ConvergenceWarning, match=r"Interrupted after 2 trials. The best of them is returned."):
+            tuned = tr.tune("ListNet", *parts, trials=6, storage=tmp_path / "study.db")
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert tuned.value == max(row["value"] for row in tuned.trials[:2])
+    assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]
+    resumed = tr.tune("ListNet", *parts, trials=6, storage=tmp_path / "study.db")
+    assert [row["number"] for row in resumed.trials] == list(range(7))
+    assert drawn(resumed) == drawn(whole)
+    assert resumed.value == whole.value
+
+
+def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
+    few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
+    monkeypatch.setattr(Watch, "_compare", after(13, Watch._compare, ctrl_c))
+    with pytest.warns(ConvergenceWarning) as said:
+        tuned = tr.tune("LambdaMART", *parts, trials=6, **few)
+    assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]
+    assert ["Interrupted after 2 trials" in str(one.message) for one in said] == [True]
+
+
+def test_ctrl_c_before_there_is_anything(parts, monkeypatch):
+    monkeypatch.setattr(tr.LinearRanker, "predict", after(1, tr.LinearRanker.predict, ctrl_c))
+    with pytest.raises(KeyboardInterrupt):
+        tr.tune("ListNet", *parts, trials=6)
+
+
+def test_a_killed_search_is_resumed_as_if_nothing_had_been(tmp_path):
+    script = tmp_path / "search.py"
+    script.write_text(
+        textwrap.dedent("""
+        import itertools, os, signal, sys
+        import toprank as tr
+        train, valid = tr.split(tr.synthetic(n_queries=40, n_features=4, seed=3), (0.6, 0.4))
+        predict, count = tr.LinearRanker.predict, itertools.count(1)
+        def deadly(*arguments):
+            if next(count) == int(sys.argv[2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return predict(*arguments)
+        tr.LinearRanker.predict = deadly
+        tr.tune("ListNet", train, valid, trials=5, storage=sys.argv[1])
+        """)
+    )
+    died = subprocess.run([sys.executable, script, tmp_path / "study.db", "4"], capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    train, valid = tr.split(tr.synthetic(n_queries=40, n_features=4, seed=3), (0.6, 0.4))
+    resumed = tr.tune("ListNet", train, valid, trials=5, storage=tmp_path / "study.db")
+    assert [row["state"] for row in resumed.trials] == [*["complete"] * 3, "interrupted", *["complete"] * 2]
+    assert drawn(resumed) == drawn(tr.tune("ListNet", train, valid, trials=5))
+
+
+def test_a_resumed_search_goes_on_and_repeats_nothing(parts, fits, tmp_path):
+    storage = tmp_path / "study.db"
+    first = tr.tune("ListNet", *parts, trials=5, storage=storage)
+    second = tr.tune("ListNet", *parts, trials=13, storage=str(storage))
+    assert second.trials[:5] == first.trials
+    assert [row["number"] for row in second.trials] == list(range(13))
+    assert drawn(second) == drawn(tr.tune("ListNet", *parts, trials=13))
+    fits.clear()
+    third = tr.tune("ListNet", *parts, trials=13, storage=storage)  # all is there: the best is fitted, once
+    assert (third.trials, third.value) == (second.trials, second.value)
+    assert sum(kind == "fit" for kind, *_ in fits) == 1
+    np.testing.assert_array_equal(third.ranker.coef_, second.ranker.coef_)
+
+
+def test_another_study_is_refused(parts, tmp_path):
+    train, valid = parts
+    asked = {"system": "ListNet", "train": train, "valid": valid, "space": L2, "trials": 1, "psi": "linear"}
+    storage = tmp_path / "study.db"
+    tr.tune(**asked, storage=storage)
+    for change, words in (
+        ({"system": "LeastSquares", "psi": None}, "a study of ListNet, not of LeastSquares"),
+        ({"metric": "map"}, r"judged by ndcg@10 \(standard\), not by map \(standard\)"),
+        ({"convention": "letor4"}, r"not by ndcg@10 \(letor4\)"),
+        ({"train": train.select(range(20))}, "other training data"),
+        ({"valid": valid.replace(labels=valid.labels * 0)}, "other validation data"),
+        ({"valid": None, "folds": 3}, "3 folds"),
+        ({"psi": "exponential"}, "psi=linear, here psi=exponential"),
+        ({"space": {"l2": (1e-4, 1.0, "log")}}, "another space"),
+        ({"seed": 5}, "the seed 0, not 5"),
+    ):
+        other = {name: value for name, value in {**asked, **change}.items() if value is not None}
+        with pytest.raises(DataError, match=words):
+            tr.tune(**other, storage=storage)
+    assert len(tr.tune(**{**asked, "seed": 5}, storage=storage, study="another").trials) == 1
+    assert len(tr.tune(**asked, storage=storage).trials) == 1
+
+
+def storage_of(study):
+    """The database behind Optuna's cache of it."""
+    return study._storage._backend
+
+
+def test_a_study_that_another_process_works_on_is_left_alone(parts, tmp_path):
+    storage = tmp_path / "study.db"
+    tr.tune("ListNet", *parts, trials=1, storage=storage)
+    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
+    study.ask().set_user_attr("process", {"host": platform.node(), "pid": os.getppid()})
+    storage_of(study).engine.dispose()
+    with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
+        tr.tune("ListNet", *parts, trials=2, storage=storage)
+
+
+def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
+    (tmp_path / "notes.txt").write_text("do not touch\n")
+    with sqlite3.connect(tmp_path / "cats.db") as cats:
+        cats.execute("CREATE TABLE cats (name TEXT)")
+    cats.close()
+    broken = tmp_path / "broken.db"
+    tr.tune("ListNet", *parts, trials=1, storage=broken)
+    broken.write_bytes(broken.read_bytes()[:6000])
+    for storage, kind, words in (
+        (tmp_path, FileError, "is a folder"),
+        (tmp_path / "none" / "study.db", FileError, "does not exist"),
+        (tmp_path / "notes.txt", FormatError, "not a database of studies"),
+        (tmp_path / "cats.db", FormatError, "not one of studies"),
+        (broken, (FileError, FormatError), "broken.db"),
+        ("sqlite:///study.db", DataError, "path of a file"),
+    ):
+        with pytest.raises(kind, match=words):
+            tr.tune("ListNet", *parts, trials=1, storage=storage)
+    assert (tmp_path / "notes.txt").read_text() == "do not touch\n"
+    elsewhere = optuna.create_study(storage=f"sqlite:///{tmp_path}/other.db", study_name="tune")
+    elsewhere.ask()
+    storage_of(elsewhere).engine.dispose()
+    with pytest.raises(DataError, match="toprank did not make"):
+        tr.tune("ListNet", *parts, trials=1, storage=tmp_path / "other.db")
+
+
+def test_a_failed_trial_is_noted_and_not_fatal(parts):
+    tuned = tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 1.0, 0.1]}, trials=9)
+    failed = [row for row in tuned.trials if row["state"] == "failed"]
+    assert failed
+    for row in failed:
+        assert row["options"] == {"l2": -1.0}
+        assert row["remark"] == "l2 must be a number of 0 or more, or several, not -1.0."
+        assert row["value"] is None
+    assert f"{len(failed)} failed" in str(tuned)
+    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: l2 must be a number of 0 or more"):
+        tr.tune("LeastSquares", *parts, space={"l2": [-1.0, -2.0]}, trials=30)
+    with pytest.raises(DataError, match="All 1 trial failed"):
+        tr.tune("LeastSquares", *parts, space={"l2": [-1.0, -2.0]}, trials=1)
+
+
+def test_what_rankers_say_is_said_once_for_the_answer(parts):
+    with pytest.warns(ConvergenceWarning) as said:
+        tuned = tr.tune("RankNet-linear", *parts, space=L2, trials=3, max_iterations=1)
+    assert len(said) == 1
+    assert all("LinearRanker" in row["remark"] for row in tuned.trials)
+
+
+def test_optuna_is_silent_and_left_as_it_was(parts, capfd):
+    before, filters = optuna.logging.get_verbosity(), list(warnings.filters)
+    tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 0.1]}, trials=3)
+    assert (optuna.logging.get_verbosity(), warnings.filters) == (before, filters)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_optuna_the_extra_is_named(parts, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtraError, match=r"tr.tune needs optuna, .*: pip install 'toprank\[tune\]'\."):
+        tr.tune("LeastSquares", *parts)
+
+
+def test_a_ranker_whose_extra_is_missing_ends_the_search(parts, monkeypatch):
+    def fit(*arguments, **options):
+        raise MissingExtraError("NeuralRanker needs torch.")
+
+    monkeypatch.setattr(tr.LinearRanker, "fit", fit)
+    with pytest.raises(MissingExtraError, match=r"^NeuralRanker needs torch\.$"):
+        tr.tune("LeastSquares", *parts)
+
+
+# The space
+
+finite = st.floats(1e-6, 1e6)
+
+
+@given(a=finite, b=finite, log=st.booleans(), share=st.floats(0, 1))
+def test_ranges_of_numbers(a, b, log, share):
+    low, high = sorted((a, b))
+    plain = (low, high, "log") if log else (low, high)
+    if low == high:
+        with pytest.raises(DataError, match="empty"):
+            read_space(SYSTEMS["LeastSquares"], {"l2": plain}, {})
+        return
+    space = read_space(SYSTEMS["LeastSquares"], {"l2": plain}, {})
+    assert space.dimensions == {"l2": Range(low, high, log)}
+    value = low + share * (high - low)
+    dimension = space.dimensions["l2"]
+    assert dimension.decoded(dimension.encoded(value)) == value
+    assert dimension.holds(min(value, high))
+    assert not dimension.holds(np.nextafter(high, np.inf))
+    assert space.start() == ({"l2": 0.1} if low <= 0.1 <= high else {})
+
+
+@given(a=st.integers(2, 500), b=st.integers(2, 500), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_ranges_of_whole_numbers_stay_whole(a, b, seed):
+    low, high = min(a, b), max(a, b) + 1
+    space = read_space(SYSTEMS["LambdaMART"], {"num_leaves": (float(low), high, "log"), "l2": (low, high)}, {})
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    options = space.options(study.ask(space.distributions(optuna)).params)
+    assert type(options["num_leaves"]) is int
+    assert type(options["l2"]) is float
+    assert low <= options["num_leaves"] <= high
+    assert low <= options["l2"] <= high
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 9), st.floats(0, 9), st.sampled_from(["top", "exp"])),
+        min_size=1,
+        unique_by=lambda value: value,
+    )
+)
+def test_choices_come_back_as_they_were(values):
+    choice = Choice(tuple(values))
+    for value in values:
+        back = choice.decoded(choice.encoded(value))
+        assert (type(back), back) == (type(value), value)
+        assert choice.holds(value)
+    assert not choice.holds("none of these")
+
+
+names = st.text("abcdefgh_.", min_size=1).filter(lambda name: name.strip())
+numbers = st.integers(-1000, 1000) | st.floats(-1e9, 1e9).map(lambda value: value + 0.0)
+ranges = st.tuples(numbers, numbers) | st.tuples(numbers, numbers, st.just("log"))
+choices = st.lists(numbers | st.text("abcxyz/", min_size=1).filter(lambda t: t not in ("null", "true")), min_size=2)
+
+
+@given(st.dictionaries(names, ranges | choices))
+def test_the_command_line_says_the_same_space(space):
+    def text(values):
+        separator = ":" if isinstance(values, tuple) else ","
+        return separator.join(value if isinstance(value, str) else repr(value) for value in values)
+
+    assert _space([f"{name}={text(values)}" for name, values in space.items()]) == space
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "words"),
+    [
+        ({"num_leavs": (2, 8)}, UnknownNameError, "did you mean 'num_leaves'"),
+        ({"quux": (2, 8)}, UnknownNameError, "known: .*num_leaves.*sigma"),
+        ({"loss.quux": (2, 8)}, UnknownNameError, "sigma"),
+        ({"loss": ["ListNet"]}, DataError, "a loss of its own"),
+        ({"num_leaves": (8, 2)}, DataError, "is empty: it goes from 8 to 2"),
+        ({"num_leaves": (8, 8)}, DataError, "is empty"),
+        ({"learning_rate": (0, 1, "log")}, DataError, "must begin above 0"),
+        ({"learning_rate": ("a", 1)}, DataError, "from a number to a number, not from 'a' to 1"),
+        ({"learning_rate": (0.1, float("inf"))}, DataError, "not from 0.1 to inf"),
+        ({"learning_rate": (False, True)}, DataError, "not from False to True"),
+        ({"learning_rate": ["fast", "slow"]}, DataError, "of the wrong kind"),
+        ({"learning_rate": (0.1, 0.2, "lg")}, UnknownNameError, "log"),
+        ({"learning_rate": (0.1,)}, DataError, "must be"),
+        ({"num_leaves": (2.5, 8)}, DataError, "whole numbers"),
+        ({"num_leaves": []}, DataError, "no values"),
+        ({"num_leaves": [4, 4]}, DataError, "twice"),
+        ({"num_leaves": 8}, DataError, "num_leaves=8"),
+        ({"C": (1, 2)}, DataError, "1/l2"),
+        ({"sigma": (1, 2), "loss.sigma": (1, 2)}, DataError, "the same option"),
+        ({"n_trees": (2, 8)}, DataError, "both fixed and searched"),
+        ({}, DataError, "nothing to search"),
+        (["num_leaves"], DataError, "dictionary"),
+        ({3: (1, 2)}, DataError, "by their names"),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
+    with pytest.raises(kind, match=words):
+        tr.tune("LambdaMART", *parts, space=space, n_trees=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"trials": 0}, "trials must be a whole number of at least 1, not 0"),
+        ({"trials": 2.5}, "trials"),
+        ({"seconds": 0}, "seconds must be a number above 0"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"folds": 3}, "not on both"),
+        ({"valid": None, "folds": 1}, "folds must be a whole number of at least 2"),
+        ({"valid": None, "folds": 999}, "cannot be divided"),
+        ({"seed": -1}, "seed"),
+        ({"threads": 0}, "threads"),
+        ({"callbacks": print}, "list of functions"),
+        ({"study": ""}, "name of a study"),
+        ({"metric": "ncdg"}, "no metric"),
+        ({"convention": "letr4"}, "letor4"),
+        ({"valid": 5}, "valid must be a RankingData"),
+        ({"l3": 5}, "no option of ListNet called 'l3'"),
+    ],
+)
+def test_wrong_arguments_are_sentences(parts, options, words):
+    train, valid = parts
+    with pytest.raises(tr.ToprankError, match=words):
+        tr.tune("ListNet", train, **{"valid": valid, **options})
+
+
+def test_validation_data_of_another_width(parts):
+    train, valid = parts
+    with pytest.raises(DataError, match="have 5 features, but the training data 6"):
+        tr.tune("ListNet", train, valid.replace(X=valid.X[:, :5], feature_names=None))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--space", "l2="], "--space takes"),
+        (["--space", "l2=1:2", "--space", "l2=1:2"], "l2 twice"),
+        (["--set", "seed=3"], "use --seed"),
+        (["--trials", "0"], "--trials"),
+        (["--folds", "1"], "--folds"),
+    ],
+)
+def test_wrong_usage_of_the_command(options, words):
+    result = CliRunner().invoke(app, ["tune", "none.txt", "--model", "no.toprank", *options])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_default_space_begins_with_the_system_as_it_is(name):
+    system = SYSTEMS[name]
+    if not default_space(name):
+        with pytest.raises(DataError, match="nothing to search"):
+            read_space(system, None, {})
+        return
+    space = read_space(system, None, {})
+    assert space.start().keys() == space.dimensions.keys()
+    for name, value in space.options(space.start()).items():
+        if len(space.dimensions) > 1:  # what is fixed is not searched, however it is spelt
+            assert name not in read_space(system, None, {name.removeprefix("loss."): value}).dimensions
+
+
+# The result
+
+
+def test_the_result_tells_and_draws(parts, tmp_path):
+    tuned = tr.tune("ListNet", *parts, trials=12)
+    assert list(tuned.importance) == sorted(tuned.importance, key=tuned.importance.get, reverse=True)
+    assert sum(tuned.importance.values()) == pytest.approx(1.0)
+    assert tuned.importance.keys() == tuned.options.keys()
+    text = str(tuned)
+    assert f"ndcg@10 (standard) {tuned.value:.4f}" in text
+    assert "optimistic" in text
+    assert text.splitlines()[4].split()[0] == str(next(r["number"] for r in tuned.trials if r["value"] == tuned.value))
+    assert all(row["seconds"] >= 0 for row in tuned.trials)
+    tuned.plot(tmp_path / "study.svg")
+    root = ET.fromstring((tmp_path / "study.svg").read_text())
+    kinds = [element.get("class") for element in root.iter()]
+    assert kinds.count("bar") == 2
+    assert kinds.count("dot") == sum(row["state"] == "complete" for row in tuned.trials)
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"l2", "loss.alpha", "trial"} <= set(words)
+    assert "http" not in (tmp_path / "study.svg").read_text().replace("http://www.w3.org/2000/svg", "")
+    with pytest.raises(DataError, match=r"ends in \.svg"):
+        tuned.plot(tmp_path / "study.png")
+    with pytest.raises(FileError):
+        tuned.plot(tmp_path / "none" / "study.svg")
+    one = tr.tune("ListNet", *parts, trials=1)
+    assert one.importance == {}
+    one.plot(tmp_path / "one.svg")
+    assert "Too few trials" in (tmp_path / "one.svg").read_text()
