@@ -28,7 +28,7 @@ from toprank import losses
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.losses.native import native
-from toprank.rankers.neural_batches import padding_waste, plan_epoch
+from toprank.rankers.neural_batches import KEEPS, padding_waste, plan_epoch
 from toprank.rankers.neural_devices import torch_threads
 from toprank.scorers.networks import Architecture, build, initialise
 
@@ -56,7 +56,8 @@ def make_data(kind: str, n: int, d: int) -> RankingData:
 
 
 def make_network(d: int, hidden: tuple[int, ...], device: str) -> torch.nn.Module:
-    shape = Architecture("mlp", d, 1, hidden, "relu", "none", 0.0, 64, 4, 2)
+    """With the dropout that `NeuralRanker` has by default."""
+    shape = Architecture("mlp", d, 1, hidden, "relu", "none", 0.1, 64, 4, 2)
     network = build(shape)
     initialise(network, torch.Generator().manual_seed(0))
     return network.to(device)
@@ -221,15 +222,21 @@ def on_device(device: str, n: int, d: int, budgets: list[int], hidden: tuple[int
             print(f"\n{kind}, {n:,} × {d}, batches of {budget:,} documents, hidden layers {hidden}")
             for name in ON_GPU:
                 row = steps(data, X, name, budget, hidden, device, repeats)
-                print("  {:<12} step {:7.3f} ms;  loss {:5.1%} of it (binding {:5.1%})".format(name, *row))
+                print(
+                    "  {:<12} step {:6.3f} ms, loss {:5.1%} of it (binding {:4.1%});  "
+                    "GPU busy {:6.3f} ms, loss {:5.1%} of that".format(name, *row)
+                )
 
 
 def steps(
     data: RankingData, X: Tensor, name: str, budget: int, hidden: tuple[int, ...], device: str, repeats: int
-) -> tuple[float, float, float]:
-    """Milliseconds of a step, and the shares of it that the loss and its binding take.
+) -> tuple[float, float, float, float, float]:
+    """Milliseconds of a step, the shares of it that the loss and its binding take; the same for the GPU's own time.
 
-    The loss is what a step costs more than one whose gradient of the scores is given.
+    A step is that of `NeuralRanker`: gather the rows, dropout, loss, backward, clip, AdamW. The loss is what it costs
+    more than one whose gradient of the scores is given; of the binding a step has the share that falls on it, since
+    batches are kept for several epochs. A small network leaves the GPU waiting for the host, so the GPU's own time, the
+    sum of its kernels, is told too.
     """
     loss = losses.make(name)
     version = native(loss)
@@ -242,6 +249,7 @@ def steps(
     rows = torch.from_numpy(plan.rows).to(device)
     labels = torch.from_numpy(data.labels[plan.rows].astype(np.float32)).to(device)
     given = torch.randn(data.n_documents, device=device)
+    chance = torch.Generator(device)
 
     def bind(first: int, last: int) -> Any:
         part = plan.documents((first, last))
@@ -251,17 +259,39 @@ def steps(
 
     def epoch(judge: Callable[[tuple[int, int], Tensor], Tensor]) -> None:
         for batch in batches:
-            scores = network(X.index_select(0, rows[plan.documents(batch)]))[:, 0]
+            scores = network(X.index_select(0, rows[plan.documents(batch)]), None, chance)[:, 0]
             optimiser.zero_grad(set_to_none=True)
             judge(batch, scores).backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimiser.step()
 
-    whole = seconds(lambda: epoch(lambda batch, scores: bind(*batch)(scores)), device, repeats)
-    bound = seconds(lambda: epoch(lambda batch, scores: kept[batch](scores)), device, repeats)
-    without = seconds(
-        lambda: epoch(lambda batch, scores: (scores * given[plan.documents(batch)]).sum()), device, repeats
+    ways = (
+        lambda: epoch(lambda batch, scores: bind(*batch)(scores)),
+        lambda: epoch(lambda batch, scores: kept[batch](scores)),
+        lambda: epoch(lambda batch, scores: (scores * given[plan.documents(batch)]).sum()),
     )
-    return 1e3 * whole / len(batches), max(0.0, 1 - without / whole), max(0.0, (whole - bound) / whole)
+    network.train()
+    whole, bound, without = (seconds(way, device, repeats) for way in ways)
+    binding = max(0.0, whole - bound) / KEEPS
+    step = bound + binding
+    busy = [busy_seconds(way) if device == "cuda" else 0.0 for way in ways]
+    busy_step = busy[1] + max(0.0, busy[0] - busy[1]) / KEEPS
+    return (
+        1e3 * step / len(batches),
+        max(0.0, 1 - without / step),
+        binding / step,
+        1e3 * busy_step / len(batches),
+        1 - busy[2] / busy_step if busy_step else 0.0,
+    )
+
+
+def busy_seconds(work: Callable[[], None]) -> float:
+    """The time of all kernels and copies on the GPU."""
+    work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        work()
+        torch.cuda.synchronize()
+    return sum(event.self_device_time_total for event in seen.key_averages()) / 1e6
 
 
 def whole_numbers(text: str) -> list[int]:

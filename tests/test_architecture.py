@@ -26,7 +26,7 @@ FLOORS = [
     {"significance"},
     {"comparison", "selection"},
     {"portfolio", "tuning"},
-    {"experiment"},
+    {"experiment", "cluster"},
     {"report", "reproduce"},
     {"cli"},
 ]

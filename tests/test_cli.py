@@ -138,9 +138,7 @@ def test_cv_understands_groups_and_settings(files, monkeypatch):
         done = CliRunner().invoke(app, ["cv", data, "--systems", "ListMLE", *wrong])
         assert done.exit_code == 2
         assert words in done.stderr
-    done = CliRunner().invoke(app, ["cv", data, data, "--systems", "all-trees"])
-    assert set(asked["datasets"]) == {"data", data}
-    assert "given twice" in CliRunner().invoke(app, ["cv", data, data, data, "--systems", "all-trees"]).stderr
+    assert "given twice" in CliRunner().invoke(app, ["cv", data, data, "--systems", "all-trees"]).stderr
     for group, ranker in (("all-trees", "TreeRanker"), ("all-networks", "NeuralRanker"), ("all", None)):
         CliRunner().invoke(app, ["cv", data, "--systems", group])
         assert set(asked["systems"]) == {n for n, one in tr.systems.SYSTEMS.items() if ranker in (None, one.ranker)}
@@ -258,6 +256,16 @@ def test_auto_on_impossible_data_or_options_is_a_sentence(files, monkeypatch, ar
     done = toprank("train", *arguments, "--model", "m.toprank", status=status)
     assert words in done.stderr
     assert not (files / "m.toprank").exists()
+
+
+@pytest.mark.parametrize("setting", ["metric=map", "convention=letor4", "threads=1"])
+def test_what_the_command_decides_is_not_set(files, monkeypatch, setting):
+    monkeypatch.chdir(files)
+    option = setting.partition("=")[0]
+    arguments = ("train", "data.txt", "--valid", "data.txt", "--system", "ListNet", "--model", "no.toprank")
+    done = toprank(*arguments, "--set", setting, status=2)
+    assert f"use --{option}" in " ".join(done.stderr.replace("│", " ").split())
+    assert not (files / "no.toprank").exists()
 
 
 def test_scattered_rows_keep_their_scores(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ from support import shared_data
 from toprank import systems
 from toprank.data.folds import Fold
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
-from toprank.experiment import Experiment, Results, processes, running, training
+from toprank.experiment import Experiment, Results, content, processes, running, training
 from toprank.experiment.content import described, key_of
 from toprank.experiment.entries import entries_of
 from toprank.experiment.progress import Progress
@@ -37,6 +37,7 @@ from toprank.experiment.store import CellStore
 DATA = tr.synthetic(n_queries=45, n_documents=(2, 12), n_features=4, n_grades=3, seed=1)
 PAIR = ["LeastSquares", "RankNet-linear"]
 METRICS = ("ndcg@10", "map")
+OWN = replace(tr.metrics.CONVENTIONS["letor4"], name="standard")
 
 
 def experiment(systems=PAIR, data=DATA, **options):
@@ -116,14 +117,15 @@ def test_values_are_those_of_evaluate(results):
                 np.testing.assert_array_equal(values["LeastSquares"][fold.name], expected)
 
 
-def test_poisoned_test_labels_change_no_choice_and_no_score():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_poisoned_test_labels_change_no_choice_and_no_score(threads):
     """Test labels turned upside down: what is learned and chosen must be the same, to the bit."""
     honest = list(tr.folds(DATA, 3))
     poisoned = [replace(fold, test=fold.test.replace(labels=2.0 - fold.test.labels)) for fold in honest]
     names = [*PAIR, "AdaRank-NDCG", "LambdaMART"]
     options = {"LambdaMART": ("LambdaMART", {"n_trees": 5, "min_data_in_leaf": 2})}
     asked = {name: options.get(name, name) for name in names}
-    clean, dirty = experiment(asked, honest).run(), experiment(asked, poisoned).run()
+    clean, dirty = (experiment(asked, data, threads=threads).run() for data in (honest, poisoned))
     for one, other in zip(clean.cells, dirty.cells, strict=True):
         assert (one.options, one.valid, one.tried) == (other.options, other.valid, other.tried)
         assert one.key != other.key  # nothing came from a cache
@@ -140,6 +142,33 @@ def test_training_never_sees_test_labels(monkeypatch):
     experiment(["LeastSquares"]).run()
     assert len(seen) == 3
     assert all(np.isnan(fold.test.labels).all() for fold in seen)
+
+
+def test_other_processes_are_given_no_test_labels(monkeypatch):
+    """What they can see of a fold are the stored copies, and nothing else of it travels with a task."""
+    seen = []
+    original = running.compute_apart
+
+    def noting(tasks, *rest):
+        def each():
+            for task in tasks:
+                assert isinstance(task.data, Path)
+                parts = {part: tr.read(task.data / f"{part}.toprank-data") for part in ("train", "valid", "test")}
+                seen.append({part: np.isnan(data.labels).mean() for part, data in parts.items()})
+                yield task
+
+        return original(each(), *rest)
+
+    monkeypatch.setattr(running, "compute_apart", noting)
+    experiment(["LeastSquares"], threads=2).run()
+    assert seen == [{"train": 0.0, "valid": 0.0, "test": 1.0}] * 3
+
+
+def test_fractional_labels_above_zero_are_relevant():
+    data = DATA.replace(labels=DATA.labels / 4)
+    results = experiment(["LeastSquares"], data, metrics="map").run()
+    relevant = dict(zip(map(str, data.qids), data.queries.sum(data.labels > 0), strict=True))
+    assert all(row["relevant"] == relevant[row["qid"]] for row in results.per_query.to_pylist())
 
 
 def test_processes_and_threads_give_the_same_bits(tmp_path):
@@ -170,6 +199,54 @@ def test_what_is_chosen_by():
     cell = results.cells[0]
     assert (cell.metric, cell.convention) == ("ap", "letor4")
     assert (cell.options, cell.valid) == (chosen.options, chosen.value)
+
+
+def test_select_by_leaves_given_rankers_alone(tmp_path, computed):
+    path = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map", convention="letor4")
+    results = experiment({"path": path}, select_by="ndcg@3", folder=tmp_path).run()
+    fold = tr.folds(DATA, 3)[0]
+    fitted = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map", convention="letor4").fit(
+        fold.train, valid=fold.valid
+    )
+    cell = results.cells[0]
+    assert (cell.metric, cell.convention, cell.valid) == ("map", "letor4", fitted.training_["valid"]["ap"])
+    experiment({"path": path}, folder=tmp_path).run()
+    assert len(computed) == 3
+
+
+def test_a_given_ranker_keeps_its_seed_unless_seeds_are_asked_for():
+    options = {"n_trees": 5, "row_fraction": 0.5, "min_data_in_leaf": 2, "threads": 1}
+    given = {f"s{seed}": tr.TreeRanker(seed=seed, **options) for seed in (7, 8)}
+    given["loss"] = tr.LinearRanker(tr.losses.make("XENDCG", seed=9))
+    results = experiment({**given, "by name": ("LambdaMART", options)}).run()
+    fold = tr.folds(DATA, 3)[0]
+    for name, ranker in given.items():
+        direct = ranker.fit(fold.train, valid=fold.valid).predict(fold.test)
+        np.testing.assert_array_equal(results.scores(None, "Fold1", name), direct)
+    assert (results.scores(None, "Fold1", "s7") != results.scores(None, "Fold1", "s8")).any()
+    seeds = {cell.system: cell.seed for cell in results.cells}
+    assert seeds == {"s7": 7, "s8": 8, "loss": 9, "by name": 0}
+    assert results.seeds == (7, 8, 9, 0)
+    assert results.repeats == 1
+    assert "seeds" not in str(results)
+    assert len(results.pooled()) == 4
+    asked = experiment({name: given[name] for name in ("s7", "s8")}, seeds=3).run()
+    assert {cell.seed for cell in asked.cells} == {3}
+    assert asked.pooled()["s7"] == asked.pooled()["s8"]
+
+
+def test_a_convention_of_ones_own_to_choose_by(tmp_path, computed):
+    own = replace(tr.metrics.CONVENTIONS["letor4"], name="mine", blank="skip")
+    for select_convention, fits in ((own, 3), (own, 0), (replace(own, blank="one"), 3)):
+        del computed[:]
+        results = experiment(["LeastSquares"], folder=tmp_path, select_by="ndcg@5", select_convention=select_convention)
+        cell = results.run().cells[0]
+        assert len(computed) == fits
+        fold = tr.folds(DATA, 3)[0]
+        chosen = tr.select("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=select_convention)
+        assert (cell.convention, cell.valid, cell.options) == ("mine", chosen.value, chosen.options)
+    together = experiment(["LeastSquares"], select_by="ndcg@5", select_convention=own, threads=2).run()
+    assert together.cells[0].convention == "mine"
 
 
 def test_seeds_go_to_those_that_draw():
@@ -281,23 +358,109 @@ def test_a_class_of_your_own_is_trained_again_when_its_source_changes(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     seen = []
     for number in (1, 1, 2):
-        (tmp_path / "mine_for_keys.py").write_text(text.format(number))
-        sys.modules.pop("mine_for_keys", None)
-        import linecache
-
-        linecache.checkcache()
-        module = __import__("mine_for_keys")
-        seen.append(described(module.Mine()))
+        seen.append(described(written_again(tmp_path, "mine_for_keys", text.format(number)).Mine()))
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_class_typed_at_a_prompt_is_told_by_its_code():
+@pytest.mark.parametrize(
+    "member",
+    [
+        "def fit(self): return {}",
+        "number = {}",
+        "numbers = [{}]",
+        "@property\n    def number(self): return {}",
+        "@staticmethod\n    def number(): return {}",
+        "@classmethod\n    def number(cls): return {}",
+        "number = lambda self, of={}: of",
+        "def fit(self): return super().fit({})",
+    ],
+)
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_class_typed_at_a_prompt_is_told_by_its_code(member, inherited):
     def mine(number):
         names = {"__name__": "typed"}
-        exec(f"class Mine:\n    def get_params(self, deep): return {{}}\n    def fit(self): return {number}", names)
-        return described(names["Mine"]())
+        exec(f"class Mine:\n    def get_params(self, deep): return {{}}\n    {member.format(number)}", names)
+        exec("class Heir(Mine): pass", names)
+        return described(names["Heir" if inherited else "Mine"]())
 
     assert mine(1) == mine(1) != mine(2)
+
+
+def written_again(folder, name, text):
+    """A module with this source, imported afresh."""
+    import linecache
+
+    (folder / f"{name}.py").write_text(text)
+    sys.modules.pop(name, None)
+    linecache.checkcache()
+    return __import__(name)
+
+
+def test_functions_are_told_by_their_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def typed(text, **names):
+        exec(text, names)
+        return described(Plain(names["f"]))
+
+    def closed(number):
+        return described(Plain(lambda x: x + number))
+
+    for one in (
+        lambda n: typed(f"f = lambda x: x + {n}"),
+        lambda n: typed(f"f = lambda x, y={n}: x + y"),
+        lambda n: typed(f"def f(x):\n    def g(y): return {n}\n    return g"),
+        lambda n: typed(f"from functools import partial\ndef g(x, y): return x\nf = partial(g, {n})"),
+        closed,
+        lambda n: described(Plain(written_again(tmp_path, "own_function", f"k = {n}\ndef f(x): return k").f)),
+    ):
+        assert one(1) == one(1) != one(2)
+    assert described(tr.synthetic) != described(tr.split)
+
+
+def test_a_set_in_a_function_is_the_same_in_every_process():
+    script = (
+        "from toprank.experiment.content import described\nf = lambda x: x in {'a', 'b', 'c', 'd'}\nprint(described(f))"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, env={**os.environ, "PYTHONHASHSEED": s}
+        ).stdout
+        for s in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+    assert b"function" in seen.pop()
+
+
+def test_a_class_is_told_by_those_it_inherits_from(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def heir(number):
+        written_again(tmp_path, "base_for_keys", f"class Base:\n    number = {number}\n")
+        text = "from sklearn.base import BaseEstimator\nfrom base_for_keys import Base\n"
+        module = written_again(tmp_path, "heir_for_keys", text + "class Heir(Base, BaseEstimator): pass\n")
+        return described(module.Heir())
+
+    assert heir(1) == heir(1) != heir(2)
+
+
+def test_a_key_tells_versions_apart(monkeypatch):
+    def key(system, **changed):
+        monkeypatch.setattr(content, "versions", lambda: {**content_versions, **changed})
+        return key_of({"train": "x"}, system, None, None, "standard")
+
+    content_versions = dict(content.versions())
+    trees, network = (
+        systems.get("LambdaMART"),
+        next(one for one in systems.SYSTEMS.values() if one.ranker == "NeuralRanker"),
+    )
+    plain, deep = (entries_of([one])[0].describe() for one in (trees, network))
+    own = described(Plain())
+    for package in ("numpy", "scipy", "scikit-learn", "lightgbm"):
+        assert key(plain) != key(plain, **{package: "0.0.0"})
+    assert key(plain) == key(plain, torch="0.0.0") == key(plain, pyarrow="0.0.0")
+    assert key(deep) != key(deep, torch="0.0.0")
+    assert key(own) != key(own, torch="0.0.0")
 
 
 def test_descriptions_tell_values_apart():
@@ -310,7 +473,7 @@ def test_descriptions_tell_values_apart():
     keys = {key_of({"train": "x"}, text, None, None, "standard") for text in texts}
     assert len(keys) == len(values)
     with pytest.raises(DataError, match="no content"):
-        described(lambda: 1)
+        described(threading.Lock())
 
 
 # Killed, interrupted, failing
@@ -582,6 +745,51 @@ def test_a_folder_is_enough_to_go_on(tmp_path):
         np.testing.assert_array_equal(ranker.predict(fold.test), back.scores("data", fold.name, system))
 
 
+def test_experiments_in_one_folder_keep_their_results(tmp_path):
+    first = experiment(["LeastSquares"], folder=tmp_path).run()
+    second = experiment(["RankNet-linear"], folder=tmp_path, metrics="map").run()
+    experiment(["RankNet-linear"], folder=tmp_path, metrics="map").run()  # the same again: no further file
+    assert str(Results.read(tmp_path)) == str(second)
+    files = sorted(tmp_path.glob("results-*.parquet"))
+    assert {str(Results.read(file)) for file in files} == {str(first), str(second)}
+    assert len(files) == 2
+    for file in files:
+        back = Results.read(file)
+        assert len(back.scores(None, "Fold1", back.systems[0])) > 0
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        ("/opt/venv/bin/toprank", "toprank"),
+        ("/opt/site-packages/toprank/__main__.py", "toprank"),
+        ("other/__main__.py", "other/__main__.py"),
+        ("script.py", "script.py"),
+    ],
+)
+def test_the_command_is_what_was_typed(program, shown, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program, "cv", "a b.txt"])
+    assert experiment(["LeastSquares"]).run().provenance["command"] == f"{shown} cv 'a b.txt'"
+
+
+def test_probabilities_and_weights_are_kept(tmp_path):
+    grades = tr.ExpectedGainRanker(l2=0.1)
+    given = {"grades": grades, "linear": tr.LinearRanker("ListNet", l2=0.1), "trees": tr.TreeRanker(n_trees=3)}
+    results = experiment(given, folder=tmp_path).run()
+    fold = tr.folds(DATA, 3)[0]
+    fitted = grades.fit(fold.train, valid=fold.valid)
+    relevance = results.relevance(None, "Fold1", "grades")
+    np.testing.assert_array_equal(relevance, fitted.predict_proba(fold.test)[:, 1:].sum(axis=1))
+    assert results.relevance(None, "Fold1", "linear") is None
+    linear = given["linear"].fit(fold.train, valid=fold.valid)
+    cell = results.cell(None, "Fold1", "linear")
+    assert cell.weights == tuple(linear.coef_ * linear.standardisation_.spread)
+    assert results.cell(None, "Fold1", "trees").weights == ()
+    key = results.cell(None, "Fold1", "grades").key
+    (tmp_path / "cells" / f"{key}.relevance.npy").write_bytes(b"")
+    assert CellStore(tmp_path).read(key, False) is None  # damaged: to be computed again
+
+
 def test_models_are_kept_when_asked_for(tmp_path, computed):
     results = experiment(["LeastSquares"], folder=tmp_path).run()
     with pytest.raises(FileError, match="keep_models=True"):
@@ -729,6 +937,9 @@ def test_datasets_of_every_kind(tmp_path):
         ((DATA, ["RankSVM"]), {"metrics": "ncdg@10"}, UnknownNameError, "ndcg@10"),
         ((DATA, ["RankSVM"]), {"conventions": "letr4"}, UnknownNameError, "letor4"),
         ((DATA, ["RankSVM"]), {"conventions": ()}, DataError, "No convention"),
+        ((DATA, ["RankSVM"]), {"conventions": ("standard", OWN)}, DataError, "another convention called"),
+        ((DATA, {"a": ("RankSVM", {"l2": "abc"})}), {}, DataError, "l2 must be a number"),
+        ((DATA, {"a": ("LambdaMART", {"n_trees": "abc"})}), {}, DataError, "wrong kind"),
         ((DATA, ["RankSVM"]), {"seeds": ()}, DataError, "seeds"),
         ((DATA, ["RankSVM"]), {"seeds": (1, 1)}, DataError, "twice"),
         ((DATA, ["RankSVM"]), {"seeds": (-1,)}, DataError, "0 or more"),

@@ -57,6 +57,22 @@ def test_every_statistic_is_that_of_a_plain_loop(data):
     np.testing.assert_allclose(wide, by_a_plain_loop(data), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-30, 1e30, 1e200, 1e307])
+def test_tiny_and_enormous_values_have_a_spread(size):
+    x = np.array([1.0, 2.0, 6.0, 2.0])
+    mean, std, zscore = tr.PoolFeatures(("mean", "std", "zscore"), keep=False).fit_transform(size * x[:, None]).T
+    precision = 0.01 if size < 1e-300 else 1e-12  # the smallest numbers have few digits
+    np.testing.assert_allclose(mean, size * x.mean(), rtol=precision)
+    np.testing.assert_allclose(std, size * x.std(), rtol=precision)
+    np.testing.assert_allclose(zscore, (x - x.mean()) / x.std(), rtol=precision)
+
+
+@pytest.mark.parametrize("values", [[1.7e308, 1.7e308, 1e308], [-1.7e308, 1.7e308]])
+def test_values_whose_mean_or_spread_overflows_are_refused(values):
+    with pytest.raises(DataError, match="infinite or enormous values"):
+        tr.PoolFeatures().fit_transform(np.array(values)[:, None])
+
+
 @settings(max_examples=60, deadline=None)
 @given(pools(), st.integers(0, 1000))
 def test_the_order_of_rows_does_not_matter_to_the_last_bit(data, seed):
@@ -134,6 +150,10 @@ def test_queries_are_strangers(data):
         ({"statistics": ["mean", "avg"]}, "no statistic of PoolFeatures called 'avg'"),
         ({"statistics": "mean"}, r"\['mean'\]"),
         ({"statistics": []}, "at least one"),
+        ({"statistics": 5}, "list of names, such as .*, not 5"),
+        ({"statistics": [np.zeros(2)]}, "no statistic of PoolFeatures"),
+        ({"columns": 5}, "columns must be a list"),
+        ({"columns": "f1"}, "columns must be a list"),
         ({"statistics": ["mean", "mean"]}, "different names"),
         ({"columns": ["f99"]}, "no feature called 'f99'"),
         ({"columns": [12]}, "run from 0 to 11"),
@@ -172,7 +192,7 @@ def test_wrong_data_are_sentences(data):
 
 def test_a_forgotten_qid_is_refused(data):
     pool = tr.PoolFeatures().fit(data.X, qid=data.qid)
-    with pytest.raises(DataError, match="fitted with queries, but here are features without qid"):
+    with pytest.raises(DataError, match=r"here are features without qid\..*set_predict_request\(qid=True\)"):
         pool.transform(data.X)
     one = tr.PoolFeatures(["size"], keep=False)
     assert set(one.fit_transform(data.X).ravel()) == {data.n_documents}  # without queries from the start: one query

@@ -107,7 +107,7 @@ def test_names_are_different_and_the_loss_follows_the_metric(data):
     assert len(set(names)) == len(names)
 
     def metric_of_lambdamart(metric):
-        entry = next(one for one in portfolio(data, metric, "standard", 0, 1) if one.name == "LambdaMART")
+        entry = next(one for one in portfolio(data, metric, "standard", 0, 1) if one.name == "LambdaMART-all-pairs")
         assert entry.ranker.metric == metric
         return entry.ranker.loss.metric
 
@@ -118,7 +118,7 @@ def test_names_are_different_and_the_loss_follows_the_metric(data):
 def test_trees_grow_with_the_data():
     def leaves(n):
         rows = tr.RankingData(np.zeros((n, 1), dtype=np.float32), np.arange(n) % 2, queries=tr.Queries([0, n]))
-        return next(e for e in portfolio(rows, "ndcg@10", "standard", 0, 1) if e.name == "LambdaMART").ranker.num_leaves
+        return next(e for e in portfolio(rows, "ndcg@10", "standard", 0, 1) if e.name == "MART").ranker.num_leaves
 
     assert leaves(1_000) < leaves(50_000) < leaves(300_000)
 
@@ -208,7 +208,7 @@ def test_a_blend_that_is_worse_than_its_best_member_is_not_taken():
     data = queries_of_three(5)
     judge = Judge(data, "mrr")
     a, b = Fixed.on(data, [1.0, 3.0, 0.9]), Fixed.on(data, [1.0, 0.9, 3.0])  # both second; their mean is third
-    tried = [trial(name, judge.per_query(one.predict(data)), one) for name, one in (("a", a), ("b", b))]
+    tried = [trial("a", judge.per_query(a.predict(data)), a), trial("b", [0.625, 0.375, 0.5, 0.5, 0.5], b)]
     decision = decide(tried, judge, blend=True)
     assert decision.weights == [0.5, 0.5]
     assert decision.blend_value == pytest.approx(1 / 3)
@@ -220,7 +220,7 @@ def test_a_blend_that_is_better_is_taken():
     data = queries_of_three(5)
     judge = Judge(data, "mrr")
     a, b = Fixed.on(data, [2.0, 3.0, 0.0]), Fixed.on(data, [2.0, 0.0, 3.0])  # both second; their mean is first
-    tried = [trial(name, judge.per_query(one.predict(data)), one) for name, one in (("a", a), ("b", b))]
+    tried = [trial("a", judge.per_query(a.predict(data)), a), trial("b", [0.625, 0.375, 0.5, 0.5, 0.5], b)]
     decision = decide(tried, judge, blend=True)
     assert decision.blended
     assert decision.values.tolist() == [1.0] * 5
@@ -351,8 +351,11 @@ def test_an_interrupt_before_anything_is_there(data, short):
 def test_an_interrupt_while_training_again(data, short, monkeypatch):
     monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
     choice = tr.auto(data, budget=600)
+    assert choice.interrupted
     assert not choice.refitted
     assert "Training it again on all the data was interrupted" in choice.story
+    assert "same model" not in choice.story
+    assert np.isfinite(choice.ranker.predict(data)).all()
 
 
 # ---- data that cannot be learned from ----
@@ -402,6 +405,9 @@ def test_few_queries_with_validation_data_are_enough(parts, short):
     train, valid = parts
     choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), budget=600)
     assert "judged on 1 query" in choice.story
+    assert "A single query has no interval" in choice.story
+    assert "blended, with equal weights" in choice.story
+    assert "inf" not in choice.story
     assert "much of the order is luck" in choice.story
     assert json.dumps(choice.fields(), allow_nan=False)
 
@@ -415,6 +421,62 @@ def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
     short[:] = [short[-1]]
     with pytest.raises(DataError, match="No ranker of the portfolio"):
         tr.auto(*halves, budget=600)
+
+
+@pytest.mark.parametrize(
+    ("label", "refused"), [(0.5, {"McRank", "LambdaMART-lightgbm"}), (40, {"LambdaMART-lightgbm", "XE-NDCG-lightgbm"})]
+)
+def test_a_label_that_only_a_held_out_query_has(label, refused):
+    data = tr.synthetic(n_queries=30, n_documents=(3, 10), n_features=4, seed=0)
+    _, held_out = tr.split(data, (0.75, 0.25), seed=0)
+    labels = data.labels.copy()
+    labels[np.flatnonzero(np.isin(data.qid, held_out.qids))[0]] = label
+    odd = data.replace(labels=labels)
+    choice = tr.auto(odd, budget=600, threads=1)
+    assert refused <= choice.refused.keys()
+    assert all(f"{name} does not go with these data" in choice.story for name in choice.refused)
+    assert not refused & {row.name for row in choice.table}
+    assert choice.refitted
+    assert choice.ranker.training_["queries"] == 30
+
+
+def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch):
+    class Refusing(tr.LinearRanker):
+        def fit(self, X, y=None, qid=None, *, valid=None):
+            raise DataError("No.")
+
+    monkeypatch.setattr(automatic, "settled", lambda _: Refusing())
+    choice = tr.auto(data, budget=600)
+    assert not choice.refitted
+    assert not choice.interrupted
+    assert "could not be trained again on all the data, so it is as chosen: No." in choice.story
+    assert np.isfinite(choice.ranker.predict(data)).all()
+
+
+def test_a_metric_that_cannot_tell_orders_apart_is_refused(parts, short):
+    train, valid = (part.replace(labels=np.where(part.labels > 1, 0.3, 0.0)) for part in parts)
+    with pytest.raises(DataError, match="ap has the same value for the best and for the worst order"):
+        tr.auto(train, valid, metric="map")
+
+
+def test_candidates_that_are_all_alike_are_not_blended(parts, short):
+    train, valid = (part.replace(X=np.repeat(part.labels[:, None], 4, axis=1)) for part in parts)
+    choice = tr.auto(train, valid, budget=600)
+    assert choice.value == tr.evaluate(valid.labels, valid).mean["ndcg@10"]
+    assert choice.name == "ListNet"
+    assert "All 3 candidates have the same value on every one of these queries" in choice.story
+    assert "nothing is blended" in choice.story
+
+
+@pytest.mark.parametrize("seed", [-1, "a", 1.5, True, None, 2**31])
+def test_a_seed_that_is_none_is_refused(data, seed):
+    with pytest.raises(DataError, match="seed must be a whole number"):
+        tr.auto(data, seed=seed)
+
+
+def test_numbers_of_numpy_are_numbers(data, short):
+    choice = tr.auto(data, seed=np.int64(3), budget=np.float32(600))
+    assert "drawn by seed 3" in choice.story
 
 
 # ---- command line ----
@@ -433,6 +495,14 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
     assert "Interrupted: the best so far is saved." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
     assert "ListNet" in result.stdout
+
+
+def test_the_command_says_that_training_again_was_interrupted(data, short, monkeypatch, tmp_path):
+    tr.write(data, tmp_path / "d.txt")
+    monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
+    result = invoke("train", tmp_path / "d.txt", "--system", "auto", "--model", tmp_path / "m.toprank", "--budget", 600)
+    assert "Interrupted: the best so far is saved." in result.stderr
+    assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
 
 
 def test_the_command_tells_the_story(parts, short, tmp_path):

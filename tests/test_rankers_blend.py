@@ -135,6 +135,8 @@ def test_parameters_and_clones(parts):
     [
         ((), None, "at least one"),
         (["ListNet"], None, "list of rankers"),
+        (None, None, "list of rankers"),
+        ((one for one in [tr.LinearRanker()]), None, "list of rankers"),
         (tr.LinearRanker(), None, "list of rankers"),
         ([tr.LinearRanker()] * 2, [1.0], "2 numbers"),
         ([tr.LinearRanker()] * 2, ["a", "b"], "2 numbers"),
@@ -167,6 +169,40 @@ def test_an_interrupt_keeps_what_was_fitted(parts):
     np.testing.assert_array_equal(blend.predict(other), only.predict(other))
     with pytest.raises(KeyboardInterrupt):
         tr.BlendRanker([Stopped(), first]).fit(train)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 5.0], [0.0, 0.0, 1.0]])
+def test_an_interrupted_blend_can_be_saved(parts, tmp_path, weights):
+    train, other = parts
+    members = [tr.LinearRanker(), tr.LinearRanker("Squared"), Stopped()]
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        blend = tr.BlendRanker(members, weights).fit(train)
+    blend.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert back.predict(other).tobytes() == blend.predict(other).tobytes()
+    assert clone(back).fit(train).predict(other).tobytes() == blend.predict(other).tobytes()
+
+
+def test_weights_are_saved_as_they_were_given(parts, tmp_path):
+    train, other = parts
+    blend = tr.BlendRanker([tr.LinearRanker(), tr.LinearRanker("Squared")], [1, 3]).fit(train)
+    blend.save(tmp_path / "m.toprank")
+    assert tr.load(tmp_path / "m.toprank").weights == [1, 3]
+    blend.set_params(weights=[1, -1]).save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert back.weights == [0.25, 0.75]
+    np.testing.assert_array_equal(back.predict(other), blend.predict(other))
+
+
+def test_rankers_to_join_may_come_one_by_one(parts):
+    train, other = parts
+    fitted = [tr.LinearRanker().fit(train), tr.LinearRanker("Squared").fit(train)]
+    joined = tr.BlendRanker.of((one for one in fitted), train)
+    np.testing.assert_array_equal(joined.predict(other), tr.BlendRanker.of(fitted, train).predict(other))
+    with pytest.raises(DataError, match="list of rankers"):
+        tr.BlendRanker.of(None, train)
+    with pytest.raises(DataError, match="needs a RankingData"):
+        tr.BlendRanker.of(fitted, train.X)
 
 
 def test_blends_of_blends_are_saved_in_one_file(parts, tmp_path):

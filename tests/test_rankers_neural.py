@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import toprank as tr
 from toprank import losses
@@ -18,6 +19,7 @@ from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNam
 from toprank.rankers import neural_training
 from toprank.rankers.base import ConvergenceWarning
 from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
+from toprank.rankers.neural_watch import Watch
 
 GAINS = np.array([0.0, 1.0, 3.0])
 
@@ -191,6 +193,7 @@ def test_continued_training_starts_where_the_other_ended(halves):
     assert still.best_epoch_ == 6
     then = network("Squared", init_model=first, epochs=3, input_transform="log1p").fit(train, valid=valid)
     assert then.history_["epoch"] == [6, 7, 8]
+    assert then.network_.shape.dropout == then.dropout != first.dropout
     assert then.history_["loss"][-1] < first.history_["loss"][-1]
 
 
@@ -217,6 +220,17 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(halves):
     assert seen[-1].last == 5
     assert seen[-1].seconds_left == pytest.approx(seen[-1].seconds / 3 * 2)
     assert "callback" in ranker.stopped_
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_loss_that_draws_draws_anew_in_each_epoch(data, native):
+    one = tr.RankingData(data.X[:12], data.labels[:12])
+    options = {"native": native, "epochs": 3, "learning_rate": 1e-30, "dropout": 0.0}
+    drawn = network("XENDCG", **options).fit(one).history_["loss"]
+    assert len(set(drawn)) == 3
+    assert network("XENDCG", **options).fit(one).history_["loss"] == drawn
+    assert network(losses.XENDCG(seed=1), **options).fit(one).history_["loss"] != drawn
+    assert len(set(network(losses.XENDCG(gamma=0.5), **options).fit(one).history_["loss"])) == 1
 
 
 @pytest.mark.parametrize("with_valid", [True, False])
@@ -248,6 +262,24 @@ def test_an_interrupt_before_the_first_epoch_ends_is_passed_on(halves, monkeypat
     monkeypatch.setattr(neural_training._Run, "epoch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         network().fit(halves[0])
+
+
+def test_an_epoch_counts_only_with_its_weights():
+    class Interrupting:
+        def keys(self):
+            raise KeyboardInterrupt
+
+    def interrupt(now):
+        raise KeyboardInterrupt
+
+    watch = Watch(epochs=3, callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        watch.made(1.0, Interrupting(), "weights")
+    assert not watch.has_something_to_keep
+    with pytest.raises(KeyboardInterrupt):
+        watch.made(1.0, {"valid": 0.5}, "weights")
+    assert watch.kept() == ("weights", 1, 0.5)
+    assert watch.history == {"epoch": [1], "loss": [1.0], "valid": [0.5]}
 
 
 def test_a_diverging_training_says_so(halves):
@@ -330,6 +362,21 @@ def test_threads_are_restored_after_an_error():
     assert threads_for(3, 1000, small) == 3
 
 
+def test_the_number_of_threads_is_the_one_asked_for_throughout(halves):
+    train, valid = halves
+    before, seen = torch.get_num_threads(), []
+    first = network(epochs=1, threads=before + 2).fit(train)
+
+    def look(now):
+        seen.append(torch.get_num_threads())
+        first.predict(valid)
+        seen.append(torch.get_num_threads())
+
+    network(init_model=first, epochs=2, threads=before + 1, callbacks=[look]).fit(train, valid=valid)
+    assert seen == [before + 1] * 4
+    assert torch.get_num_threads() == before
+
+
 def test_a_gpu_that_is_not_there(data, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -406,9 +453,9 @@ def test_rows_may_come_in_any_order_and_company(data):
         scores = ranker.predict(data)
         np.testing.assert_allclose(ranker.predict(data.X, qid=data.qid), scores, atol=1e-12)
         np.testing.assert_allclose(ranker.predict(data.X[order], qid=data.qid[order]), scores[order], atol=1e-12)
-        alone = np.concatenate([ranker.predict(data.X[rows]) for rows in data.queries])
+        alone = np.concatenate([ranker.predict(tr.RankingData(data.X[rows])) for rows in data.queries])
         np.testing.assert_allclose(alone, scores, atol=1e-12)
-        apart = ranker.predict(data.X)  # without qid all rows are one query
+        apart = ranker.predict(tr.RankingData(data.X))  # without qid all rows are one query
         assert np.allclose(apart, scores, atol=1e-9) == (kind == "mlp")
         by_name = tr.scorer("ndcg@10")(ranker, data.X[order], data.labels[order], qid=data.qid[order])
         assert by_name == pytest.approx(ndcg(ranker, data))
@@ -423,7 +470,41 @@ def test_the_door_of_prediction(data):
         ranker.predict(data.X[:, :3])
     with pytest.raises(ValueError, match="not fitted"):
         clone(ranker).predict(data.X)
-    assert ranker.predict(data.X[:1]).shape == (1,)
+    assert ranker.predict(data.X[:1], qid=[7]).shape == (1,)
+
+
+def test_a_forgotten_qid_is_refused(data, tmp_path):
+    data = data.replace(feature_names=None)
+    attention = network(network="attention").fit(data)
+    blend = tr.BlendRanker.of([tr.LinearRanker().fit(data), attention], data)
+    for ranker in (attention, blend, tr.BlendRanker.of([blend], data)):
+        ranker.save(tmp_path / "m.toprank")
+        for one in (ranker, tr.load(tmp_path / "m.toprank")):
+            with pytest.raises(DataError, match="here are features without qid"):
+                one.predict(data.X)
+            np.testing.assert_allclose(one.predict(data.X, qid=data.qid), ranker.predict(data), atol=1e-12)
+    one_query = network(network="attention").fit(data.X, data.labels)
+    np.testing.assert_array_equal(one_query.predict(data.X), one_query.predict(tr.RankingData(data.X)))
+    mlp = network().fit(data)
+    np.testing.assert_array_equal(mlp.predict(data.X), mlp.predict(data))
+
+
+def test_a_fit_that_fails_changes_nothing(data):
+    ranker, wide = network(epochs=1), data.replace(X=np.hstack([data.X, data.X]), feature_names=None)
+    ranker.set_params(loss="LambdaRnk")
+    with pytest.raises(UnknownNameError):
+        ranker.fit(data)
+    with pytest.raises(NotFittedError):
+        ranker.predict(data)
+    scores = ranker.set_params(loss="ListNet").fit(data).predict(data)
+    training = dict(ranker.training_)
+    ranker.set_params(loss="LambdaRnk")
+    with pytest.raises(UnknownNameError):
+        ranker.fit(wide)
+    with pytest.raises(DataError, match="valid must be a RankingData"):
+        ranker.set_params(loss="ListNet").fit(wide, valid=3)
+    assert ranker.training_ == training
+    np.testing.assert_array_equal(ranker.predict(data), scores)
 
 
 # ---- files ----
@@ -449,6 +530,23 @@ def test_what_is_read_equals_what_was_saved(data, tmp_path, options):
     assert (tmp_path / "again.toprank").read_bytes() == (tmp_path / "m.toprank").read_bytes()
     more = network(**options | {"init_model": back, "epochs": 2}).fit(data)
     assert more.best_epoch_ == back.best_epoch_ + 2
+
+
+def test_parameters_changed_since_are_not_saved_as_the_network(data, tmp_path):
+    changes = {"hidden": (3,), "network": "attention", "outputs": "grades", "input_transform": "none", "norm": "batch"}
+    ranker = network().fit(data)
+    scores = ranker.predict(data)
+    ranker.set_params(**changes)
+    np.testing.assert_array_equal(ranker.predict(data), scores)
+    assert not hasattr(ranker, "predict_proba")
+    ranker.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert (back.hidden, back.network, back.outputs, back.norm) == ((16,), "mlp", "score", "none")
+    np.testing.assert_array_equal(back.predict(data), scores)
+    assert network(init_model=ranker, epochs=1).fit(data).best_epoch_ == ranker.best_epoch_ + 1
+    with pytest.raises(DataError, match="epochs must be a whole number"):
+        ranker.set_params(epochs=-1).save(tmp_path / "n.toprank")
+    assert not (tmp_path / "n.toprank").exists()
 
 
 def test_a_model_does_not_insist_on_the_device_it_was_trained_on(data, tmp_path):
@@ -535,6 +633,11 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"loss": "Ordinal"}, "thresholds"),
         ({"callbacks": [3]}, "3 is no callback"),
         ({"callbacks": len}, "list of functions"),
+        ({"callbacks": None}, "list of functions"),
+        ({"callbacks": 1}, "list of functions"),
+        ({"threads": "x"}, "threads must be a whole number of at least 1, or None, not 'x'"),
+        ({"activation": np.zeros(2)}, "no kind of activation"),
+        ({"native": np.zeros(2)}, "native must be 'auto', True or False"),
         ({"init_model": "model.txt"}, "must be a fitted NeuralRanker, not a str"),
     ],
 )

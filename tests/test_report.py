@@ -21,7 +21,7 @@ from toprank.comparison import compare_values
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.report.content import Chart, Content, Documents, Judgement, Line, Part
 from toprank.report.curves import chart
-from toprank.report.explorer import explorer
+from toprank.report.explorer import _rounded, explorer
 from toprank.report.headline import headline, turned_around
 from toprank.report.markup import safe_json, tag
 from toprank.report.measuring import at_cutoffs, learning_curves, spreads
@@ -119,10 +119,25 @@ def test_the_explorer_holds_every_query_and_its_rankings(content, data, scores):
         assert found["relevant"][q] == int((data.labels[start:stop] > 0).sum())
         documents = found["documents"][str(q)]
         for s, (name, column) in enumerate(scores.items()):
-            assert found["values"][q][s] == [round(float(values[name][m][q]) * 10_000) for m in found["metrics"]]
+            rounded = [round(float(values[name][m][q]) * 10_000) for m in found["metrics"]]
+            assert [round(value) for value in found["values"][q][s]] == rounded
             best = np.argsort(-column[start:stop], kind="stable")[:10] + start
             assert [documents["d"][i] for i in documents["r"][s]] == [f"d{row}" for row in best]
             assert [documents["g"][i] for i in documents["r"][s]] == [f"{data.labels[row]:g}" for row in best]
+
+
+def test_the_explorer_knows_wins_as_the_comparison_does():
+    """Differences far below what is shown, and none at all."""
+    n = 30
+    base = np.random.default_rng(0).uniform(0, 1, n)
+    base[0], base[1] = 0.12345, 0.5  # the first lies where rounding decides
+    shifts = np.tile([-1e-7, 0.0, 1e-7, 1e-14, -1e-14], n // 5)
+    values = {"a": {"m": base}, "b": {"m": base + shifts}, "c": {"m": base[::-1] * 0.9}}
+    compared = compare_values(values)
+    shown = np.array([_rounded(np.array([[of["m"][q]] for of in values.values()])).ravel() for q in range(n)])
+    for d in compared.differences:
+        a, b = (shown[:, list(values).index(name)] for name in (d.a, d.b))
+        assert ((a > b).sum(), (a == b).sum(), (a < b).sum()) == (d.wins, d.ties, d.losses)
 
 
 def test_hardest_queries_are_the_worst_that_can_be_gained(content, data, scores):
@@ -478,6 +493,56 @@ def test_an_experiment_becomes_a_report(results):
     assert at_ten["least"] == pytest.approx(part.comparison.means["least"]["ndcg@10"])
 
 
+def test_curves_pass_through_the_metrics_of_the_table():
+    """ERR depends on the highest grade of all, which each of these test parts may lack."""
+    data = tr.synthetic(n_queries=30, n_documents=(4, 9), n_grades=3, seed=2)
+    labels = data.labels.copy()
+    query = tr.folds(data, 3)[0].valid.qids[0]
+    labels[np.flatnonzero(data.qid == query)[0]] = 4.0
+    folds = list(tr.folds(data.replace(labels=labels), 3))
+    assert any(fold.test.labels.max() < 4 for fold in folds)
+    metrics = ("err@5", "ndcg@10", "p@3")
+    run = tr.Experiment(folds, ["LeastSquares", "ListNet"], metrics=metrics, threads=1).run()
+    part = tr.report.from_results(run).parts[0]
+    for metric in metrics:
+        name, _, k = metric.partition("@")
+        [curve] = [one for one in part.at_k if one.title == f"{name} at k"]
+        for line in curve.lines:
+            at = line.x.index(min(float(k), line.x[-1]))
+            assert line.y[at] == pytest.approx(run.pooled(metric)[line.name], abs=1e-12)
+
+
+def test_an_experiment_shows_calibration_and_signed_weights():
+    data = tr.synthetic(n_queries=30, n_documents=(4, 9), n_grades=3, seed=2)
+    systems = {"grades": tr.ExpectedGainRanker(l2=0.1), "linear": tr.LinearRanker("ListNet", l2=0.1)}
+    run = tr.Experiment(data, systems, n_folds=3, threads=1).run()
+    part = tr.report.from_results(run).parts[0]
+    [calibration] = part.calibrations
+    relevance, labels, weights = [], [], []
+    for fold in tr.folds(data, 3):
+        ranker = tr.ExpectedGainRanker(l2=0.1).fit(fold.train, valid=fold.valid)
+        relevance.append(1 - ranker.predict_proba(fold.test)[:, 0])
+        labels.append(fold.test.labels > 0)
+        linear = tr.LinearRanker("ListNet", l2=0.1).fit(fold.train, valid=fold.valid)
+        weights.append(linear.coef_ * linear.standardisation_.spread)
+    assert calibration.documents.sum() == data.n_documents
+    total = np.dot(calibration.predicted, calibration.documents)
+    assert total == pytest.approx(np.concatenate(relevance).sum())
+    assert np.dot(calibration.observed, calibration.documents) == pytest.approx(np.concatenate(labels).sum())
+    [shown] = [one for one in part.weights if one.system == "linear"]
+    mean = np.mean(weights, axis=0)
+    assert shown.values == pytest.approx(mean[np.argsort(-np.abs(mean))][: len(shown.values)])
+    assert min(shown.values) < 0 < max(shown.values)
+    assert "Calibration" in Read(page(tr.report.from_results(run))).text
+
+
+def test_documents_without_ids_are_told_apart_over_folds(results):
+    names = tr.report.from_results(results).parts[0].documents.names.tolist()
+    assert len(set(names)) == len(names)
+    assert names[0] == "Fold1 row 1"
+    assert names[-1] == f"Fold3 row {results.test('one', 'Fold3').n_documents}"
+
+
 def test_a_report_without_the_folder_has_numbers_only(results, tmp_path):
     results.save(tmp_path / "r.parquet")
     read = type(results).read(tmp_path / "r.parquet")
@@ -506,6 +571,23 @@ def invoked(*arguments, status=0):
     done = CliRunner().invoke(app, [str(word) for word in arguments])
     assert done.exit_code == status, (done.output, done.exception)
     return done
+
+
+def test_what_cv_cannot_report_is_refused_before_any_work(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("toprank.experiment.running.run", lambda *rest: pytest.fail("work was begun"))
+    file = tmp_path / "data.txt"
+    tr.write(data, file)
+    start = ("cv", file, "--systems")
+    assert "two or more" in invoked(*start, "ListNet", "--html", tmp_path / "r.html", status=2).stderr
+    again = tmp_path / "." / ".." / tmp_path.name / "data.txt"
+    assert "given twice" in invoked("cv", file, again, "--systems", "ListNet", status=2).stderr
+    for words, wrong in (
+        ("is a folder", ("ListNet,RankSVM", "--html", tmp_path)),
+        ("does not exist", ("ListNet,RankSVM", "--html", tmp_path / "none" / "r.html")),
+        ("l2 must be", ("ListNet", "--set", "ListNet.l2=abc")),
+        ("wrong kind", ("LambdaMART", "--set", "LambdaMART.n_trees=abc")),
+    ):
+        assert words in str(CliRunner().invoke(app, [str(word) for word in (*start, *wrong)]).exception)
 
 
 def test_compare_writes_a_report(data, scores, tmp_path):

@@ -150,7 +150,7 @@ def test_the_explorer_sorts_and_filters_by_the_numbers(page, made):
     names = data.qids.tolist()
     choose(page, "a", 2)
     choose(page, "b", 0)
-    gain = np.round(values["system 2"]["ndcg@5"], 4) - np.round(values["system 0"]["ndcg@5"], 4)
+    gain = values["system 2"]["ndcg@5"] - values["system 0"]["ndcg@5"]
 
     def numbers(column):
         return [float(text.split()[0].replace("−", "-")) for text in listed(page, column)]
@@ -166,10 +166,10 @@ def test_the_explorer_sorts_and_filters_by_the_numbers(page, made):
     assert listed(page)[:4] == [EVIL, "query 1", "query 2", "query 3"]  # numbers within names count as numbers
     choose(page, "filter", 2)
     page.run("document.querySelector('.more').click()")
-    better = [name for name, g in zip(names, gain, strict=True) if g < -1e-9]
+    better = [name for name, g in zip(names, gain, strict=True) if g < 0]
     assert sorted(listed(page)) == sorted(better)
     choose(page, "filter", 3)
-    assert sorted(listed(page)) == sorted(name for name, g in zip(names, gain, strict=True) if abs(g) < 1e-9)
+    assert sorted(listed(page)) == sorted(name for name, g in zip(names, gain, strict=True) if g == 0)
     choose(page, "filter", 0)
     choose(page, "metric", 1)
     first = names.index(listed(page)[1])
@@ -240,6 +240,50 @@ def test_a_bar_and_a_card_open_their_query(page):
     page.run("document.querySelectorAll('.bar[data-q]')[3].dispatchEvent(new MouseEvent('click', {bubbles: true}))")
     assert words.startswith(f"query {page.run(selected)}:")
     assert page.complaints() == []
+
+
+def test_bars_are_reached_and_opened_by_keyboard(page):
+    selected = "document.querySelector('tr[aria-selected=\"true\"]').children[0].textContent"
+    stops = page.run(
+        "[...document.querySelectorAll('#p1-wins .plot')].map(p => p.querySelectorAll('[tabindex=\"0\"]').length)"
+    )
+    assert set(stops) == {1}
+    for key, text in (("Enter", "\r"), (" ", " ")):
+        page.run("document.querySelector('#p1-wins .bar[tabindex=\"0\"]').focus()")
+        page.press("ArrowRight")
+        page.press("ArrowRight")
+        page.press("ArrowLeft")
+        words = page.run("document.activeElement.querySelector('title').textContent")
+        assert page.run("document.activeElement.getAttribute('role')") == "button"
+        page.press(key, "Space" if key == " " else None, text)
+        assert words.startswith(f"query {page.run(selected)}:")
+    assert page.complaints() == []
+
+
+def test_the_detail_shows_a_query_that_is_listed(page):
+    heading = "document.querySelector('.detail h3 .name').textContent"
+    find(page, "query 77")
+    assert page.run(heading) == "query 77"
+    find(page, "nothing like that")
+    assert page.run("document.querySelector('.detail').textContent") == "No query is listed."
+    page.press("Escape")
+    assert page.run(heading) == listed(page)[0]
+
+
+def test_nothing_runs_through_the_names_of_differences(chromium, report):
+    page = chromium.open(report, NARROW)
+    crossed = page.run("""
+        [...document.querySelectorAll('#p1-differences .plot')].flatMap(plot => {
+          const behind = [...plot.querySelectorAll('.zero, .band')].map(e => e.getBoundingClientRect());
+          return [...plot.querySelectorAll('text.name:not(.end)')].filter(text => {
+            const t = text.getBoundingClientRect();
+            return behind.some(b => b.top < t.bottom - 2 && b.bottom > t.top + 2 &&
+                b.left < t.right && b.right > t.left);
+          });
+        }).length
+    """)
+    assert page.run("document.querySelectorAll('#p1-differences .plot .zero').length") > 0
+    assert crossed == 0
 
 
 def test_a_mark_tells_what_it_is(page):

@@ -68,6 +68,8 @@ def test_sets_that_are_not_there(letor, tmp_path):
         find_sets(letor, ["MQ208"])
     with pytest.raises(FileError, match="There is no LETOR set under"):
         find_sets(tmp_path)
+    with pytest.raises(DataError, match="No set is named"):
+        find_sets(letor, [])
     with pytest.raises(FileError, match="not a folder"):
         find_sets(tmp_path / "nowhere")
     with pytest.raises(UnknownNameError, match="study"):
@@ -137,8 +139,8 @@ def found(letor, small):
 
 
 def test_a_figure_is_the_mean_of_fold_means(letor, found):
-    chosen = [tr.select("RankNet-linear", fold.train, fold.valid, metric="map") for fold in find_sets(letor)["TD2003"]]
     folds = find_sets(letor)["TD2003"]
+    chosen = [tr.select("RankNet-linear", fold.train, fold.valid, metric="map", convention="letor3") for fold in folds]
     values = [
         tr.evaluate(one.ranker.predict(fold.test), fold.test, "map").per_query["map"]
         for one, fold in zip(chosen, folds, strict=True)

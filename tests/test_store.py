@@ -189,6 +189,30 @@ def test_damaged_arrays_are_refused(folder, name):
     refused(folder, f"damaged: {name}.npy is missing")
 
 
+@pytest.mark.parametrize(
+    "changes", [{"shape": [6, 3]}, {"shape": [5, 2]}, {"shape": []}, {"dtype": "<f8"}, {"dtype": 4}]
+)
+def test_an_edited_description_of_an_array_is_refused(folder, changes):
+    meta = json.loads((folder / "meta.json").read_text())
+    change_meta(folder, arrays=meta["arrays"] | {"X": meta["arrays"]["X"] | changes})
+    refused(folder, r"damaged: X\.npy holds float32 \(6, 2\), not what meta\.json says")
+
+
+def test_an_edited_hash_is_refused_by_verify(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    change_meta(folder, arrays=meta["arrays"] | {"X": meta["arrays"]["X"] | {"hash": "0" * 32}})
+    refused(folder, "content of 'X' is not what was written", verify=True)
+
+
+def test_a_file_that_was_shortened_is_refused(folder):
+    for name in ("X", "labels", "offsets"):
+        size = (folder / f"{name}.npy").stat().st_size
+        for kept in (size - 4, 128, 0):
+            os.truncate(folder / f"{name}.npy", kept)
+            refused(folder, f"damaged: {name}.npy is cut off or not ours")
+        write_store(example(), folder)
+
+
 def test_arrays_of_different_lengths_are_refused_even_if_described(folder, tmp_path):
     other = tmp_path / "other.toprank-data"
     write_store(example().select([0, 1]), other)

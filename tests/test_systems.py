@@ -11,9 +11,9 @@ import pytest
 
 import toprank as tr
 from test_cli import toprank
-from toprank import systems
+from toprank import selection, systems
 from toprank.errors import DataError, UnknownNameError
-from toprank.rankers.base import ConvergenceWarning
+from toprank.rankers.base import ConvergenceWarning, Ranker
 
 TREES = [name for name in systems.names() if systems.get(name).ranker == "TreeRanker"]
 NETWORKS = [name for name in systems.names() if systems.get(name).ranker == "NeuralRanker"]
@@ -263,6 +263,49 @@ def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
     chosen = tr.select("OWPC", train, valid, threads=1)
     assert len(chosen.tried) < 40
     assert chosen.value == max(row["valid"] for row in chosen.tried)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "tried"),
+    [("LambdaMART", 1, 1), ("LambdaMART", 2, 2), ("cs-RgList", 1, 5), ("RankSVM", 1, 7)],
+    ids=["second", "last", "refinement", "exact optimum"],
+)
+def test_an_interrupt_that_leaves_nothing_of_a_fit_keeps_the_others(parts, monkeypatch, name, number, tried):
+    train, valid, _ = parts
+    fits, real = iter(range(100)), Ranker.fit
+    small = {"n_trees": 3, "min_data_in_leaf": 5} if name in TREES else {}
+
+    def fit(self, *args, **options):
+        if next(fits) == number:
+            raise KeyboardInterrupt
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Ranker, "fit", fit)
+    with pytest.warns(ConvergenceWarning, match=f"interrupted; the best of the {tried} candidates"):
+        chosen = tr.select(name, train, valid, threads=1, **small)
+    assert len(chosen.tried) == tried
+    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert next(fits) == number + 1  # nothing was begun after it
+
+
+def test_an_interrupt_between_candidates_or_before_any(parts, monkeypatch):
+    train, valid, _ = parts
+
+    def interrupted_after(count):
+        def each(function, blocks, threads):
+            for block in blocks[:count]:
+                function(block)
+            raise KeyboardInterrupt
+
+        return each
+
+    small = {"n_trees": 3, "min_data_in_leaf": 5}
+    monkeypatch.setattr(selection, "each_block", interrupted_after(2))
+    with pytest.warns(ConvergenceWarning, match="interrupted; the best of the 2 candidates"):
+        assert len(tr.select("LambdaMART", train, valid, threads=1, **small).tried) == 2
+    monkeypatch.setattr(selection, "each_block", interrupted_after(0))
+    with pytest.raises(KeyboardInterrupt):
+        tr.select("LambdaMART", train, valid, threads=1, **small)
 
 
 def test_a_real_interrupt_leaves_a_usable_model(tmp_path):

@@ -31,6 +31,7 @@ from toprank.tuning import default_space
 from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question
 from toprank.tuning.division import divide
 from toprank.tuning.space import Choice, Range, read_space
+from toprank.tuning.study import _began
 
 L2 = {"l2": (1e-4, 100.0, "log")}
 # No leaf can hold so many documents, so nothing is learnt; what a search finds must be far better.
@@ -168,6 +169,39 @@ def test_rounds_after_folds_are_the_mean_of_the_best(parts):
     assert tuned.ranker.training_["queries"] == train.n_queries
 
 
+def test_a_network_after_folds_is_trained_at_the_rates_of_the_folds(parts):
+    pytest.importorskip("torch")
+    train, _ = parts
+    few = {"epochs": 12, "early_stopping": 2, "hidden": (8,), "threads": 1, "device": "cpu"}
+    tuned = tr.tune("RankNet", train, folds=2, trials=1, space={"learning_rate": [0.1]}, **few)
+    [rounds] = [row["rounds"] for row in tuned.trials]
+    assert tuned.ranker.best_epoch_ == max(1, round(np.mean(rounds))) < 12
+    assert tuned.ranker.epochs == 12
+    assert tuned.ranker.callbacks == ()
+    whole = SYSTEMS["RankNet"].make(learning_rate=0.1, metric="ndcg@10", **few).fit(train)
+    assert tuned.ranker.history_["loss"] == whole.history_["loss"][: tuned.ranker.best_epoch_]
+
+
+@pytest.mark.parametrize(
+    ("space", "fixed"),
+    [
+        ({"alpha": (0.1, 2.0)}, {"l2": [0.1, 1.0]}),
+        ({"l2": [0.1, [0.1, 1.0]]}, {}),
+        ({"alpha": (0.1, 2.0)}, {"tolerance": (1e-3, 1e-5)}),
+    ],
+)
+def test_folds_leave_the_ranker_nothing_to_choose_on(parts, fits, space, fixed):
+    with pytest.raises(DataError, match="leaves a choice to the ranker"):
+        tr.tune("ListNet", parts[0], folds=2, trials=2, space=space, **fixed)
+    assert not fits
+
+
+def test_numbers_of_numpy_are_numbers(parts):
+    plain = tr.tune("ListNet", parts[0], folds=2, trials=2, seed=2)
+    of_numpy = tr.tune("ListNet", parts[0], folds=np.int32(2), trials=np.int64(2), seed=np.uint8(2))
+    assert drawn(of_numpy) == drawn(plain)
+
+
 @pytest.mark.parametrize("folds", [None, 2])
 def test_networks(parts, folds):
     pytest.importorskip("torch")
@@ -241,7 +275,7 @@ def test_callbacks_see_each_trial_and_may_end_the_search(parts):
 
 
 def test_progress_says_the_best_and_the_time_left(parts, capsys):
-    tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 0.1]}, trials=2, verbose=True)
+    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, trials=2, verbose=True)
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("1/2 trials  ndcg@10 0.")
     assert "best 0." in first
@@ -299,7 +333,18 @@ def test_ctrl_c_before_there_is_anything(parts, monkeypatch):
         tr.tune("ListNet", *parts, trials=6)
 
 
-def test_a_killed_search_is_resumed_as_if_nothing_had_been(tmp_path):
+def test_ctrl_c_in_the_first_trial_does_not_lose_the_system_as_it_is(parts, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(tr.LinearRanker, "predict", after(1, tr.LinearRanker.predict, ctrl_c))
+        with pytest.raises(KeyboardInterrupt):
+            tr.tune("ListNet", *parts, trials=3, storage=tmp_path / "study.db")
+    resumed = tr.tune("ListNet", *parts, trials=3, storage=tmp_path / "study.db")
+    assert drawn(resumed)[0] == {"l2": 0.1, "loss.alpha": 1.0}
+    assert drawn(resumed) == drawn(tr.tune("ListNet", *parts, trials=3))
+
+
+@pytest.mark.parametrize("killed_in", [1, 4])
+def test_a_killed_search_is_resumed_as_if_nothing_had_been(tmp_path, killed_in):
     script = tmp_path / "search.py"
     script.write_text(
         textwrap.dedent("""
@@ -315,11 +360,13 @@ def test_a_killed_search_is_resumed_as_if_nothing_had_been(tmp_path):
         tr.tune("ListNet", train, valid, trials=5, storage=sys.argv[1])
         """)
     )
-    died = subprocess.run([sys.executable, script, tmp_path / "study.db", "4"], capture_output=True)
+    died = subprocess.run([sys.executable, script, tmp_path / "study.db", str(killed_in)], capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     train, valid = tr.split(tr.synthetic(n_queries=40, n_features=4, seed=3), (0.6, 0.4))
     resumed = tr.tune("ListNet", train, valid, trials=5, storage=tmp_path / "study.db")
-    assert [row["state"] for row in resumed.trials] == [*["complete"] * 3, "interrupted", *["complete"] * 2]
+    states = ["complete"] * 5
+    states.insert(killed_in - 1, "interrupted")
+    assert [row["state"] for row in resumed.trials] == states
     assert drawn(resumed) == drawn(tr.tune("ListNet", train, valid, trials=5))
 
 
@@ -375,6 +422,20 @@ def test_a_study_that_another_process_works_on_is_left_alone(parts, tmp_path):
         tr.tune("ListNet", *parts, trials=2, storage=storage)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="the system does not say when a process began")
+def test_another_process_of_the_same_number_is_not_the_one_that_worked(parts, tmp_path):
+    storage = tmp_path / "study.db"
+    tr.tune("ListNet", *parts, trials=1, storage=storage)
+    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
+    trial = study.ask()
+    trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": _began(os.getppid())})
+    with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
+        tr.tune("ListNet", *parts, trials=2, storage=storage)
+    trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": "before the flood"})
+    storage_of(study).engine.dispose()
+    assert len(drawn(tr.tune("ListNet", *parts, trials=2, storage=storage))) == 2
+
+
 def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
     (tmp_path / "notes.txt").write_text("do not touch\n")
     with sqlite3.connect(tmp_path / "cats.db") as cats:
@@ -402,18 +463,18 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
 
 
 def test_a_failed_trial_is_noted_and_not_fatal(parts):
-    tuned = tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 1.0, 0.1]}, trials=9)
+    tuned = tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), 1.0, None]}, trials=9)
     failed = [row for row in tuned.trials if row["state"] == "failed"]
     assert failed
     for row in failed:
-        assert row["options"] == {"l2": -1.0}
-        assert row["remark"] == "l2 must be a number of 0 or more, or several, not -1.0."
+        assert row["options"] == {"start": (1.0, 2.0)}
+        assert row["remark"] == "start has 2 weights, but the ranker has 7."
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
-    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: l2 must be a number of 0 or more"):
-        tr.tune("LeastSquares", *parts, space={"l2": [-1.0, -2.0]}, trials=30)
+    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: start has 2 weights"):
+        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, trials=30)
     with pytest.raises(DataError, match="All 1 trial failed"):
-        tr.tune("LeastSquares", *parts, space={"l2": [-1.0, -2.0]}, trials=1)
+        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, trials=1)
 
 
 def test_what_rankers_say_is_said_once_for_the_answer(parts):
@@ -425,7 +486,7 @@ def test_what_rankers_say_is_said_once_for_the_answer(parts):
 
 def test_optuna_is_silent_and_left_as_it_was(parts, capfd):
     before, filters = optuna.logging.get_verbosity(), list(warnings.filters)
-    tr.tune("LeastSquares", *parts, space={"l2": [-1.0, 0.1]}, trials=3)
+    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, trials=3)
     assert (optuna.logging.get_verbosity(), warnings.filters) == (before, filters)
     assert capfd.readouterr() == ("", "")
 
@@ -533,6 +594,12 @@ def test_the_command_line_says_the_same_space(space):
         ({"num_leaves": [4, 4]}, DataError, "twice"),
         ({"num_leaves": 8}, DataError, "num_leaves=8"),
         ({"C": (1, 2)}, DataError, "1/l2"),
+        ({"l2": (-2.0, 1.0)}, DataError, "l2 must be at least 0, but -2.0 would be searched"),
+        ({"l2": [1.0, -1.0]}, DataError, "l2 must be at least 0"),
+        ({"num_leaves": (1, 8)}, DataError, "num_leaves must be at least 2"),
+        ({"learning_rate": (0.0, 0.5)}, DataError, "learning_rate must be above 0"),
+        ({"row_fraction": (0.5, 2.0)}, DataError, "row_fraction must be at most 1"),
+        ({"sigma": (-1.0, 2.0)}, DataError, "sigma must be a positive number"),
         ({"sigma": (1, 2), "loss.sigma": (1, 2)}, DataError, "the same option"),
         ({"n_trees": (2, 8)}, DataError, "both fixed and searched"),
         ({}, DataError, "nothing to search"),
@@ -581,6 +648,10 @@ def test_validation_data_of_another_width(parts):
     ("options", "words"),
     [
         (["--space", "l2="], "--space takes"),
+        (["--space", "l2=["], "is not a list"),
+        (["--space", "l2=[1,2"], "is not a list"),
+        (["--space", "hidden=[64],[32]"], "is not a list"),
+        (["--system", "auto"], "auto belongs to toprank train"),
         (["--space", "l2=1:2", "--space", "l2=1:2"], "l2 twice"),
         (["--set", "seed=3"], "use --seed"),
         (["--trials", "0"], "--trials"),

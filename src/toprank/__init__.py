@@ -16,6 +16,7 @@ _HOMES = {
     "concatenate": "toprank.data.dataset",
     "read": "toprank.data.files",
     "write": "toprank.data.files",
+    "convert": "toprank.data.streaming",
     "read_scores": "toprank.data.files",
     "write_scores": "toprank.data.files",
     "read_qrels": "toprank.data.trec",
@@ -44,7 +45,7 @@ _HOMES = {
     "tune": "toprank.tuning",
     "Experiment": "toprank.experiment",
 }
-_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory", "report")
+_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory", "report", "cluster")
 
 __all__ = [
     "RankingData",
@@ -52,6 +53,7 @@ __all__ = [
     "concatenate",
     "read",
     "write",
+    "convert",
     "read_scores",
     "write_scores",
     "read_qrels",
@@ -88,11 +90,12 @@ __all__ = [
     "systems",
     "theory",
     "report",
+    "cluster",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from toprank import data, errors, losses, metrics, report, significance, solvers, systems, theory
+    from toprank import cluster, data, errors, losses, metrics, report, significance, solvers, systems, theory
     from toprank.comparison import compare
     from toprank.data.dataset import RankingData, concatenate
     from toprank.data.doctor import check
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     from toprank.data.folds import folds, split
     from toprank.data.pool import PoolFeatures
     from toprank.data.queries import Queries
+    from toprank.data.streaming import convert
     from toprank.data.synthetic import synthetic
     from toprank.data.trec import read_qrels, read_run
     from toprank.errors import ToprankError

@@ -12,6 +12,7 @@ from toprank.compute import each_block
 from toprank.data.dataset import RankingData
 from toprank.losses import make as make_loss
 from toprank.metrics.parsing import parse
+from toprank.rankers.base import warn_unconverged
 from toprank.systems import System, get
 
 __all__ = ["Selected", "select"]
@@ -77,13 +78,20 @@ def select(
     shared = {**options, "metric": judged, "convention": convention, "threads": own_threads}
     rough = _rough(chosen)
 
-    stopped: list[bool] = []  # Ctrl-C ends the search; what was fitted until then is judged
+    # Ctrl-C ends the search; what was fitted until then is judged. A candidate that it leaves nothing of is lost.
+    stopped: list[bool] = []
+    lost: list[bool] = []
 
     def fit(combination: dict[str, Any], l2: tuple[float, ...] | None) -> Any:
         if stopped:
             return None
         path = {} if l2 is None else {"l2": list(l2)}
-        ranker = chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
+        try:
+            ranker = chosen.make(**{**shared, **combination, **path, **rough}).fit(train, valid=valid)
+        except KeyboardInterrupt:
+            stopped.append(True)
+            lost.append(True)
+            return None
         if any(row.get("interrupted") for row in _path(ranker, judged)):
             stopped.append(True)
         return ranker
@@ -91,22 +99,36 @@ def select(
     def value(ranker: Any) -> float:
         return float(better * max(better * row["valid"] for row in _path(ranker, judged)))
 
-    fitted = each_block(lambda one: fit(one, penalties), combinations, at_once)
-    combinations = [one for one, ranker in zip(combinations, fitted, strict=True) if ranker is not None]
-    fitted = [ranker for ranker in fitted if ranker is not None]
+    found: dict[int, Any] = {}
+    try:
+        each_block(lambda i: found.update({i: fit(combinations[i], penalties)}), range(len(combinations)), at_once)
+    except KeyboardInterrupt:  # while waiting for the other threads
+        stopped.append(True)
+        lost.append(True)
+    kept = [i for i in sorted(found) if found[i] is not None]
+    if not kept:
+        raise KeyboardInterrupt
+    combinations, fitted = [combinations[i] for i in kept], [found[i] for i in kept]
     tried = [{**one, **row} for one, ranker in zip(combinations, fitted, strict=True) for row in _path(ranker, judged)]
     best = int(np.argmax([better * value(ranker) for ranker in fitted]))
     ranker = fitted[best]
     if chosen.refine and penalties is not None and not stopped:
         again = fit(combinations[best], tuple(ranker.l2_ / factor for factor in chosen.refine))
-        tried += [{**combinations[best], **row} for row in again.path_]
-        ranker = max((ranker, again), key=lambda one: better * value(one))
+        if again is not None:
+            tried += [{**combinations[best], **row} for row in again.path_]
+            ranker = max((ranker, again), key=lambda one: better * value(one))
     final, reached = dict(combinations[best]), value(ranker)
     if penalties is not None or "l2" in options:
         final["l2"] = getattr(ranker, "l2_", options.get("l2"))
     if rough and not stopped:  # the search was content with a rough optimum; the answer is not
-        exact = chosen.make(**{**shared, **final}).fit(train, valid=valid)
-        ranker = ranker if exact.solution_.interrupted else exact
+        try:
+            exact = chosen.make(**{**shared, **final}).fit(train, valid=valid)
+        except KeyboardInterrupt:
+            lost.append(True)
+        else:
+            ranker = ranker if exact.solution_.interrupted else exact
+    if lost:
+        warn_unconverged(f"select: interrupted; the best of the {len(tried)} candidates tried until then is kept.")
     return Selected(chosen.name, ranker.set_params(threads=threads), final, judged, reached, tried)
 
 

@@ -85,8 +85,8 @@ def compare(
         raise typer.BadParameter("give at least two files of scores.")
     if model and html is None:
         raise typer.BadParameter("--model tells a report more; give --html, too.")
-    if html is not None and not html.parent.is_dir():
-        raise FileError(f"{html} cannot be written: the folder {html.parent} does not exist.")
+    if html is not None:
+        check_writable(html)
     parse_all(metrics)
     Convention.of(convention)
     reading = {"layout": layout, "regroup": regroup, "cache": cache, "verify": verify, "threads": threads}
@@ -115,6 +115,14 @@ def compare(
         common.print_json(result.to_dict())
     else:
         typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before any work."""
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; name a file in it, for example {path / 'report.html'}.")
+    if not path.parent.is_dir():
+        raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
 
 
 def command_line() -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
-from toprank.errors import DataError, FileError
+from toprank.cli.comparing import check_writable
+from toprank.errors import DataError
 
 if TYPE_CHECKING:
     from toprank.experiment import Results
@@ -74,14 +75,17 @@ def cv(
     if sum((json, markdown, latex)) > 1:
         raise typer.BadParameter("choose one of --json, --markdown and --latex.")
     for path in (output, html):
-        if path is not None and not path.parent.is_dir():
-            raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+        if path is not None:
+            check_writable(path)
     if keep_models and folder is None:
         raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
     reading = {"layout": layout, "regroup": regroup, "cache": cache}
+    chosen = _systems(systems, setting or [])
+    if html is not None and len(chosen) < 2:
+        raise typer.BadParameter("a report compares systems; name two or more for --html.")
     experiment = Experiment(
         _datasets(data, folds, seed, missing, reading),
-        _systems(systems, setting or []),
+        chosen,
         metrics=metrics,
         conventions=_conventions(convention),
         seeds=_seeds(seeds, seed),
@@ -130,13 +134,14 @@ def _datasets(paths: list[Path], k: int, seed: int, missing: common.Missing, opt
     if missing != common.Missing.nan:
         wanted["missing"] = missing.value
     found: dict[str, Any] = {}
-    for path in paths:
+    places = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise typer.BadParameter(f"{path} is given twice.")
         own = path.is_dir() and not is_readable_folder(path)
         name = path.resolve().name if own else path.name.split(".")[0]
         if name in found:
             name = str(path)
-        if name in found:
-            raise typer.BadParameter(f"{path} is given twice.")
         found[name] = folds(path, **wanted) if own else folds(path, k, seed=seed, **wanted)
     return found
 

@@ -59,6 +59,7 @@ def train(
     automatic = system.strip().lower() == _AUTO
     options = _settings(setting or [])
     _check_options(automatic, metric, convention, model, budget, blend, options)
+    _check_settings(options, valid is not None)
     chosen = None if automatic else _system(system, options, seed)
     reading: dict[str, Any] = {
         "missing": missing,
@@ -108,13 +109,20 @@ def _check_options(
         raise FileError(f"{model} cannot be written: the folder {model.parent} does not exist.")
 
 
+def _check_settings(options: dict[str, Any], chooses: bool) -> None:
+    """Refuse to fix what the command decides; without validation data a ranker may have a metric of its own."""
+    for name in ("threads", *(("metric", "convention") if chooses else ())):
+        if name in options:
+            why = "belongs to the command" if name == "threads" else "is what to choose by on the validation data"
+            raise typer.BadParameter(f"{name} {why}: use --{name}, not --set {name}=.")
+
+
 def _system(name: str, options: dict[str, Any], seed: int) -> System:
     """The system, its options checked; the seed is added to them where it has one."""
     from toprank import systems
 
     system = systems.get(name)
-    untrained = system.make(**{key: value for key, value in options.items() if key not in ("metric", "threads")})
-    if "seed" in untrained.get_params(deep=False):
+    if "seed" in system.make(**options).get_params(deep=False):
         options.setdefault("seed", seed)
     return system
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from toprank.cli import common
-from toprank.cli.training import _is_text, _settings
+from toprank.cli.training import _AUTO, _is_text, _settings
 from toprank.errors import FileError
 
 
@@ -62,6 +62,8 @@ def tune(
     from toprank.tuning import tune as search
     from toprank.tuning.picture import check_picture_path
 
+    if system.strip().lower() == _AUTO:
+        raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
     needs("optuna", "tune", "toprank tune")
     chosen, fixed, searched = systems.get(system), _settings(setting or []), _space(space or [])
     for name in fixed:
@@ -149,6 +151,10 @@ def _space(pairs: list[str]) -> dict[str, Any]:
         listed = _value(text)
         if isinstance(listed, list):
             space[name] = listed
+        elif "[" in text or "]" in text:
+            raise typer.BadParameter(
+                f"--space {pair} is not a list: {name}=a,b,c, or JSON as in hidden=[[64],[32,32]]."
+            )
         elif "," in text or ":" not in text:
             space[name] = [_value(part.strip()) for part in text.split(",")]
         else:

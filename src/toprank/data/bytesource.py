@@ -60,8 +60,12 @@ class ByteSource:
         return FormatError(problem, path=self.path, line=line, column=column)
 
 
-def open_bytes(path: str | os.PathLike[str]) -> ByteSource:
+def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteSource:
     """The bytes of a file; gzip and zstd are recognised by their first bytes, whatever the name.
+
+    Args:
+        path: the file.
+        spool: where to unpack a compressed file. Default: the folder for temporary files.
 
     Raises:
         FileError: the file cannot be opened or read.
@@ -72,7 +76,7 @@ def open_bytes(path: str | os.PathLike[str]) -> ByteSource:
         blocks = _blocks(path, stream)
         if blocks is None:
             return _mapped(path, stream.fileno())
-        with _no_room(path), tempfile.TemporaryFile(prefix="toprank-") as unpacked:
+        with _no_room(path, spool), tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
             for block in blocks:
                 unpacked.write(block)
             unpacked.flush()
@@ -80,12 +84,16 @@ def open_bytes(path: str | os.PathLike[str]) -> ByteSource:
 
 
 @contextlib.contextmanager
-def _no_room(path: Path) -> Iterator[None]:
+def _no_room(path: Path, spool: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS):
             raise
+        if spool is not None:
+            raise FileError(
+                f"{path} cannot be unpacked beside the target: {problem.strerror}. Make room there."
+            ) from None
         raise FileError(
             f"{path} cannot be unpacked to the folder for temporary files, {tempfile.gettempdir()}: "
             f"{problem.strerror}. Make room there, or name another folder in the variable TMPDIR."

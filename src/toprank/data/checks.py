@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,14 +56,15 @@ def numbers(given: Any, name: str) -> Array:
         raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None
 
 
-def labels(y: npt.ArrayLike, n: int) -> FloatArray:
-    """One finite label for each of `n` documents, or NaN for "not judged"."""
+def labels(y: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
+    """One finite label for each of `n` documents, or NaN for "not judged"; messages count rows from `first_row`."""
     array = numbers(y, "labels").astype(np.float64, copy=False)
     check_length(array, n, "labels", "documents")
     infinite = np.isinf(array)
     if infinite.any():
         row = int(np.argmax(infinite))
-        raise DataError(f"The label of row {row} is {array[row]}; labels must be finite, or NaN for 'not judged'.")
+        where = f"The label of row {first_row + row} is {array[row]}"
+        raise DataError(f"{where}; labels must be finite, or NaN for 'not judged'.")
     return array
 
 
@@ -75,8 +76,8 @@ def check_length(array: Array, n: int, name: str, of: str) -> None:
         raise DataError(f"There are {len(array)} {name} for {n} {of}; there must be one for each.")
 
 
-def identifiers(ids: npt.ArrayLike, n: int, name: str) -> Array:
-    """Ids as whole numbers (query ids only) or as strings."""
+def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Array:
+    """Ids as whole numbers (query ids only) or as strings; messages count rows from `first_row`."""
     try:
         array = np.asarray(ids)
     except ValueError as problem:
@@ -87,9 +88,8 @@ def identifiers(ids: npt.ArrayLike, n: int, name: str) -> Array:
     if array.dtype.kind == "f":
         whole = np.isfinite(array) & (np.abs(array) < 2.0**63) & (np.trunc(array) == array)
         if not whole.all():
-            raise DataError(
-                f"{name} must be whole numbers or strings; row {int(np.argmin(whole))} has {array[~whole][0]}."
-            )
+            row = first_row + int(np.argmin(whole))
+            raise DataError(f"{name} must be whole numbers or strings; row {row} has {array[~whole][0]}.")
         array = array.astype(np.int64)
     fits = array.dtype.kind in "iu" and (array.dtype != np.uint64 or not len(array) or array.max() < 2**63)
     if fits and name != "document_ids":
@@ -116,13 +116,20 @@ def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArr
     """Finite weights, none negative and not all zero; None stays None."""
     if given is None:
         return None
+    array = some_weights(given, n, name, of)
+    if not array.any():
+        raise DataError(f"{name} are all zero; nothing would count.")
+    return array
+
+
+def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
+    """Finite weights, none negative, as part of more; messages count them from `first_row`."""
     array = numbers(given, name).astype(np.float64, copy=False)
     check_length(array, n, name, of)
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
-        raise DataError(f"{name} must be finite and not negative; number {int(np.argmax(wrong))} is {array[wrong][0]}.")
-    if not array.any():
-        raise DataError(f"{name} are all zero; nothing would count.")
+        place = first_row + int(np.argmax(wrong))
+        raise DataError(f"{name} must be finite and not negative; number {place} is {array[wrong][0]}.")
     return array
 
 
@@ -209,21 +216,48 @@ def same(a: Array, b: Array) -> bool:
     return bool(np.array_equal(a, b))
 
 
+class Digest:
+    """The hash of an array that comes in blocks of rows: BLAKE2b over its type, its shape and its values.
+
+    Args:
+        dtype: the type of the array; strings are padded to the longest one there is (at least 1).
+        shape: the shape of the whole array.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._dtype = np.dtype("<i8") if dtype.kind in "iu" else dtype.newbyteorder("<")
+        self._hash = hashlib.blake2b(f"{self._dtype.str} {shape};".encode(), digest_size=16)
+
+    def update(self, block: Array) -> None:
+        """Go on with the next rows."""
+        for rows in in_pieces(block):
+            plain = np.ascontiguousarray(rows, dtype=self._dtype)
+            if plain.size:
+                self._hash.update(plain.reshape(-1).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        """The hash of what came so far."""
+        return self._hash.hexdigest()
+
+
 def digest(array: Array) -> str:
     """A BLAKE2b hash of an array's shape and values, whatever its memory layout, string width or integer size.
 
     >>> digest(np.array(["a", "b"])) == digest(np.array(["a", "b", "long"])[:2])
     True
     """
-    if array.dtype.kind == "U":
-        width = max(1, int(np.char.str_len(array).max(initial=1)))
-        array = array.astype(f"<U{width}")
-    elif array.dtype.kind in "iu":
-        array = array.astype("<i8", copy=False)
-    else:
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    result = hashlib.blake2b(f"{array.dtype.str} {array.shape};".encode(), digest_size=16)
-    rows = array.reshape(len(array), -1) if array.size else array
-    for block in np.array_split(rows, max(1, array.nbytes >> 26)):  # a strided array is made contiguous piece by piece
-        result.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+    dtype = np.dtype(f"<U{longest_text(array)}") if array.dtype.kind == "U" else array.dtype
+    result = Digest(dtype, array.shape)
+    result.update(array)
     return result.hexdigest()
+
+
+def longest_text(array: Array) -> int:
+    """The length of the longest string, at least 1."""
+    return max([1, *(int(np.char.str_len(piece).max(initial=1)) for piece in in_pieces(array))])
+
+
+def in_pieces(array: Array, n_bytes: int = 1 << 26) -> Iterator[Array]:
+    """The rows of an array in pieces of about so many bytes, so that what is made of a piece stays small."""
+    rows = max(1, n_bytes // max(1, array[:1].nbytes)) if len(array) else 1
+    return (array[first : first + rows] for first in range(0, len(array), rows))

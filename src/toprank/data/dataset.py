@@ -169,8 +169,16 @@ class RankingData:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""
-        parts = [f"{name} {checks.digest(array)}" for name, array in self.arrays().items()]
+        return self._fingerprint({name: checks.digest(array) for name, array in self.arrays().items()})
+
+    def _fingerprint(self, digests: dict[str, str]) -> str:
+        parts = [f"{name} {digests[name]}" for name in self.arrays()]
         return hashlib.blake2b(repr((self.X.shape, self.feature_names, parts)).encode(), digest_size=16).hexdigest()
+
+    def with_digests(self, digests: dict[str, str]) -> RankingData:
+        """The same data, whose arrays' hashes are known already (a stored copy): the fingerprint then reads nothing."""
+        self.__dict__["fingerprint"] = self._fingerprint(digests)
+        return self
 
     def aligned(self, values: npt.ArrayLike) -> Array:
         """One value for each row of the source, brought into the order of these documents.
@@ -266,6 +274,11 @@ class RankingData:
             **{name: part(name, rows) for name in _PER_DOCUMENT},
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
+
+    def without_features(self) -> RankingData:
+        """The same documents with no columns in X: parts of it are then cheap, however large X is."""
+        values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
+        return RankingData.trusted(**(values | {"X": np.empty((self.n_documents, 0)), "feature_names": None}))
 
     def replace(self, **changes: Any) -> RankingData:
         """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""

@@ -7,7 +7,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,15 @@ def read(
         FormatError: a file's content is not what its format promises.
         UnknownNameError: there is no such format or option.
     """
-    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not files:
-        raise DataError("There is no file to read: the list of paths is empty.")
+    files = _listed(paths)
     if any(_is_pipe(file) for file in files):
-        return _read_pipes(files, format=format, cache=cache, verify=verify, threads=threads, **options)
-    kind = _common_format(files, format)
-    reader = _reader(kind)
-    _check_options(f"option for reading {kind}", reader, options)
+        if cache:
+            raise DataError("A pipe cannot be cached; write it to a file first.")
+        with as_plain_files(files) as plain:
+            return read(plain, format=format, verify=verify, threads=threads, **options)
+    kind = common_format(files, format)
+    reader = reader_of(kind)
+    check_options(f"option for reading {kind}", reader, options)
     if threads is not None and "threads" in inspect.signature(reader).parameters:
         options["threads"] = threads
     if kind == "store":
@@ -86,22 +88,31 @@ def _is_pipe(path: PathLike) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
-def _read_pipes(files: Sequence[PathLike], **options: Any) -> RankingData:
-    """A pipe gives its bytes once, but telling the format and reading look twice: through a temporary file."""
-    if options.get("cache"):
-        raise DataError("A pipe cannot be cached; write it to a file first.")
-    with tempfile.TemporaryDirectory(prefix="toprank-") as folder:
-        spooled = []
-        for number, file in enumerate(files):
-            target = Path(folder, f"pipe-{number + 1}") if _is_pipe(file) else Path(file)
-            if target != Path(file):
-                with os_errors(file, "read"), open(file, "rb") as stream, target.open("wb") as copy:
-                    shutil.copyfileobj(stream, copy)
-            spooled.append(target)
-        return read(spooled if len(spooled) > 1 else spooled[0], **options)
+@contextmanager
+def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[PathLike]]:
+    """The files, with a temporary file for each pipe, which gives its bytes once: to tell the format and to read.
+
+    Args:
+        paths: the files.
+        spool: the folder for temporary files. Default: the system's.
+    """
+    with tempfile.TemporaryDirectory(prefix="toprank-", dir=spool) as folder:
+        plain: list[PathLike] = []
+        for number, file in enumerate(_listed(paths)):
+            if not _is_pipe(file):
+                plain.append(file)
+                continue
+            target = Path(folder, f"pipe-{number + 1}")
+            with os_errors(file, "read"), open(file, "rb") as stream, target.open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
+            plain.append(target)
+        yield plain
 
 
-def _common_format(files: Sequence[PathLike], given: str | None) -> str:
+def common_format(files: Sequence[PathLike], given: str | None = None) -> str:
+    """The format of files that are to be read as one: the one given, or the one that all of them have."""
+    if not files:
+        raise DataError("There is no file to read: the list of paths is empty.")
     if given is not None:
         if given not in FORMATS:
             raise UnknownNameError("format", given, FORMATS)
@@ -118,12 +129,12 @@ def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], 
         raise DataError("cache=True keeps a copy beside one file; read files one by one, or write a stored copy.")
 
     def read_as(path: PathLike, *, format: str, **rest: Any) -> RankingData:
-        return _reader(format)(path, **rest)
+        return reader_of(format)(path, **rest)
 
     return cached(files[0], {"format": kind, **options}, read_as, verify=verify)
 
 
-def _reader(kind: str) -> Callable[..., RankingData]:
+def reader_of(kind: str) -> Callable[..., RankingData]:
     """The function that reads a format; its keywords are the options."""
     if kind == "letor":
         from toprank.data.letor.reading import read_letor
@@ -137,7 +148,7 @@ def _reader(kind: str) -> Callable[..., RankingData]:
     return partial(read_table, format=kind)
 
 
-def _check_options(kind: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+def check_options(kind: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
     """Refuse what the function has no keyword for; some keywords are not the caller's to give."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
@@ -242,7 +253,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
     if kind not in FORMATS:
         raise UnknownNameError("format", kind, [name for name in FORMATS if name != "run"])
     writer = _writer(kind)
-    _check_options(f"option for writing {kind}", writer, options)
+    check_options(f"option for writing {kind}", writer, options)
     writer(data, path, **options)
 
 

@@ -129,7 +129,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         if qid is None and self.grouped_:
             raise DataError(
                 "PoolFeatures was fitted with queries, but here are features without qid. Give transform the qid of "
-                "each row (in a Pipeline: predict(X, qid=qid)), or a RankingData, which without qid is one query."
+                "each row, or a RankingData, which without qid is one query. In a Pipeline: predict(X, qid=qid), with "
+                "sklearn.set_config(enable_metadata_routing=True) and ranker.set_predict_request(qid=True)."
             )
         grouped = RankingData(matrix, qid=qid, regroup=qid is not None)
         return grouped.in_source_order(self._widened(grouped))
@@ -180,9 +181,11 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """The statistics of columns, and whether the size of the query is wanted."""
         if isinstance(self.statistics, str):
             raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a text.")
+        if not isinstance(self.statistics, Sequence | np.ndarray):
+            raise DataError(f"statistics must be a list of names, such as ['mean'], not {self.statistics!r}.")
         wanted = tuple(self.statistics)
         for name in wanted:
-            if name not in _STATISTICS:
+            if not isinstance(name, str) or name not in _STATISTICS:
                 raise UnknownNameError("statistic of PoolFeatures", str(name), _STATISTICS)
         if not wanted or len(set(wanted)) < len(wanted):
             raise DataError(f"statistics must be different names, at least one, not {list(wanted)}.")
@@ -191,6 +194,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def _column_numbers(self) -> IntArray:
         if self.columns is None:
             return np.arange(self.n_features_in_)
+        if isinstance(self.columns, str) or not isinstance(self.columns, Sequence | np.ndarray):
+            raise DataError(f"columns must be a list of numbers or names, or None for all, not {self.columns!r}.")
         names = list(getattr(self, "feature_names_in_", ()))
         numbers = []
         for column in self.columns:

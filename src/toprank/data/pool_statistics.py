@@ -6,6 +6,7 @@ up, so that the result is the same bits whatever the order of the rows.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,11 +117,15 @@ def _moments(present: FloatArray, order: IntArray) -> tuple[float, float]:
     total = 0.0
     for i in order:
         total += present[i]
+    if not np.isfinite(total):
+        return np.inf, np.inf
     mean = min(max(total / m, low), high)
+    # In units of about high − low, whose squares neither vanish nor overflow; a power of two rounds nothing.
+    unit = math.ldexp(1.0, math.frexp(high - low)[1] - 1)
     squares = 0.0
     for i in order:
-        squares += (present[i] - mean) ** 2
-    return mean, np.sqrt(squares / m)
+        squares += ((present[i] - mean) / unit) ** 2
+    return mean, unit * np.sqrt(squares / m)
 
 
 @kernel

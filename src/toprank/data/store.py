@@ -7,13 +7,9 @@ what that file was. Arrays are memory-mapped: pages come from disk when they are
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import secrets
-import shutil
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +20,14 @@ from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.oserrors import os_errors
 from toprank.data.queries import Queries
-from toprank.errors import DataError, FileError, FormatError
+from toprank.data.store_writing import FORMAT, META, SUFFIX, VERSION, write_store
+from toprank.errors import FileError, FormatError
 
 __all__ = ["SUFFIX", "check_content", "is_store", "open_described", "open_store", "write_store"]
 
 Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
-SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 1
-_META = "meta.json"
 _DENSE, _SPARSE = ("X",), ("X.data", "X.indices", "X.indptr")
 _REQUIRED = ("labels", "offsets", "qids")
 # Kinds of number that each array may hold, as NumPy letters.
@@ -56,78 +50,7 @@ _KINDS = {
 def is_store(path: PathLike) -> bool:
     """Whether `path` is a folder that claims to be a stored copy, by its name or by its content."""
     folder = Path(path)
-    return folder.is_dir() and (folder.name.endswith(SUFFIX) or (folder / _META).is_file())
-
-
-def write_store(
-    data: RankingData, path: PathLike, *, source: dict[str, Any] | None = None, source_hash: str | None = None
-) -> None:
-    """Write `data` as a stored copy, a folder whose name ends in ``.toprank-data``.
-
-    The copy is built under another name beside `path` and renamed when it is complete. An older copy steps aside
-    first, so what is found under `path` is always a whole copy; processes that have the older one open keep it.
-
-    Args:
-        data: the data.
-        path: where to. Only a stored copy is ever replaced, never another folder or a file.
-        source: for a cache, what the copy was made from.
-        source_hash: for a cache, a hash of the file it was made from.
-    """
-    target = Path(os.path.realpath(path))
-    if target.name.partition(SUFFIX)[1:] != (SUFFIX, ""):
-        raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {path} is not called so.")
-    if target.exists() and not (target / _META).is_file():
-        raise FileError(f"{path} exists and is not a stored copy; choose another name or remove it.")
-    temporary = _temporary_sibling(target)
-    try:
-        with os_errors(path, "written"):
-            temporary.mkdir()
-            _write_arrays(data, temporary, source, source_hash)
-            _put_in_place(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _write_arrays(data: RankingData, folder: Path, source: dict[str, Any] | None, source_hash: str | None) -> None:
-    described = {}
-    for name, array in data.arrays(source=True).items():
-        plain = np.ascontiguousarray(array)
-        np.save(folder / f"{name}.npy", plain, allow_pickle=False)
-        described[name] = {"dtype": plain.dtype.str, "shape": list(plain.shape), "hash": checks.digest(plain)}
-    meta = {
-        "format": FORMAT,
-        "version": VERSION,
-        "id": secrets.token_hex(8),
-        "X_shape": list(data.X.shape),
-        "arrays": described,
-        "feature_names": data.feature_names,
-        "source": source,
-        "source_hash": source_hash,
-    }
-    (folder / _META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
-
-
-def _temporary_sibling(target: Path) -> Path:
-    """A name in the same folder (so that renaming is one step) that nobody else uses."""
-    return target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-
-
-def _put_in_place(temporary: Path, target: Path) -> None:
-    """Rename; a copy that is there already goes aside, and comes back if the new one cannot take its place."""
-    aside = _temporary_sibling(target)
-    while True:  # more than twice only when another process writes the same copy at the same moment
-        try:
-            os.rename(temporary, target)
-            break
-        except OSError as problem:
-            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                if aside.exists():
-                    os.rename(aside, target)
-                raise
-        shutil.rmtree(aside, ignore_errors=True)
-        with suppress(FileNotFoundError):
-            os.rename(target, aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    return folder.is_dir() and (folder.name.endswith(SUFFIX) or (folder / META).is_file())
 
 
 def open_store(path: PathLike, *, verify: bool = False) -> RankingData:
@@ -180,10 +103,10 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         raise FormatError("This is a file; a stored copy is a folder.", path=folder)
     try:
         with os_errors(folder, "opened"):
-            text = (folder / _META).read_bytes()
+            text = (folder / META).read_bytes()
     except FileError:
-        if folder.is_dir() and not (folder / _META).exists():
-            raise FormatError(f"This folder is not a stored copy: it has no {_META}.", path=folder) from None
+        if folder.is_dir() and not (folder / META).exists():
+            raise FormatError(f"This folder is not a stored copy: it has no {META}.", path=folder) from None
         raise
     try:
         meta = json.loads(text)
@@ -191,7 +114,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             raise ValueError(meta["format"])
         version = int(meta["version"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise FormatError(f"This folder is not a stored copy: its {_META} is not ours.", path=folder) from None
+        raise FormatError(f"This folder is not a stored copy: its {META} is not ours.", path=folder) from None
     if version > VERSION:
         raise FormatError(
             f"This copy was written by a newer toprank (format {version}; this one reads up to {VERSION}). "
@@ -199,7 +122,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             path=folder,
         )
     if not isinstance(meta.get("arrays"), dict) or not all(isinstance(d, dict) for d in meta["arrays"].values()):
-        raise FormatError(f"The stored copy is damaged: {_META} does not describe its arrays.", path=folder)
+        raise FormatError(f"The stored copy is damaged: {META} does not describe its arrays.", path=folder)
     return dict(meta)
 
 
@@ -219,7 +142,7 @@ def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
     promised = (described.get("dtype"), described.get("shape"))
     if array.dtype.kind not in _KINDS[name] or (array.dtype.str, list(array.shape)) != promised:
         raise FormatError(
-            f"The stored copy is damaged: {file.name} holds {array.dtype} {array.shape}, not what {_META} says.",
+            f"The stored copy is damaged: {file.name} holds {array.dtype} {array.shape}, not what {META} says.",
             path=folder,
         )
     if array.size and not array.flags.c_contiguous:
@@ -250,12 +173,14 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError) as problem:  # DataError, from Queries, is a ValueError
         raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
-    return RankingData.trusted(
+    data = RankingData.trusted(
         X=_sparse_matrix(arrays, (rows, width)) if sparse else arrays["X"],
         queries=queries,
         feature_names=None if names is None else tuple(names),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
+    hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
+    return data.with_digests(hashes) if all(isinstance(one, str) for one in hashes.values()) else data
 
 
 def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:

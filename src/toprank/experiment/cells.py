@@ -33,6 +33,8 @@ class Cell:
         tried: One row per candidate: its hyper-parameters and "valid".
         history: Learning curves, for rankers that record them: name → value after each round.
         importances: Share of each feature, for rankers that tell.
+        weights: Weight of each feature, with its sign, for linear rankers.
+        meaning: What such a weight is, in words.
         versions: Of toprank and of the packages that computed the cell.
     """
 
@@ -52,6 +54,8 @@ class Cell:
     tried: tuple[Mapping[str, Any], ...] = ()
     history: Mapping[str, list[float]] = field(default_factory=dict)
     importances: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+    meaning: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +68,7 @@ class Cell:
         """The cell that `to_dict` wrote down; what it does not know is passed over."""
         known = {one.name for one in fields(cls)}
         given = {name: value for name, value in values.items() if name in known}
-        for name in ("warnings", "tried", "importances"):
+        for name in ("warnings", "tried", "importances", "weights"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given)
 

@@ -11,6 +11,7 @@ from toprank import losses
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.experiment.content import described
+from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse
 from toprank.selection import select
 from toprank.systems import System, get
@@ -52,6 +53,16 @@ class Entry:
             return False
         return "seed" in parameters or _draws(_loss(parameters))
 
+    def seeds(self, asked: tuple[int, ...] | None) -> tuple[int | None, ...]:
+        """The seeds of its cells: those asked for, else its own; one cell without a seed where nothing is random."""
+        if not self.random:
+            return (None,)
+        if asked is not None:
+            return asked
+        parameters = self.unfitted().get_params(deep=False)
+        own = parameters["seed"] if "seed" in parameters else _loss(parameters).seed
+        return (own if isinstance(own, int) else None,)
+
     @property
     def portable(self) -> bool:
         """Whether another process can rebuild it: not what is defined in a script or a notebook."""
@@ -83,35 +94,28 @@ class Entry:
         valid: RankingData,
         *,
         metric: str | None,
-        convention: str,
+        convention: str | Convention,
         seed: int | None,
         threads: int,
     ) -> Chosen:
-        """Fit on `train`, choose on `valid`."""
+        """Fit on `train`, choose on `valid`; a given ranker goes by its own metric and convention."""
         if self.system is None:
-            return self._fit(train, valid, metric, convention, seed, threads)
+            return self._fit(train, valid, seed, threads)
         options = {name: value for name, value in self.options.items() if name != "threads"}
         if seed is not None:
             options["seed"] = seed
-        one = select(self.system, train, valid, metric=metric, convention=convention, threads=threads, **options)
-        return Chosen(one.ranker, one.options, one.metric, convention, one.value, one.tried)
+        rules = Convention.of(convention)
+        # By its name where that tells all: a ranker with a convention of one's own inside cannot be saved.
+        called: Any = rules.name if CONVENTIONS.get(rules.name) == rules else rules
+        one = select(self.system, train, valid, metric=metric, convention=called, threads=threads, **options)
+        return Chosen(one.ranker, one.options, one.metric, rules.name, one.value, one.tried)
 
-    def _fit(
-        self,
-        train: RankingData,
-        valid: RankingData,
-        metric: str | None,
-        convention: str,
-        seed: int | None,
-        threads: int,
-    ) -> Chosen:
+    def _fit(self, train: RankingData, valid: RankingData, seed: int | None, threads: int) -> Chosen:
         from sklearn.base import clone
 
         ranker = clone(self.ranker)
         known = ranker.get_params(deep=False)
         changes: dict[str, Any] = {"threads": threads}
-        if metric is not None:
-            changes |= {"metric": metric, "convention": convention}
         if seed is not None:
             changes |= {"seed": seed} if "seed" in known else {"loss": replace(_loss(known), seed=seed)}
         ranker.set_params(**{name: value for name, value in changes.items() if name in known})
@@ -121,7 +125,8 @@ class Entry:
         path = list(getattr(ranker, "path_", []))
         options = {"l2": ranker.l2_} if len(path) > 1 and hasattr(ranker, "l2_") else {}
         value = reached.get(str(parse(judged))) if judged else None
-        return Chosen(ranker, options, judged, reached.get("convention", convention), value, path)
+        rules = reached.get("convention") or known.get("convention") or "standard"
+        return Chosen(ranker, options, judged, getattr(rules, "name", str(rules)), value, path)
 
 
 def entries_of(systems: Any) -> tuple[Entry, ...]:
@@ -142,6 +147,7 @@ def entries_of(systems: Any) -> tuple[Entry, ...]:
             raise DataError(f"Two systems are called '{name}'; give a mapping with different names.")
     for entry in entries.values():
         entry.random  # noqa: B018 - unknown options are refused here, before any work
+        _check_penalty(entry)
     return tuple(entries.values())
 
 
@@ -163,6 +169,14 @@ def _entry(name: str | None, what: Any) -> Entry:
         f"{what!r} is not a system: give a name, a System, a pair (name, options), or an unfitted ranker such as "
         "LinearRanker(l2=0.1)."
     )
+
+
+def _check_penalty(entry: Entry) -> None:
+    """A penalty may be one number or several, which `System.make` leaves to the fit; text is neither."""
+    given = entry.options.get("l2", 0.0)
+    several = given if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in several):
+        raise DataError(f"{entry.name}: l2 must be a number, or several, not {given!r}.")
 
 
 def _loss(parameters: Mapping[str, Any]) -> Any:

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from toprank.data.folds import Fold
+from toprank.experiment.cells import plain
 from toprank.experiment.content import versions
 from toprank.experiment.spec import Experiment
 
-__all__ = ["fold_facts", "provenance_of"]
+__all__ = ["experiment_key", "fold_facts", "provenance_of"]
+
+_CIRCUMSTANCES = ("versions", "machine", "command", "created", "notes")
 
 
-def provenance_of(experiment: Experiment, datasets: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Everything that one needs to run the experiment again, or to doubt it."""
+def experiment_key(provenance: Mapping[str, Any]) -> str:
+    """A name for what was asked for, the same for every run of it: data, systems, metrics and rules."""
+    asked = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
+    text = json.dumps(plain(asked), sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _command() -> str:
+    """The command as it was typed, but for the place where toprank is installed."""
+    program, *words = sys.argv or [""]
+    path = Path(program)
+    ours = path.name == "toprank" or (path.name == "__main__.py" and path.parent.name == "toprank")
+    return shlex.join(["toprank" if ours else program, *words])
+
+
+def provenance_of(
+    experiment: Experiment, datasets: dict[str, Any], seeds: tuple[int, ...], notes: list[str]
+) -> dict[str, Any]:
+    """Everything that one needs to run the experiment again, or to doubt it; `seeds`: all that were used."""
     one = experiment
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
-        "command": shlex.join(sys.argv),
+        "command": _command(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "datasets": datasets,
         "systems": {
@@ -34,9 +58,9 @@ def provenance_of(experiment: Experiment, datasets: dict[str, Any], notes: list[
             for name, measure in one.measures.items()
         },
         "conventions": {name: str(rules) for name, rules in one.conventions.items()},
-        "seeds": list(one.seeds),
+        "seeds": list(seeds),
         "select_by": one.select_by,
-        "select_convention": one.select_convention,
+        "select_convention": one.select_convention.name,
         "split_seed": one.split_seed,
         "baseline": one.baseline,
         "notes": notes,

@@ -35,7 +35,7 @@ class Results:
 
     Attributes:
         per_query: the tidy table (Arrow): dataset, fold, qid, documents (of the query), relevant (of these, with a
-            grade of 1 or more), system, seed, convention, metric, value. A value of null: the query does not count.
+            grade above 0), system, seed, convention, metric, value. A value of null: the query does not count.
         cells: how each system was chosen and fitted on each fold.
         failures: the cells that could not be computed, with the reason.
         provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
@@ -66,13 +66,16 @@ class Results:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Results:
-        """The results in a Parquet file that `save` wrote, or those of the last run in an experiment's folder."""
+        """The results in a Parquet file that `save` wrote, or those of the last run in an experiment's folder.
+
+        Where several experiments share a folder, each has its own file there, too: ``results-KEY.parquet``.
+        """
         file = CellStore(Path(path)).results if Path(path).is_dir() else Path(path)
         table, provenance = read_table(file)
         cells = [Cell.from_dict(values) for values in provenance.pop("cells")]
         failures = [Failure(**values) for values in provenance.pop("failures")]
         noted = provenance.pop("folder")
-        beside = file.parent if CellStore(file.parent).results == file else None  # folders may be moved
+        beside = file.parent if (file.parent / "cells").is_dir() else None  # folders may be moved
         folder = beside if beside is not None else Path(noted) if noted else None
         return cls(table, cells, failures, provenance, folder)
 
@@ -100,8 +103,16 @@ class Results:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds."""
+        """All seeds that were used."""
         return tuple(self.provenance["seeds"])
+
+    @property
+    def repeats(self) -> int:
+        """How many seeds the system with the most of them was run with."""
+        of: dict[str, set[int | None]] = {}
+        for cell in self.cells:
+            of.setdefault(cell.system, set()).add(cell.seed)
+        return max(map(len, of.values()), default=1)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -133,6 +144,10 @@ class Results:
     def scores(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> FloatArray:
         """The scores of a fold's test documents, in their order; from the experiment's folder."""
         return self._store.scores(self.cell(dataset, fold, system, seed).key)
+
+    def relevance(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> FloatArray | None:
+        """P(grade ≥ 1) of a fold's test documents; None where the ranker gives no probabilities."""
+        return self._store.relevance(self.cell(dataset, fold, system, seed).key)
 
     def test(self, dataset: str | None, fold: str) -> RankingData:
         """Labels, queries and ids of a fold's test documents, without features; from the experiment's folder."""

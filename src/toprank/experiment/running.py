@@ -18,11 +18,11 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.errors import DataError
 from toprank.experiment.cells import Cell, Failure
-from toprank.experiment.content import key_of
+from toprank.experiment.content import described, key_of
 from toprank.experiment.entries import Entry
 from toprank.experiment.processes import compute_apart, compute_here
 from toprank.experiment.progress import Progress
-from toprank.experiment.provenance import fold_facts, provenance_of
+from toprank.experiment.provenance import experiment_key, fold_facts, provenance_of
 from toprank.experiment.results import Results
 from toprank.experiment.rows import Block, table_of
 from toprank.experiment.spec import Dataset, Experiment
@@ -42,7 +42,7 @@ class _Place:
     facts: dict[str, Any]
     test: RankingData
     max_grade: float
-    """The highest grade of training and validation data."""
+    """The highest grade of training and validation data; of test data, too, when they are judged."""
     keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
     missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
 
@@ -59,6 +59,7 @@ def run(experiment: Experiment, verbose: bool | None) -> Results:
     try:
         results = _Run(experiment, CellStore(folder), verbose).results()
         if kept:
+            results.save(CellStore(folder).results_of(experiment_key(results.provenance)))
             results.save(CellStore(folder).results)
     finally:
         if not kept:
@@ -74,8 +75,9 @@ class _Run:
 
     def __init__(self, experiment: Experiment, store: CellStore, verbose: bool | None) -> None:
         self.experiment, self.store = experiment, store
-        self.seeds = {entry.name: experiment.seeds if entry.random else (None,) for entry in experiment.entries}
+        self.seeds = {entry.name: entry.seeds(experiment.seeds) for entry in experiment.entries}
         self.definitions = {entry.name: entry.describe() for entry in experiment.entries}
+        self.rule = described(experiment.select_convention)
         n_folds = sum(len(dataset.fold_names) for dataset in experiment.datasets)
         planned = Counter({name: n_folds * len(seeds) for name, seeds in self.seeds.items()})
         # Shares of the cores depend on what is asked for, never on what happens to be finished already.
@@ -139,7 +141,8 @@ class _Run:
         one = self.experiment
         for entry in one.entries:
             for seed in self.seeds[entry.name]:
-                key = key_of(prints, self.definitions[entry.name], seed, one.select_by, one.select_convention)
+                rules = (None, None) if entry.system is None else (one.select_by, self.rule)
+                key = key_of(prints, self.definitions[entry.name], seed, *rules)
                 place.keys[entry.name, seed] = key
                 if key in seen or self.store.read(key, one.keep_models) is not None:
                     self.progress.cached(entry.name)
@@ -191,6 +194,8 @@ class _Run:
         blocks: list[Block] = []
         notes: dict[str, None] = {}
         for place in self.places:
+            # On the scale of the whole fold: a test part may lack the highest grade.
+            place.facts["max_grade"] = place.max_grade = max(place.max_grade, _max_grade(place.test))
             for (system, seed), key in place.keys.items():
                 where: dict[str, Any] = {"dataset": place.dataset, "fold": place.name, "system": system, "seed": seed}
                 if key in self.errors:
@@ -205,16 +210,17 @@ class _Run:
             one.name: {"source": one.source, "folds": [p.facts for p in self.places if p.dataset == one.name]}
             for one in self.experiment.datasets
         }
-        provenance = provenance_of(self.experiment, datasets, list(notes))
+        drawn = dict.fromkeys(seed for seeds in self.seeds.values() for seed in seeds if seed is not None)
+        provenance = provenance_of(
+            self.experiment, datasets, self.experiment.seeds or tuple(drawn) or (0,), list(notes)
+        )
         return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
 
     def _blocks(self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]) -> Iterator[Block]:
         qids = [str(qid) for qid in place.test.qids.tolist()]
         sizes = place.test.queries.sizes
-        relevant = place.test.queries.sum(place.test.labels >= 1)
+        relevant = place.test.queries.sum(place.test.labels > 0)
         number = {qid: i for i, qid in enumerate(qids)}
-        # On the scale of the whole fold: a test part may lack the highest grade.
-        max_grade = max(place.max_grade, _max_grade(place.test)) or None
         for name, convention in self.experiment.conventions.items():
             try:
                 found = evaluate(
@@ -222,7 +228,7 @@ class _Run:
                     place.test,
                     list(self.experiment.measures.values()),
                     convention=convention,
-                    max_grade=max_grade,
+                    max_grade=place.max_grade or None,
                     threads=self.experiment.threads,
                 )
             except DataError as problem:

@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds, folds
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.entries import entries_of
-from toprank.metrics.conventions import Convention
+from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ class Experiment:
             ranker. Systems search their grid; a ranker is fitted as it is, with `valid=` the validation data.
         metrics: what to report on the test data.
         conventions: the rules to report them under; one or several.
-        seeds: seeds for the systems that draw anything. The others are computed once.
+        seeds: seeds for the systems that draw anything, given rankers included; the others are computed once. None:
+            each has its own (0 for a system by name), once.
         folder: where finished cells are kept; another run there computes only what is missing. None: nothing is kept.
-        select_by: metric to choose hyper-parameters by; None: each system's own.
-        select_convention: the rules of that metric.
+        select_by: metric to choose the hyper-parameters of systems by; None: each system's own. Given rankers keep
+            their own metric and convention.
+        select_convention: the rules of that metric: a name or a `Convention`.
         baseline: the system that tables compare the others with; None: the best by the first metric.
         n_folds: number of parts, where data are divided here.
         split_seed: decides that division.
@@ -66,10 +68,10 @@ class Experiment:
         *,
         metrics: Any = ("ndcg@10", "map"),
         conventions: Any = ("standard",),
-        seeds: Iterable[int] | int = (0,),
+        seeds: Iterable[int] | int | None = None,
         folder: str | os.PathLike[str] | None = None,
         select_by: str | None = None,
-        select_convention: str = "standard",
+        select_convention: str | Convention = "standard",
         baseline: str | None = None,
         n_folds: int = 5,
         split_seed: int = 0,
@@ -79,9 +81,9 @@ class Experiment:
         self.entries = entries_of(systems)
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
-        self.seeds = _seeds(seeds)
+        self.seeds = None if seeds is None else _seeds(seeds)
         self.select_by = None if select_by is None else str(parse(select_by))
-        self.select_convention = Convention.of(select_convention).name
+        self.select_convention = _convention(select_convention)
         names = [entry.name for entry in self.entries]
         if baseline is not None and baseline not in names:
             raise UnknownNameError("system in this experiment", baseline, names)
@@ -114,10 +116,22 @@ class Experiment:
         return f"Experiment({data}; {', '.join(entry.name for entry in self.entries)})"
 
 
+def _convention(given: str | Convention) -> Convention:
+    """By name or as it is; tables and reports name a convention, so one of one's own needs a name of its own."""
+    found = Convention.of(given)
+    if CONVENTIONS.get(found.name, found) != found:
+        raise DataError(f"There is another convention called '{found.name}'; give yours a name of its own.")
+    return found
+
+
 def _conventions(given: Any) -> dict[str, Convention]:
     if isinstance(given, str | Convention):
         given = [given]
-    found = {one.name: one for one in map(Convention.of, given)}
+    found: dict[str, Convention] = {}
+    for one in map(_convention, given):
+        if one.name in found:
+            raise DataError(f"Two conventions are called '{one.name}'; give each once, and each its own name.")
+        found[one.name] = one
     if not found:
         raise DataError("No convention is named; ask for at least one, for example 'standard'.")
     return found

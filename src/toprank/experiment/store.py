@@ -2,9 +2,11 @@
 
 cells/KEY.json       how it was chosen and fitted; written last: where it is, the cell is finished
 cells/KEY.npy        scores of the test documents, float64, in the order of the fold
+cells/KEY.relevance.npy    P(grade ≥ 1) of the test documents, where the ranker gives probabilities
 cells/KEY.toprank    the fitted ranker, where models are kept
 tests/PRINT.toprank-data   test labels, queries and ids (no features) of the fold with that fingerprint
 results.parquet      the per-query results of the last run
+results-KEY.parquet  those of the last run of each experiment, whatever else was run in the folder
 """
 
 from __future__ import annotations
@@ -44,17 +46,27 @@ class CellStore:
         """Where the per-query results of the last run are."""
         return self.folder / "results.parquet"
 
+    def results_of(self, key: str) -> Path:
+        """Where the results of one experiment are, until it is run again."""
+        return self.folder / f"results-{key}.parquet"
+
     def model(self, key: str) -> Path:
         """Where the fitted ranker of a cell is, if it is kept."""
         return self.folder / "cells" / f"{key}.toprank"
 
-    def write(self, key: str, record: dict[str, Any], scores: FloatArray, ranker: Any) -> None:
-        """Write a finished cell; `ranker` is None where models are not kept."""
+    def write(
+        self, key: str, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Any
+    ) -> None:
+        """Write a finished cell; None for `relevance`: no probabilities; for `ranker`: it is not kept."""
         if ranker is not None:
             record = record | {"model": self._keep(key, ranker)}
-        with output(self._scores(key)) as stream:
-            np.save(stream, np.ascontiguousarray(scores, dtype=np.float64), allow_pickle=False)
-        text = json.dumps(plain(record | {"scores": digest(scores)}), ensure_ascii=False, allow_nan=False, indent=1)
+        columns = {"scores": (self._scores(key), scores), "relevance": (self._relevance(key), relevance)}
+        for name, (path, column) in columns.items():
+            if column is not None:
+                with output(path) as stream:
+                    np.save(stream, np.ascontiguousarray(column, dtype=np.float64), allow_pickle=False)
+                record = record | {name: digest(column)}
+        text = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, indent=1)
         with output(self._record(key)) as stream:
             stream.write(text.encode())
 
@@ -75,7 +87,9 @@ class CellStore:
                 return None
             if record.get("model") == "kept" and with_model and not self.model(key).exists():
                 return None
-            whole = digest(self._load(key)) == record["scores"]
+            whole = digest(_load(self._scores(key))) == record["scores"]
+            if "relevance" in record:
+                whole = whole and digest(_load(self._relevance(key))) == record["relevance"]
         except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
             return None  # absent or damaged
         return record if whole else None
@@ -83,15 +97,18 @@ class CellStore:
     def scores(self, key: str) -> FloatArray:
         """The test scores of a finished cell."""
         try:
-            return self._load(key)
+            return _load(self._scores(key))
         except (OSError, ValueError, EOFError):
             raise FileError(
                 f"The scores of this cell are not in {self.folder} any more; run the experiment again."
             ) from None
 
-    def _load(self, key: str) -> FloatArray:
-        scores: FloatArray = np.load(self._scores(key), allow_pickle=False)
-        return scores
+    def relevance(self, key: str) -> FloatArray | None:
+        """P(grade ≥ 1) of the test documents; None where the ranker gives no probabilities."""
+        try:
+            return _load(self._relevance(key))
+        except (OSError, ValueError, EOFError):
+            return None
 
     def write_test(self, fingerprint: str, test: RankingData) -> None:
         """Keep what judging needs of a test set, once."""
@@ -114,5 +131,13 @@ class CellStore:
     def _scores(self, key: str) -> Path:
         return self.folder / "cells" / f"{key}.npy"
 
+    def _relevance(self, key: str) -> Path:
+        return self.folder / "cells" / f"{key}.relevance.npy"
+
     def _test(self, fingerprint: str) -> Path:
         return self.folder / "tests" / f"{fingerprint}{SUFFIX}"
+
+
+def _load(path: Path) -> FloatArray:
+    column: FloatArray = np.load(path, allow_pickle=False)
+    return column

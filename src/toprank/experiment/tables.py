@@ -113,7 +113,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
     count = "1 fold" if len(folds) == 1 else f"{len(folds)} folds"
-    seeds = f", systems that draw: mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
+    seeds = f", systems that draw: mean over {results.repeats} seeds" if results.repeats > 1 else ""
     heading = f"{dataset}: {count}, {queries:,} test queries, convention {convention}{seeds}."
     compared = comparison_of(results, dataset, convention)
     means = _means_table(results, dataset, convention, compared)

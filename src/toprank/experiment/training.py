@@ -23,6 +23,8 @@ from toprank.experiment.cells import plain
 from toprank.experiment.content import versions
 from toprank.experiment.entries import Chosen, Entry
 from toprank.experiment.store import CellStore
+from toprank.experiment.weights import signed_weights
+from toprank.metrics.conventions import Convention
 
 __all__ = ["Outcome", "Task", "blind", "compute", "labels_only", "write_copies"]
 
@@ -38,7 +40,7 @@ class Task:
     entry: Entry
     seed: int | None
     metric: str | None
-    convention: str
+    convention: Convention
     threads: int
     keep_model: bool
     folder: Path
@@ -93,6 +95,7 @@ def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
                 threads=task.threads,
             )
             scores = np.asarray(chosen.ranker.predict(fold.test), dtype=np.float64)
+            relevance = _relevance(chosen.ranker, fold.test)
     except ToprankError as problem:
         return Outcome(time.perf_counter() - start, str(problem))
     except MemoryError:
@@ -103,17 +106,32 @@ def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
         raise KeyboardInterrupt
     seconds = time.perf_counter() - start
     record = _record(task, chosen, [str(one.message) for one in caught], seconds)
-    _keep(task, record, scores, chosen.ranker)
+    _keep(task, record, scores, relevance, chosen.ranker)
     return Outcome(seconds, None)
 
 
-def _keep(task: Task, record: dict[str, Any], scores: FloatArray, ranker: Any) -> None:
-    CellStore(task.folder).write(task.key, record, scores, ranker if task.keep_model else None)
+def _keep(task: Task, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Any) -> None:
+    CellStore(task.folder).write(task.key, record, scores, relevance, ranker if task.keep_model else None)
+
+
+def _relevance(ranker: Any, test: RankingData) -> FloatArray | None:
+    """P(grade ≥ 1) of the test documents, where the ranker gives P(grade | x)."""
+    if not hasattr(ranker, "predict_proba"):
+        return None
+    try:
+        table = np.asarray(ranker.predict_proba(test), dtype=np.float64)
+    except (ToprankError, AttributeError, NotImplementedError):  # trees and networks have it for some losses only
+        return None
+    if table.ndim != 2 or len(table) != test.n_documents:
+        return None
+    found: FloatArray = table[:, 1:].sum(axis=1)
+    return found
 
 
 def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict[str, Any]:
     ranker = chosen.ranker
     solution = getattr(ranker, "solution_", None)
+    meaning, weights = signed_weights(ranker) or ("", [])
     return {
         "key": task.key,
         "options": plain(chosen.options),
@@ -126,6 +144,8 @@ def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict
         "tried": chosen.tried,
         "history": getattr(ranker, "history_", {}) or {},
         "importances": _importances(ranker),
+        "weights": weights,
+        "meaning": meaning,
         "versions": versions(),
     }
 

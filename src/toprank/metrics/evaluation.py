@@ -219,6 +219,7 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
             f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1). Choose what that means: "
             "unjudged='irrelevant', 'condense' (take them out of the lists) or 'drop' (leave their queries out)."
         )
+    data = data.without_features()  # scores are judged by labels alone; a part of X would be a copy
     if rule == "irrelevant":
         return data.replace(labels=np.where(judged, data.labels, 0.0)), scores
     if rule == "condense":

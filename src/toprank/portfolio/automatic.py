@@ -68,28 +68,39 @@ def auto(
     >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
     (15, True)
     """
-    _check(train, valid, budget)
-    clock = Clock(budget)
+    _check(train, valid, budget, seed)
+    seed, clock = int(seed), Clock(budget)
     learned, judged = (train, valid) if valid is not None else split(train, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
     _check_labels(learned, "train")
     _check_labels(judged, "valid" if valid is not None else "held-out part of train")
     judge = Judge(judged, metric, convention=convention, threads=threads)
-    judge(np.zeros(judged.n_documents))  # refuse what cannot be judged now, not after the first fit
+    _check_metric(judge)
     search = clock if valid is not None else Clock(_SEARCH_SHARE * budget)
     entries = portfolio(learned, metric, convention, seed, threads)
-    trials = run_trials(entries, learned, judge, search, verbose)
+    trials = run_trials(entries, learned, judge, search, verbose, _new_to(learned, train))
     decision = decide(trials.done, judge, blend)
     outcome = Outcome(decision.ranker) if valid is not None else _on_all(decision, train, clock, trials.interrupted)
-    told = Told(judge, learned.n_queries, valid is None, seed, budget, outcome.sentence, outcome.out_of_time)
+    told = Told(
+        judge,
+        learned.n_queries,
+        valid is None,
+        seed,
+        budget,
+        outcome.sentence,
+        outcome.out_of_time,
+        outcome.interrupted,
+    )
     return _choice(outcome, decision, trials, told)
 
 
-def _check(train: Any, valid: Any, budget: Any) -> None:
+def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
     for name, data in (("train", train), ("valid", valid)):
         if not isinstance(data, RankingData) and not (name == "valid" and data is None):
             raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
+    if isinstance(budget, bool) or not isinstance(budget, int | float | np.integer | np.floating) or not budget > 0:
         raise DataError(f"budget must be a number of seconds above 0, not {budget!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
+        raise DataError(f"seed must be a whole number of at least 0 and below 2³¹, not {seed!r}.")
     if valid is None and train.n_queries < _FEWEST:
         raise DataError(
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
@@ -115,6 +126,36 @@ def _check_labels(data: RankingData, name: str) -> None:
         )
 
 
+def _check_metric(judge: Judge) -> None:
+    """Refuse what cannot be judged, or not told apart, now and not after the first fit."""
+    labels = judge.data.labels
+    judge(np.zeros(len(labels)))
+    if np.array_equal(judge.per_query(labels), judge.per_query(-labels), equal_nan=True):
+        raise DataError(
+            f"{judge.measure} has the same value for the best and for the worst order of every query that auto would "
+            f"choose on (their labels go from {labels.min():g} to {labels.max():g}), so it cannot tell one ranker from "
+            "another. Choose by another metric, such as ndcg, or look at the labels."
+        )
+
+
+def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
+    """A few queries of `train` with the labels that `learned` lacks; None where it has them all.
+
+    A candidate that refuses them could not be trained again on all the data. What a label is refused for is that it is
+    too large, too small or no whole number, so that a query for each is enough.
+    """
+    labels = train.labels
+    new = ~np.isin(labels, learned.labels)
+    if not new.any():
+        return None
+    rows = np.flatnonzero(new)
+    odd = rows[labels[rows] != np.floor(labels[rows])]
+    several = np.flatnonzero(train.queries.max(labels) > train.queries.min(labels))  # something to learn, besides
+    documents = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])], *odd[:1]]
+    holding = train.queries.document_query[documents]
+    return train.select(np.unique([*holding, *several[:1]]))
+
+
 class Outcome(NamedTuple):
     """The final ranker."""
 
@@ -122,6 +163,7 @@ class Outcome(NamedTuple):
     sentence: str = ""
     """What became of training it again on all the data."""
     out_of_time: bool = False
+    interrupted: bool = False
 
 
 def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: bool) -> Outcome:
@@ -139,14 +181,16 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: b
                 members.append(settled(trial).fit(train))
                 if was_interrupted(members[-1]):
                     raise KeyboardInterrupt
+            ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
     except KeyboardInterrupt:
-        return Outcome(decision.ranker, "Training it again on all the data was interrupted, so it is as it was chosen.")
+        sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
+        return Outcome(decision.ranker, sentence, interrupted=True)
+    except DataError as problem:
+        return Outcome(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
     sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
-    if not decision.blended:
-        return Outcome(members[0], sentence)
-    blend = BlendRanker.of(members, train, decision.weights)
-    blend.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
-    return Outcome(blend, sentence)
+    if decision.blended:
+        ranker.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
+    return Outcome(ranker, sentence)
 
 
 def settled(trial: Trial) -> Any:
@@ -179,5 +223,5 @@ def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) ->
         not_tried=tuple(trials.skipped),
         refused=trials.refused,
         budget_bound=trials.budget_bound or outcome.out_of_time,
-        interrupted=trials.interrupted,
+        interrupted=trials.interrupted or outcome.interrupted,
     )

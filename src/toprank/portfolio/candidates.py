@@ -60,7 +60,7 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
         linear("ListNet", "ListNet"),
         linear("cs-RgList", "CostSensitiveListMLE", 2.0, scale=False, l2=_RAW_PENALTIES),
         linear("RankNet-linear", "Logistic", 3.0),
-        trees("LambdaMART", lambdas),
+        trees("LambdaMART-all-pairs", lambdas),  # the system LambdaMART has only those of the first 30 ranks
         trees("McRank", "Multinomial", outputs="grades"),
         trees("LambdaMART-lightgbm", "lightgbm:lambdarank"),
         trees("MART", "Squared"),
@@ -68,7 +68,7 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
         trees("XE-NDCG-lightgbm", "lightgbm:rank_xendcg"),
         Entry("ExpectedGain-cosine", expected_gain, "solver", _EXPECTED_GAIN_WORK),
         trees("McRank", "Multinomial", sampled=True, outputs="grades"),
-        trees("LambdaMART", lambdas, sampled=True),
+        trees("LambdaMART-all-pairs", lambdas, sampled=True),
         trees("MART", "Squared", sampled=True),
         trees("QueryMART", "QuerySquared"),
     ]

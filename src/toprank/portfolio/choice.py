@@ -61,7 +61,7 @@ class Choice:
     budget_bound: bool
     """Whether time ran out; if not, the same data, seed and number of threads give the same ranker."""
     interrupted: bool
-    """Whether an interrupt from the keyboard ended the search."""
+    """Whether an interrupt from the keyboard ended the search, or the training on all the data after it."""
 
     def fields(self) -> dict[str, Any]:
         """Everything but the ranker as plain values, for JSON; an infinite bound is None."""

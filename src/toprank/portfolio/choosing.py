@@ -47,6 +47,11 @@ class Decision:
     """The metric of the blend, taken or not."""
 
     @property
+    def all_alike(self) -> bool:
+        """Whether every trial has the same value on every query, so that there was nothing to choose by."""
+        return len(self.order) > 1 and _all_alike(self.order)
+
+    @property
     def blended(self) -> bool:
         """Whether the chosen ranker is the blend."""
         return isinstance(self.ranker, BlendRanker)
@@ -64,6 +69,8 @@ def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     intervals = [t_interval(trial.values, best.values) for trial in order]
     worth = [plausibility(seen, sign) for seen in intervals]
     kept = [(trial, weight) for trial, weight in zip(order, worth, strict=True) if weight > 0][:MOST_MEMBERS]
+    if _all_alike(order):  # no reason to prefer a blend, which is slower
+        kept = kept[:1]
     members, weights = [trial for trial, _ in kept], [weight / sum(w for _, w in kept) for _, weight in kept]
     if not blend or len(members) == 1:
         return Decision(order, intervals, members, weights, best.ranker, best.values)
@@ -73,6 +80,11 @@ def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     taken = plausibility(seen, sign) > 0
     ranker, of_it = (mixed, values) if taken else (best.ranker, best.values)
     return Decision(order, intervals, members, weights, ranker, of_it, seen, float(np.nanmean(values)))
+
+
+def _all_alike(trials: Sequence[Trial]) -> bool:
+    """Whether every trial has the same value as the first, on every query."""
+    return all(np.array_equal(trial.values, trials[0].values, equal_nan=True) for trial in trials)
 
 
 def plausibility(interval: Interval, sign: float) -> float:

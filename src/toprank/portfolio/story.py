@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ class Told(NamedTuple):
     """What became of training again on all the data, as a sentence; empty where there was no question of it."""
     out_of_time: bool
     """Whether that was left out for lack of time."""
+    interrupted: bool = False
+    """Whether that was interrupted."""
 
 
 def tell(decision: Decision, trials: Trials, told: Told) -> str:
@@ -60,13 +63,18 @@ def _winner(decision: Decision, judge: Judge) -> str:
     best = f"{order[0].name} ({np.nanmean(order[0].values):.4f})"
     if len(order) == 1:
         return f"One candidate was tried, {best}."
+    if decision.all_alike:
+        return (
+            f"All {len(order)} candidates have the same value on every one of these queries "
+            f"({np.nanmean(order[0].values):.4f}), so that there is nothing to choose by."
+        )
     lead = abs(float(np.nanmean(order[0].values) - np.nanmean(order[1].values)))
     sign = -1.0 if judge.higher_is_better else 1.0  # intervals are those of the next one's difference to the best
     low, high = sorted(sign * bound for bound in decision.intervals[1])
-    sentence = (
-        f"Of {len(order)} candidates {best} did best, {lead:.4f} ahead of {order[1].name}, the next "
-        f"(95 % interval of the lead {low:+.4f} to {high:+.4f})."
-    )
+    sentence = f"Of {len(order)} candidates {best} did best, {lead:.4f} ahead of {order[1].name}, the next"
+    if math.isinf(high - low):
+        return f"{sentence}. A single query has no interval: it cannot rule out any of the others."
+    sentence += f" (95 % interval of the lead {low:+.4f} to {high:+.4f})."
     others = _level(decision) - 1
     if others == 0:
         return sentence + " That is more than chance would explain."
@@ -83,20 +91,23 @@ def _level(decision: Decision) -> int:
 
 
 def _blend(decision: Decision) -> str:
+    if decision.all_alike:
+        return f"{decision.order[0].name}, the first that was tried, is taken; nothing is blended."
     if decision.blend is None:
         if len(decision.members) > 1:
             return f"No blend was asked for, so {decision.order[0].name} is taken, though others may be as good."
         return f"{decision.order[0].name} is taken."
     names = ", ".join(trial.name for trial in decision.members)
     if not decision.blended:
-        return f"A blend of {names} was worse than the best alone ({_interval(decision.blend)}) and is not taken."
+        return f"A blend of {names} was worse than the best alone{_interval(decision.blend)} and is not taken."
     n = len(decision.members)
     which = ("Both" if n == 2 else f"All {n}") if n == _level(decision) else f"The best {n} of these"
+    equal = max(decision.weights) == min(decision.weights)
+    weights = "equal weights" if equal else "weights that fall with the evidence against them"
     return (
-        f"{which} ({names}) are blended, with weights that fall with the evidence against them: where validation "
-        f"cannot choose, a mean of several is a safer bet than the one that happened to come first. The blend has "
-        f"{np.nanmean(decision.values):.4f} on the validation data (against the best alone: "
-        f"{_interval(decision.blend)})."
+        f"{which} ({names}) are blended, with {weights}: where validation cannot choose, a mean of several is a safer "
+        f"bet than the one that happened to come first. The blend has {np.nanmean(decision.values):.4f} on the "
+        f"validation data{_interval(decision.blend, 'against the best alone: ')}."
     )
 
 
@@ -111,7 +122,7 @@ def _left_out(trials: Trials, told: Told) -> list[str]:
         parts.append(f"Not tried for lack of time: {', '.join(trials.skipped)}.")
     if trials.budget_bound or told.out_of_time:
         parts.append(f"The budget of {told.budget:g} s was too short for all, so another run may choose otherwise.")
-    elif not trials.interrupted:
+    elif not trials.interrupted and not told.interrupted:
         parts.append("Time did not run out, so the same data, seed and threads give the same model.")
     return parts
 
@@ -126,5 +137,8 @@ def _queries(n: int) -> str:
     return f"{n:,} {'query' if n == 1 else 'queries'}"
 
 
-def _interval(interval: Interval) -> str:
-    return f"95 % interval of the difference {interval.low:+.4f} to {interval.high:+.4f}"
+def _interval(interval: Interval, before: str = "") -> str:
+    """In brackets; nothing where a single query was judged, which has none."""
+    if math.isinf(interval.high - interval.low):
+        return ""
+    return f" ({before}95 % interval of the difference {interval.low:+.4f} to {interval.high:+.4f})"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
@@ -20,6 +21,7 @@ from toprank.portfolio.candidates import Entry
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.blend import was_interrupted
 from toprank.rankers.tree_watch import Round
+from toprank.rankers.trees import TreeRanker
 
 __all__ = ["Clock", "Trial", "Trials", "quietly", "run_trials"]
 
@@ -84,13 +86,19 @@ class Deadline:
 
 
 def run_trials(
-    entries: Sequence[Entry], train: RankingData, judge: Judge, clock: Clock, verbose: bool = False
+    entries: Sequence[Entry],
+    train: RankingData,
+    judge: Judge,
+    clock: Clock,
+    verbose: bool = False,
+    also: RankingData | None = None,
 ) -> Trials:
     """Fit what fits into the time; the first entry that goes with the data is fitted whatever it takes.
 
     What an entry will take is estimated from the quickest of its kind before it: the first call of a kernel compiles
-    it, so the slowest would tell too much. Trees may use half of the time that is left,
-    the last entry all of it. An interrupt from the keyboard ends the search; the fits until then are kept.
+    it, so the slowest would tell too much. Trees may use half of the time that is left, the last entry all of it. An
+    entry that cannot learn from `also`, a few further queries, is refused too. An interrupt from the keyboard ends the
+    search; the fits until then are kept.
     """
     trials = Trials()
     rates: dict[str, float] = {}
@@ -101,6 +109,8 @@ def run_trials(
             continue
         share = left / 2 if number + 1 < len(entries) else left
         try:
+            if also is not None:
+                _rehearse(entry, also)
             trial = _fit(entry, train, judge, max(share, 0.0))
         except DataError as problem:  # labels that this one cannot learn from
             trials.refused[entry.name] = str(problem)
@@ -120,6 +130,17 @@ def run_trials(
     if not trials.done:
         raise DataError(f"No ranker of the portfolio can learn from these data. {next(iter(trials.refused.values()))}")
     return trials
+
+
+def _rehearse(entry: Entry, data: RankingData) -> None:
+    """Refuse, as early as that can be told, an entry that cannot learn from the data."""
+    ranker = clone(entry.ranker)
+    if isinstance(ranker, TreeRanker):
+        ranker.set_params(n_trees=1, early_stopping=None)
+    else:
+        ranker.set_params(l2=float(np.max(ranker.l2)))
+    with quietly():
+        ranker.fit(data)
 
 
 def _fit(entry: Entry, train: RankingData, judge: Judge, seconds: float) -> Trial:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -23,6 +24,7 @@ from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
 from toprank.rankers.files import State, save
 from toprank.rankers.plainly import from_plain, plain
+from toprank.rankers.source import Source
 from toprank.scorers.features import Standardisation
 
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker"]
@@ -54,6 +56,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
 
     takes_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
+    learns_from_parts: ClassVar[bool] = False
+    """Whether it can be trained on a cluster, from partitions of the data."""
 
     n_features_in_: int
     training_: dict[str, Any]
@@ -65,24 +69,42 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         y: npt.ArrayLike | None = None,
         qid: npt.ArrayLike | None = None,
         *,
-        valid: RankingData | None = None,
+        valid: Any = None,
+        cluster: Any = None,
     ) -> Self:
         """Learn from labelled queries.
 
         Args:
-            X: a `RankingData`, or the features of the documents.
+            X: a `RankingData`, or the features of the documents; with a cluster also what `toprank.cluster.read` gives,
+                or a Dask DataFrame.
             y: the labels, where X are features.
             qid: the query of each document, where X are features; rows need not be grouped. None: one query.
-            valid: data to choose on (a penalty along its path, a number of rounds); never trained on.
+            valid: a `RankingData` to choose on (a penalty along its path, a number of rounds), with a cluster also in
+                parts; never trained on.
+            cluster: train on a Dask cluster: what `toprank.cluster.connect` gives, or a Dask client.
         """
+        before = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        try:
+            return self._fit_checked(X, y, qid, valid, cluster)
+        except BaseException:  # a fit that fails leaves the ranker as it was, never half of each
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            self.__dict__.update(before)
+            raise
+
+    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, cluster: Any) -> Self:
+        if cluster is not None or hasattr(X, "for_a_cluster"):
+            # The room above is asked for by its name, and only when a cluster is: rankers stand without it.
+            X, y, qid, valid = import_module("toprank.cluster").place_for(self, cluster, X, y, qid, valid)
         data = self._training_data(X, y, qid)
-        if isinstance(X, RankingData) and not X.judged.all():
+        unjudged = int((~X.judged).sum()) if isinstance(X, RankingData) else getattr(X, "n_unjudged", 0)
+        if unjudged:
             raise DataError(
-                f"{int((~X.judged).sum()):,} documents are not judged (label NaN or -1); train without them: "
+                f"{unjudged:,} documents are not judged (label NaN or -1); train without them: "
                 "fit(data.keep(data.judged))."
             )
         if valid is not None:
-            if not isinstance(valid, RankingData):
+            if not isinstance(valid, RankingData | Source):
                 raise DataError("valid must be a RankingData: tr.RankingData(X, y, qid=qid).")
             self._check_features(valid)
         self.training_ = {
@@ -96,8 +118,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         return self
 
     @abstractmethod
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        """Learn; the data are checked."""
+    def _fit(self, data: Any, valid: Any) -> None:
+        """Learn from a `RankingData`, or where it `learns_from_parts` any `Source`; the data are checked."""
 
     @abstractmethod
     def _scores(self, X: Any) -> FloatArray:
@@ -170,8 +192,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             ranker.standardisation_ = Standardisation(state.arrays["centre"], state.arrays["spread"])
         return ranker
 
-    def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData:
-        if isinstance(X, RankingData):
+    def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData | Source:
+        if isinstance(X, RankingData | Source):
             if y is not None or qid is not None:
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
             for name in ("n_features_in_", "feature_names_in_"):
@@ -209,7 +231,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             ensure_all_finite="allow-nan",
         )
 
-    def _check_features(self, data: RankingData) -> None:
+    def _check_features(self, data: RankingData | Source) -> None:
         expected = self.n_features_in_
         if data.n_features != expected:
             raise DataError(
@@ -244,7 +266,7 @@ def finite(scores: FloatArray) -> FloatArray:
     return scores
 
 
-def penalty_path(l2: Any, valid: RankingData | None) -> list[float]:
+def penalty_path(l2: Any, valid: Any) -> list[float]:
     """The penalties to try, largest first; several need data to choose among them."""
     try:
         path = sorted((float(value) for value in np.atleast_1d(np.asarray(l2)).ravel()), reverse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -54,14 +54,16 @@ class BlendRanker(Ranker):
         self.weights = weights
 
     @classmethod
-    def of(cls, rankers: Sequence[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
+    def of(cls, rankers: Iterable[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
         """The blend of rankers that are fitted already; `data`, best not those of the training, give the scales."""
-        blend = cls(list(rankers), weights)
-        shares = blend._shares()
-        for ranker in rankers:
+        if not isinstance(data, RankingData):
+            raise DataError("BlendRanker.of needs a RankingData, on which it measures the scales.")
+        blend = cls(list(rankers) if isinstance(rankers, Iterable) else rankers, weights)
+        shares, members = blend._shares(), list(blend.rankers)
+        for ranker in members:
             check_is_fitted(ranker)
-        blend._adopt(list(rankers), shares, data)
-        first = rankers[0]
+        blend._adopt(members, shares, data)
+        first = members[0]
         blend.n_features_in_ = first.n_features_in_
         if hasattr(first, "feature_names_in_"):
             blend.feature_names_in_ = first.feature_names_in_
@@ -92,7 +94,8 @@ class BlendRanker(Ranker):
 
     def _shares(self) -> FloatArray:
         """The weights, summing to 1; refused where they are no weights, or the members no rankers."""
-        if isinstance(self.rankers, Ranker) or not all(isinstance(ranker, Ranker) for ranker in self.rankers):
+        listed = isinstance(self.rankers, Sequence)
+        if not listed or not all(isinstance(ranker, Ranker) for ranker in self.rankers):
             raise DataError("A blend takes a list of rankers: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
         n = len(self.rankers)
         if n == 0:
@@ -113,14 +116,26 @@ class BlendRanker(Ranker):
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better; X is a `RankingData` or features.
 
-        `qid` matters only where a member looks at the whole query; None: X is one query.
+        `qid` matters only where a member looks at the whole query; there it may be left out (X is one query) only where
+        that member was fitted on one query.
         """
         rows = self._prediction_rows(X)
         if isinstance(X, RankingData):
             return self._blended(X)
+        if qid is None and self._needs_qid:
+            raise DataError(
+                "A member of this blend looks at the other documents of the query and was fitted on several, but here "
+                "are features without qid. Give predict the qid of each row, or a RankingData, which without qid is "
+                "one query."
+            )
         names = getattr(self, "feature_names_in_", None)
         data = RankingData(rows, qid=qid, feature_names=names, regroup=qid is not None)
         return np.asarray(data.in_source_order(self._blended(data)))
+
+    @property
+    def _needs_qid(self) -> bool:
+        """Whether features alone do not say what the scores are; see `NeuralRanker._needs_qid`."""
+        return any(getattr(member, "_needs_qid", False) for member in self.rankers_)
 
     def _blended(self, data: RankingData) -> FloatArray:
         scores = np.zeros(data.n_documents)
@@ -144,7 +159,7 @@ class BlendRanker(Ranker):
     def state(self) -> State:
         """See `Ranker.state`: the states of the members, their arrays and texts prefixed by `m0_`, `m1_` …"""
         state = State(
-            {"parameters": {"weights": None if self.weights is None else np.asarray(self.weights).tolist()}},
+            {"parameters": {"weights": self._saved_weights()}},
             {"weights": self.weights_, "scales": self.scales_},
             {},
         )
@@ -159,6 +174,17 @@ class BlendRanker(Ranker):
             state.texts.update({f"m{number}_{name}": text for name, text in inner.texts.items()})
         state.values["members"] = members
         return state
+
+    def _saved_weights(self) -> list[float] | None:
+        """The weights as they were given, where they are those of the members; else, after an interrupt, those kept."""
+        if self.weights is None:
+            return None
+        try:
+            as_given = np.array_equal(self._shares(), self.weights_)
+        except DataError:
+            as_given = False
+        weights: list[float] = np.asarray(self.weights if as_given else self.weights_).tolist()
+        return weights
 
     @classmethod
     def restore(cls, state: State) -> Self:

@@ -6,23 +6,22 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, each_block
+from toprank.compute import FloatArray, each_block, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Discount, Gain
 from toprank.rankers.base import Ranker, finite, penalty_path, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
-from toprank.rankers.objective import RankingObjective
 from toprank.rankers.plugin import PluginProbabilities
 from toprank.rankers.probabilities import (
     CalibrationCurve,
@@ -31,13 +30,13 @@ from toprank.rankers.probabilities import (
     expected_dcg,
     fit_scaling,
 )
+from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardisation, row_blocks
 from toprank.solvers import LBFGS, GradientDescent, Penalty, Solution, Solver
 
 __all__ = ["ExpectedGainRanker"]
 
-_ROWS = 1 << 13
 _STARTS = ("likelihood", "linear", "zeros")
 
 
@@ -79,6 +78,7 @@ class ExpectedGainRanker(Ranker):
 
     saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_", "gains_", "calibration_shift_")
     saved_values: ClassVar[tuple[str, ...]] = ("n_grades_", "calibration_scale_", "l2_")
+    learns_from_parts: ClassVar[bool] = True
 
     solution_: Solution
     l2_: float
@@ -132,13 +132,16 @@ class ExpectedGainRanker(Ranker):
 
     # ---- training ----
 
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self.n_grades_ = self._count_grades(data.labels)
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        source = source_of(data)
+        self.n_grades_ = self._count_grades(source.grades()[0])
         self.calibration_scale_, self.calibration_shift_ = 1.0, np.zeros(1)
-        seen = Standardisation.of(data.X, data.feature_names, self.threads)
+        seen = source.standardisation(self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
         self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
         if self.classifier is not None:
+            if not isinstance(data, RankingData):
+                raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
             self.plugin_ = PluginProbabilities.fit(
                 self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
             )
@@ -149,34 +152,33 @@ class ExpectedGainRanker(Ranker):
             raise UnknownNameError("start", str(self.start), _STARTS)
         if self.restarts < 0 or not 0.0 < self.saturation <= 1.0:
             raise DataError("restarts must be 0 or more, and saturation above 0 and at most 1.")
-        self._walk(data, valid, penalties)
+        self._walk(source, valid, penalties)
 
-    def _count_grades(self, labels: FloatArray) -> int:
-        whole = labels == np.floor(labels)
-        if not whole.all() or labels.min() < 0:
-            row = int(np.argmax(~whole | (labels < 0)))
+    def _count_grades(self, grades: FloatArray) -> int:
+        wrong = grades[(grades != np.floor(grades)) | (grades < 0)]
+        if len(wrong):
             raise DataError(
-                f"Grades must be whole numbers from 0 on, but document {row} has {labels[row]:g}; P(grade | x) needs "
-                "classes. Round the labels, or use LinearRanker."
+                f"Grades must be whole numbers from 0 on, but a document has {wrong[0]:g}; P(grade | x) needs classes. "
+                "Round the labels, or use LinearRanker."
             )
-        count = int(labels.max()) + 1 if self.n_grades is None else int(self.n_grades)
-        if count <= labels.max():
-            raise DataError(f"n_grades is {count}, but the largest training label is {labels.max():g}.")
+        count = int(grades.max()) + 1 if self.n_grades is None else int(self.n_grades)
+        if count <= grades.max():
+            raise DataError(f"n_grades is {count}, but the largest training label is {grades.max():g}.")
         return max(count, 2)
 
-    def _walk(self, data: RankingData, valid: RankingData | None, penalties: list[float]) -> None:
+    def _walk(self, source: Source, valid: RankingData | Source | None, penalties: list[float]) -> None:
         """Solve along the path of penalties, largest first; keep the best on validation data."""
-        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
         best_value, weights = -np.inf, None
         self.path_ = []
         for l2 in penalties:
-            solution = self._solve(data, l2, weights)
+            solution = self._solve(source, l2, weights)
             weights = solution.weights
             row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
             row["interrupted"] = float(solution.interrupted)
-            if judge is not None and valid is not None:
+            if judge is not None:
                 self._set(weights)
-                row["valid"] = judge(self._scores(valid.X))
+                row["valid"] = judge.value(self._scores)
             self.path_.append(row)
             value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
             if value > best_value:
@@ -198,19 +200,16 @@ class ExpectedGainRanker(Ranker):
     def _head(self) -> SoftmaxHead | OrdinalHead:
         return head_of(type(make_loss(self.loss)).__name__, self.n_grades_)
 
-    def _solve(self, data: RankingData, l2: float, start: FloatArray | None) -> Solution:
+    def _solve(self, source: Source, l2: float, start: FloatArray | None) -> Solution:
         loss = make_loss(self.loss)
-        d, head = data.n_features, self._head
-        features = Features(data.X, self.standardisation_)
-        weighting = {"document_weights": data.document_weights, "query_weights": data.query_weights}
+        d, head = source.n_features, self._head
         by_class = loss.traits.space == "class"
         if by_class:
             loss = dataclasses.replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
-        bound = loss.on(data.labels, data.queries, **weighting)
         scorer: Any = head.scorer(d) if by_class else ExpectedGain(d, self.gains_, self.saturation)
-        objective = RankingObjective(scorer, features, bound, self.threads)
+        objective = source.objective(scorer, loss, self.standardisation_, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free(d))
-        starts = [self._first(data, features, l2, by_class) if start is None else start]
+        starts = [self._first(source, l2, by_class) if start is None else start]
         rng = np.random.default_rng(self.seed)
         starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
         options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
@@ -218,10 +217,11 @@ class ExpectedGainRanker(Ranker):
         solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
         return min(solutions, key=lambda solution: solution.value)
 
-    def _first(self, data: RankingData, features: Features, l2: float, by_class: bool) -> FloatArray:
+    def _first(self, source: Source, l2: float, by_class: bool) -> FloatArray:
         """Where to start: class shares as intercepts, and directions as asked for."""
-        d, grades = data.n_features, self.n_grades_
-        shares = np.bincount(data.labels.astype(np.int64), minlength=grades) + 1.0
+        d, grades = source.n_features, self.n_grades_
+        labels, counts = source.grades()
+        shares = np.bincount(labels.astype(np.int64), counts, minlength=grades) + 1.0
         first = self._head.start(d, shares / shares.sum())
         if by_class or self.start == "zeros":
             return first
@@ -229,14 +229,14 @@ class ExpectedGainRanker(Ranker):
         if self.start == "linear":
             from toprank.rankers.linear import LinearRanker
 
-            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit(data)
+            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit(source)
             direction = linear.coef_ * self.standardisation_.spread
-            spread = (features.times(slice(0, data.n_documents), direction)).std()
+            spread = source.score_spread(self.standardisation_, direction)
             steps = np.arange(grades) - (grades - 1) / 2
             table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
             return table.ravel()
-        bound = make_loss("Multinomial", n_grades=grades).on(data.labels, data.queries)
-        objective = RankingObjective(Logits(d, grades), features, bound, self.threads)
+        likelihood = make_loss("Multinomial", n_grades=grades)
+        objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads, weighted=False)
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free(d))
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
@@ -260,20 +260,33 @@ class ExpectedGainRanker(Ranker):
 
     # ---- prediction ----
 
-    def _probabilities(self, X: Any) -> FloatArray:
+    def _probabilities(self, X: Any, gains: FloatArray | None = None) -> FloatArray:
+        """P(grade | x), or the expected gains alone."""
         if self.plugin_ is not None:
-            return self.plugin_.predict(X)
-        return self._head.probabilities(self.calibration_scale_ * self._logits(X) + self.calibration_shift_)
+            P = self.plugin_.predict(X)
+            return P if gains is None else P @ gains
+        head = self._head
 
-    def _logits(self, X: Any) -> FloatArray:
-        features = Features(X, self.standardisation_)
-        rows = [slice(start, min(start + _ROWS, X.shape[0])) for start in range(0, X.shape[0], _ROWS)]
-        parts = each_block(lambda part: features.dense(part) @ self.coef_.T + self.intercept_, rows, self.threads)
-        return np.concatenate(parts)
+        def of_logits(logits: FloatArray) -> FloatArray:
+            P = head.probabilities(self.calibration_scale_ * logits + self.calibration_shift_)
+            return P if gains is None else P @ gains
+
+        return self._by_blocks(X, of_logits, () if gains is not None else (self.n_grades_,))
+
+    def _by_blocks(self, X: Any, function: Callable[[FloatArray], FloatArray], tail: tuple[int, ...]) -> FloatArray:
+        """A function of the logits, block by block: nothing but the result is as long as X."""
+        features, result = Features(X, self.standardisation_), np.empty((X.shape[0], *tail))
+
+        def work(rows: slice) -> None:
+            result[rows] = function(features.dense(rows) @ self.coef_.T + self.intercept_)
+
+        blocks = row_blocks(X)
+        with one_blas_thread() if len(blocks) > 1 else nullcontext():
+            each_block(work, blocks, self.threads)
+        return result
 
     def _scores(self, X: Any) -> FloatArray:
-        result: FloatArray = self._probabilities(X) @ self.gains_
-        return result
+        return self._probabilities(X, self.gains_)
 
     def predict(
         self, X: Any, qid: npt.ArrayLike | None = None, *, gain: str | Sequence[float] | None = None
@@ -282,8 +295,7 @@ class ExpectedGainRanker(Ranker):
         del qid
         rows = self._prediction_rows(X)
         gains = self.gains_ if gain is None else self._gains(gain)
-        result: FloatArray = self._probabilities(rows) @ gains
-        return finite(result)
+        return finite(self._probabilities(rows, gains))
 
     def _gains(self, gain: str | Sequence[float]) -> FloatArray:
         return Gain.of(gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
@@ -327,7 +339,7 @@ class ExpectedGainRanker(Ranker):
                 f"The held-out data have grade {held_out.labels.max():g}, which training never showed; fit with "
                 f"n_grades={int(held_out.labels.max()) + 1}."
             )
-        logits = self._logits(self._prediction_rows(held_out))
+        logits = self._by_blocks(self._prediction_rows(held_out), lambda logits: logits, self.intercept_.shape)
         self.calibration_scale_, self.calibration_shift_ = fit_scaling(
             logits, held_out.labels, self._head.probabilities
         )

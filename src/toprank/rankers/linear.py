@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar, Literal
 
@@ -15,13 +16,13 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, penalty_path, warn_constant, warn_unconverged
-from toprank.rankers.objective import RankingObjective
 from toprank.rankers.refinement import refine
+from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
+from toprank.solvers.base import Objective
 
 __all__ = ["LinearRanker"]
 
@@ -77,6 +78,7 @@ class LinearRanker(Ranker):
 
     saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
     saved_values: ClassVar[tuple[str, ...]] = ("intercept_", "l2_")
+    learns_from_parts: ClassVar[bool] = True
 
     coef_: FloatArray
     intercept_: float
@@ -115,33 +117,30 @@ class LinearRanker(Ranker):
         self.threads = threads
         self.verbose = verbose
 
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         loss = make_loss(self.loss)
         if loss.traits.space != "score":
             raise DataError(
                 f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
                 "use ExpectedGainRanker."
             )
-        names = data.feature_names
-        seen = Standardisation.of(data.X, names, self.threads)
+        seen = source_of(data).standardisation(self.threads)
         self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
         if self.refine:
+            if not isinstance(data, RankingData) or isinstance(valid, Source):
+                raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
             refine(self, data, loss, valid)
         else:
             self.fit_standardised(data, loss, valid)
 
-    def fit_standardised(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
+    def fit_standardised(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
         """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
-        features = Features(data.X, self.standardisation_, complete=self.standardisation_.complete)
-        bound = loss.on(
-            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
-        )
+        source, standardisation = source_of(data), self.standardisation_
         scorer = Linear(data.n_features, intercept=not loss.traits.shift_invariant)
-        objective = RankingObjective(scorer, features, bound, self.threads)
+        objective = source.objective(scorer, loss, standardisation, self.threads)
         start = self._start(objective.n_weights)
         if self.start is None and not loss.traits.exact_gradient:
-            pairs = make_loss("Logistic").on(data.labels, data.queries)
-            easier = RankingObjective(scorer, features, pairs, self.threads)
+            easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads, weighted=False)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
         weights = self._walk(objective, loss, start, data.n_features, valid)
@@ -150,7 +149,7 @@ class LinearRanker(Ranker):
         self.intercept_ = float(free - self.coef_ @ self.standardisation_.centre)
 
     def _walk(
-        self, objective: RankingObjective, loss: Loss, start: FloatArray, d: int, valid: RankingData | None
+        self, objective: Objective, loss: Loss, start: FloatArray, d: int, valid: RankingData | Source | None
     ) -> FloatArray:
         """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
         penalties = penalty_path(self.l2, valid)
@@ -158,7 +157,7 @@ class LinearRanker(Ranker):
             raise DataError(f"l1 must be a number of 0 or more, not {self.l1!r}.")
         if self.l1 > 0 and not loss.traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
-        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
         solver, weights = self._solver(loss, objective), start
         limit = self.max_iterations
         if limit is None and not loss.traits.exact_gradient:
@@ -180,9 +179,8 @@ class LinearRanker(Ranker):
             row["interrupted"] = float(solution.interrupted)
             if tolerance is not None and len(tolerances) > 1:
                 row["tolerance"] = tolerance
-            if judge is not None and valid is not None:
-                features = Features(valid.X, self.standardisation_)
-                row["valid"] = judge(_linear_scores(features, weights[:d], self.threads))
+            if judge is not None:
+                row["valid"] = judge.value(partial(_linear_scores, self.standardisation_, weights[:d], self.threads))
             self.path_.append(row)
             value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
             if best is None or value > best_value:
@@ -207,7 +205,7 @@ class LinearRanker(Ranker):
             penalty.l2[d:] = l2 * _INTERCEPT_SHARE
         return penalty
 
-    def _solver(self, loss: Loss, objective: RankingObjective) -> Solver:
+    def _solver(self, loss: Loss, objective: Objective) -> Solver:
         if not isinstance(self.solver, str):
             return self.solver
         if self.solver != "auto":
@@ -240,9 +238,11 @@ class LinearRanker(Ranker):
         sys.stderr.write(f"iteration {iteration:>4}  value {value:.6f}  {message}\n")
 
     def _scores(self, X: Any) -> FloatArray:
-        features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
+        unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
         centred = self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
-        return _linear_scores(features, self.coef_, self.threads) + centred
+        scores = _linear_scores(unscaled, self.coef_, self.threads, X)
+        scores += centred
+        return scores
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -252,7 +252,7 @@ class LinearRanker(Ranker):
         return size / total if total > 0 else size
 
 
-def _tolerances(tolerance: Any, valid: RankingData | None) -> list[float | None]:
+def _tolerances(tolerance: Any, valid: Any) -> list[float | None]:
     """The tolerances to reach one after another, the loosest first; several need data to choose among them."""
     if tolerance is None or isinstance(tolerance, int | float):
         return [tolerance]
@@ -264,7 +264,12 @@ def _tolerances(tolerance: Any, valid: RankingData | None) -> list[float | None]
     return list(several)
 
 
-def _linear_scores(features: Features, weights: FloatArray, threads: int | None) -> FloatArray:
-    n = features.X.shape[0]
-    rows = [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
-    return np.concatenate(each_block(lambda part: features.times(part, weights), rows, threads))
+def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:
+    features, n = Features(X, standardisation), X.shape[0]
+    scores = np.empty(n)
+
+    def work(rows: slice) -> None:
+        scores[rows] = features.times(rows, weights)
+
+    each_block(work, [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)], threads)
+    return scores

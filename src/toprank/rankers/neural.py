@@ -52,7 +52,8 @@ class NeuralRanker(Ranker):
             or ``none``. Missing features (NaN) take the mean.
         epochs: passes over the training data at most.
         batch_documents: documents of a mini-batch at most, after padding where there is any; a query with more is a
-            batch of its own. Queries fall into new batches in every epoch, drawn by seed.
+            batch of its own. Queries fall into new batches in every epoch (on a
+            GPU in every fifth, whose batches come in a new order each time), drawn by seed.
         learning_rate: AdamW's.
         schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
         weight_decay: AdamW's, on matrices of weights; biases are free.
@@ -171,7 +172,7 @@ class NeuralRanker(Ranker):
         needs("torch", "neural", "NeuralRanker")
         from toprank.rankers.neural_training import train_network
 
-        trained = train_network(self, data, valid)
+        trained = train_network(self, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_ = trained.network, trained.inputs, trained.gains
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
         self.l2_ = float(self.weight_decay)
@@ -190,7 +191,8 @@ class NeuralRanker(Ranker):
         Args:
             X: a `RankingData`, or features.
             qid: the query of each row, where X are features and the network is ``attention``; rows of a query need not
-                be neighbours. None: all rows are one query. An MLP does not ask.
+                be neighbours. May be left out (all rows are one query) only where it was fitted on one query, so that a
+                forgotten `qid` is no other meaning. An MLP does not ask.
         """
         from toprank.rankers.neural_scoring import scores_of
 
@@ -219,16 +221,27 @@ class NeuralRanker(Ranker):
 
     def _grouped(self, X: Any, qid: npt.ArrayLike | None, n: int) -> tuple[Any, Queries]:
         """How to bring the rows of each query together, and the queries, where the network looks at them."""
-        if self.network != "attention":
+        if self.network_.shape.network != "attention":
             return None, Queries([0, n])
         if isinstance(X, RankingData):
             if qid is not None:
                 raise DataError("The data know their queries already; leave qid out.")
             return None, X.queries
+        if qid is None and self._needs_qid:
+            raise DataError(
+                "An attention network looks at the other documents of the query, and was fitted on several, but "
+                "here are features without qid. Give predict the qid of each row, or a RankingData, which without qid "
+                "is one query."
+            )
         order, queries, _ = grouping(qid, None, None, n, regroup=True)
         return order, queries
 
-    @available_if(lambda self: self.outputs == "grades")  # type: ignore[untyped-decorator]
+    @property
+    def _needs_qid(self) -> bool:
+        """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
+        return bool(self.network_.shape.network == "attention" and self.training_.get("queries", 1) > 1)
+
+    @available_if(lambda self: len(self.gains_) > 0 if hasattr(self, "gains_") else self.outputs == "grades")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         return grade_probabilities(self._outputs(X, qid))
@@ -237,8 +250,11 @@ class NeuralRanker(Ranker):
 
     def state(self) -> State:
         """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
+        from toprank.rankers.neural_parameters import check_form, fitted_form
+
         plainest = {"callbacks": (), "init_model": None, "device": "cpu" if self.device == "cpu" else "auto"}
-        bare = type(self)(**(self.get_params(deep=False) | plainest))
+        bare = type(self)(**(self.get_params(deep=False) | plainest | fitted_form(self)))
+        check_form(bare)  # what `set_params` spoilt since would make a file that nobody can read
         for name in (*self.saved_arrays, *self.saved_values):
             setattr(bare, name, getattr(self, name))
         state = super(NeuralRanker, bare).state()

@@ -15,8 +15,11 @@ import numpy as np
 from toprank.compute import IntArray, blocks_of
 from toprank.data.queries import Queries
 
-__all__ = ["EpochPlan", "padding_waste", "plan_epoch", "plan_prediction"]
+__all__ = ["KEEPS", "EpochPlan", "padding_waste", "plan_epoch", "plan_prediction"]
 
+KEEPS = 5
+"""For how many epochs batches are kept on a GPU, in a new order each time: there, binding a loss to a batch costs about
+as much as asking it."""
 _JITTER = 0.1
 """Lengths change by at most this share before they are sorted: more shuffles better, less pads less."""
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,6 +21,7 @@ _PRODUCTS = 1 << 30  # of weights and documents, that occupy a thread in one pas
 _lock = threading.Lock()
 _users = 0
 _before = 1
+_own = threading.local()
 
 
 def chosen_device(name: str) -> torch.device:
@@ -49,7 +51,9 @@ def threads_for(threads: int | None, documents: int, network: nn.Module) -> int:
     They wait busily, and where the machine is busy besides that makes training ten times slower.
     """
     if threads is not None:
-        return available_threads(threads)
+        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+            raise DataError(f"threads must be a whole number of at least 1, or None, not {threads!r}.")
+        return available_threads(int(threads))
     products = documents * sum(weight.numel() for weight in network.parameters())
     return min(available_threads(), _MOST_THREADS, 1 + products // _PRODUCTS)
 
@@ -59,17 +63,24 @@ def torch_threads(threads: int) -> Iterator[int]:
     """PyTorch on so many threads, and afterwards on as many as before.
 
     PyTorch keeps the number for each thread of Python, and one for threads that are yet to come. Several trainings may
-    run at a time: whoever leaves restores what was set before the first came.
+    run at a time: whoever leaves restores what was set before the first came. A use within another one of the same
+    thread (a callback that predicts) restores what the outer one had set.
     """
     global _users, _before
+    inside = getattr(_own, "inside", False)
+    outer = torch.get_num_threads()
     with _lock:
-        if _users == 0:
-            _before = torch.get_num_threads()
-        _users += 1
+        if not inside:
+            if _users == 0:
+                _before = outer
+            _users += 1
+        _own.inside = True
         torch.set_num_threads(threads)
     try:
         yield threads
     finally:
         with _lock:
-            _users -= 1
-            torch.set_num_threads(_before)
+            if not inside:
+                _users -= 1
+            _own.inside = inside
+            torch.set_num_threads(outer if inside else _before)

@@ -7,7 +7,8 @@ the mean over queries that every other ranker minimises, however the queries fal
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,20 @@ class Objective:
             return outputs
         return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
 
+    def drawn_anew(self, seed: int, number: int) -> Objective:
+        """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch.
+
+        Args:
+            seed: the ranker's.
+            number: the epoch's.
+        """
+        if not is_dataclass(self.loss) or all(field.name != "seed" for field in fields(self.loss)):
+            return self
+        given: Any = self.loss
+        chance = np.random.SeedSequence([given.seed, seed, number]).generate_state(1)
+        loss = replace(given, seed=int(chance[0]))
+        return replace(self, loss=loss, native=None if self.native is None else _native(True, loss, self.device))
+
     def epoch(self, plan: EpochPlan) -> BatchLoss:
         """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
         data, count = self.data, len(plan.batches)
@@ -110,20 +125,25 @@ class Objective:
             for values in (labels, documents, queries)
         ]
 
-        def value(number: int, outputs: Tensor) -> Tensor:
+        @cache
+        def bound(number: int) -> tuple[float, Any]:
+            """The batch's share of the mean over queries, and its loss."""
             first, last = plan.batches[number]
-            rows, scores = plan.documents((first, last)), self.judged(outputs)
             share = (last - first) / len(plan.order)
             if queries is not None:
                 share = float(queries[first:last].sum() / queries.sum())
-                if share == 0.0:
-                    return 0.0 * scores.sum()
+            if share == 0.0:
+                return 0.0, torch.sum
+            rows = plan.documents((first, last))
             labels, documents, weights = (
                 None if whole is None else whole[part]
                 for whole, part in zip(on_device, (rows, rows, slice(first, last)), strict=True)
             )
-            judge = self.native.bind(labels, offsets[first : last + 1] - offsets[first], documents, weights)
-            result: Tensor = (count * share) * judge(scores)
+            return share, self.native.bind(labels, offsets[first : last + 1] - offsets[first], documents, weights)
+
+        def value(number: int, outputs: Tensor) -> Tensor:
+            share, judge = bound(number)
+            result: Tensor = (count * share) * judge(self.judged(outputs))
             return result
 
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from toprank.metrics.parsing import parse
 from toprank.rankers.neural_inputs import TRANSFORMS
 from toprank.scorers.networks import ACTIVATIONS, Architecture
 
-__all__ = ["architecture_of", "check_form", "check_init_model", "check_parameters"]
+__all__ = ["architecture_of", "check_form", "check_init_model", "check_parameters", "fitted_form"]
 
 _MOST_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -43,9 +44,10 @@ def check_parameters(ranker: Any, data: RankingData) -> None:
 def check_form(ranker: Any) -> None:
     """Refuse names and numbers that mean nothing."""
     for name, known in _CHOICES.items():
-        if getattr(ranker, name) not in known:
-            raise UnknownNameError(f"kind of {name}", str(getattr(ranker, name)), known)
-    if ranker.native != "auto" and not isinstance(ranker.native, bool):
+        value = getattr(ranker, name)
+        if not isinstance(value, str) or value not in known:
+            raise UnknownNameError(f"kind of {name}", str(value), known)
+    if not isinstance(ranker.native, bool) and not (isinstance(ranker.native, str) and ranker.native == "auto"):
         raise DataError(f"native must be 'auto', True or False, not {ranker.native!r}.")
     _check_numbers(ranker)
 
@@ -102,8 +104,16 @@ def architecture_of(ranker: Any, n_inputs: int, n_outputs: int) -> Architecture:
     )
 
 
+def fitted_form(ranker: Any) -> dict[str, Any]:
+    """The parameters that decide the form, as a fitted ranker's network has it: `set_params` may have changed them."""
+    shape = asdict(ranker.network_.shape)
+    del shape["n_inputs"], shape["n_outputs"]
+    outputs = "grades" if len(ranker.gains_) else "score"
+    return {**shape, "outputs": outputs, "input_transform": ranker.inputs_.kind}
+
+
 def _check_callbacks(callbacks: Any) -> None:
-    if callable(callbacks) or isinstance(callbacks, str):
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
         raise DataError("callbacks takes a list of functions, each of which is called with an Epoch.")
     for callback in callbacks:
         if not callable(callback):
@@ -120,8 +130,9 @@ def check_init_model(ranker: Any, data: RankingData) -> None:
     if not hasattr(before, "network_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
     before._check_features(data)
+    form = fitted_form(before)
     for name in _FORM:
-        mine, theirs = getattr(ranker, name), getattr(before, name)
+        mine, theirs = getattr(ranker, name), form[name]
         same = tuple(mine) == tuple(theirs) if name == "hidden" else mine == theirs
         if not same:
             raise DataError(f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")

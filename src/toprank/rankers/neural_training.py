@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.neural_batches import plan_epoch
+from toprank.rankers.neural_batches import KEEPS, EpochPlan, plan_epoch
 from toprank.rankers.neural_bridge import NotFinite
 from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
 from toprank.rankers.neural_inputs import Inputs
@@ -23,7 +24,22 @@ from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network,
 from toprank.rankers.neural_watch import Progress, Watch
 from toprank.scorers.networks import Layout, SetAttention, build, initialise
 
-__all__ = ["Trained", "train_network"]
+__all__ = ["Team", "Trained", "train_network"]
+
+
+class Team(Protocol):
+    """Several processes that train the same network, each on its share of the queries of every batch."""
+
+    rank: int
+
+    def share(self, plan: EpochPlan) -> EpochPlan:
+        """The same epoch, with this process's share of every batch; a share may be empty."""
+
+    def add(self, network: nn.Module, loss: float) -> float:
+        """Add the gradients of all processes, in place, and their losses; one that is not finite is so for all."""
+
+    def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The metrics, as the first process finds them."""
 
 
 class Trained(NamedTuple):
@@ -46,15 +62,15 @@ class Trained(NamedTuple):
     unfinished: bool
 
 
-def train_network(ranker: Any, data: RankingData, valid: RankingData | None) -> Trained:
-    """Train as the ranker's parameters say."""
+def train_network(ranker: Any, data: RankingData, valid: RankingData | None, team: Team | None = None) -> Trained:
+    """Train as the ranker's parameters say, alone or in a team."""
     check_parameters(ranker, data)
     check_init_model(ranker, data)
     device = chosen_device(ranker.device)
     outline = build(architecture_of(ranker, data.n_features, 1))
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
         judges = _judges(ranker, data, valid)
-        run = _Run(ranker, data, device, threads)
+        run = _Run(ranker, data, device, threads, team)
         held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
             held_out["train"] = run.rows
@@ -64,7 +80,7 @@ def train_network(ranker: Any, data: RankingData, valid: RankingData | None) -> 
             return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
 
         watch = _watch(ranker, judges.get("valid"), run.weights())
-        interrupted = _make_epochs(run, watch, metrics)
+        interrupted = _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
@@ -109,20 +125,21 @@ def _make_epochs(run: _Run, watch: Watch, metrics: Any) -> bool:
 class _Run:
     """The moving parts of a training."""
 
-    def __init__(self, ranker: Any, data: RankingData, device: torch.device, threads: int) -> None:
-        self.ranker, self.data, self.device = ranker, data, device
+    def __init__(
+        self, ranker: Any, data: RankingData, device: torch.device, threads: int, team: Team | None = None
+    ) -> None:
+        self.ranker, self.data, self.device, self.team = ranker, data, device, team
         self.objective = Objective.of(ranker, data, device, threads)
         before = ranker.init_model
+        self.network = build(architecture_of(ranker, data.n_features, self.objective.n_outputs))
         if before is None:
             self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
-            self.network = build(architecture_of(ranker, data.n_features, self.objective.n_outputs))
             initialise(self.network, torch.Generator().manual_seed(ranker.seed))
             if self.objective.start is not None:
                 with torch.no_grad():
                     self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
         else:
             self.inputs = before.inputs_
-            self.network = build(architecture_of(before, data.n_features, self.objective.n_outputs))
             weights = {name: value.clone() for name, value in before.network_.state_dict().items()}
             self.network.load_state_dict(weights, assign=True)
         self.network = self.network.to(device, torch.float32)
@@ -131,6 +148,8 @@ class _Run:
         self.rows = Rows(data.X, self.inputs, device, threads)
         self.optimiser = _optimiser(self.network, ranker, device)
         self.dropout_rng = torch.Generator(device)
+        self.keeps = 1 if device.type == "cpu" else KEEPS
+        self.drawn: tuple[int, EpochPlan, Any] | None = None
 
     def weights(self) -> dict[str, Any]:
         """A copy of the weights, on the CPU."""
@@ -142,32 +161,61 @@ class _Run:
         What chance decides depends on the seed and the epoch's number alone.
         """
         ranker, network = self.ranker, self.network
+        plan, judge = self._planned(number)
         rng = np.random.default_rng([ranker.seed, number])
-        self.dropout_rng.manual_seed(int(rng.integers(1 << 62)))
-        attention = isinstance(network, SetAttention)
-        plan = plan_epoch(self.data.queries, ranker.batch_documents, rng, alike=attention)
-        judge = self.objective.epoch(plan)
+        # Each process of a team leaves out activations of its own.
+        self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
+        places = np.arange(len(plan.batches)) if self.keeps == 1 else rng.permutation(len(plan.batches))
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
         parameters = list(network.parameters())
         network.train()
-        for place, batch in enumerate(plan.batches):
-            progress = (number - first + place / len(plan.batches)) / ranker.epochs
+        for step, place in enumerate(places.tolist()):
+            progress = (number - first + step / len(plan.batches)) / ranker.epochs
             for group in self.optimiser.param_groups:
                 group["lr"] = ranker.learning_rate * _factor(ranker.schedule, progress)
-            layout = Layout(plan.queries.sizes[slice(*batch)], self.device) if attention else None
-            rows = self.rows.take(plan.rows[plan.documents(batch)])
-            loss = judge(place, network(rows, layout, self.dropout_rng))
             for weight in parameters:
                 weight.grad = None
-            loss.backward()  # type: ignore[no-untyped-call]
+            if self.team is None:
+                total += self._backward(plan, place, judge)
+            else:
+                total += self._backward_together(self.team, plan, place, judge)
             if ranker.clip is not None:
                 nn.utils.clip_grad_norm_(parameters, ranker.clip)
             self.optimiser.step()
-            total += loss.detach()
         mean = float(total) / len(plan.batches)
         if not math.isfinite(mean):
             raise NotFinite("The loss is not finite.")
         return mean
+
+    def _planned(self, number: int) -> tuple[EpochPlan, Any]:
+        """The batches of an epoch and their losses, drawn anew every `keeps` epochs; a loss binds them when needed."""
+        drawn = number - number % self.keeps
+        if self.drawn is None or self.drawn[0] != drawn:
+            rng = np.random.default_rng([self.ranker.seed, drawn, 1])
+            alike = isinstance(self.network, SetAttention)
+            plan = plan_epoch(self.data.queries, self.ranker.batch_documents, rng, alike=alike)
+            if self.team is not None:
+                plan = self.team.share(plan)
+            self.drawn = drawn, plan, self.objective.drawn_anew(self.ranker.seed, drawn).epoch(plan)
+        return self.drawn[1:]
+
+    def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
+        """The loss of a batch; its gradient is left in the weights."""
+        batch, attention = plan.batches[place], isinstance(self.network, SetAttention)
+        layout = Layout(plan.queries.sizes[slice(*batch)], self.device) if attention else None
+        rows = self.rows.take(plan.rows[plan.documents(batch)])
+        loss: torch.Tensor = judge(place, self.network(rows, layout, self.dropout_rng))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _backward_together(self, team: Team, plan: EpochPlan, place: int, judge: Any) -> float:
+        """The same from the shares of all processes; one that stopped alone would leave the others waiting."""
+        first, last = plan.batches[place]
+        try:
+            loss = float(self._backward(plan, place, judge)) if first < last else 0.0
+        except NotFinite:
+            loss = math.nan
+        return team.add(self.network, loss)
 
     def scores(self, network: nn.Module, rows: Rows, data: RankingData) -> FloatArray:
         """Scores of data by a copy of the network made for prediction."""

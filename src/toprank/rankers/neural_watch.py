@@ -66,11 +66,11 @@ class Watch:
 
     def made(self, loss: float, metrics: dict[str, float], weights: Any) -> None:
         """Look at an epoch that was just made; `weights` are a copy."""
-        self.done += 1
-        self.history["epoch"].append(self.done)
-        for name, value in {"loss": loss, **metrics}.items():
-            self.history.setdefault(name, []).append(value)
-        self._last_weights = weights
+        number = self.done + 1
+        row = {"epoch": number, "loss": loss, **metrics}
+        history = {name: [*self.history.get(name, ()), value] for name, value in row.items()}
+        # Nothing is called here, so that no interrupt comes between: an epoch that counts has its weights and its row.
+        self._last_weights, self.history, self.done = weights, history, number
         valid = metrics.get("valid")
         self._compare(valid, weights)
         self._tell(loss, metrics.get("train"), valid)

@@ -1,23 +1,29 @@
 """The objective that a solver sees: a loss of the scores that a scorer gives to some features.
 
 Value, gradient and curvature are sums over blocks of whole queries, added in the order of the blocks: the same bits on
-any number of threads. X crosses memory once for value and gradient together.
+any number of threads. X crosses memory once for value and gradient together, and no copy of it is ever held: beyond X
+there are numbers of documents and queries, and a few blocks' worth of terms that wait to be added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
-from toprank.losses.base import BoundLoss
+from toprank.losses.base import BoundLoss, Curvature
 from toprank.scorers.base import Scored, Scorer
 from toprank.scorers.features import Features
 
 __all__ = ["RankingObjective"]
 
 Block = tuple[int, int]
+Item = TypeVar("Item")
+
+_WAITING = 16 << 20  # bytes of terms that wait to be added
+_AT_LEAST = 32  # so many terms wait whatever their size, or threads would stand idle
 
 
 class RankingObjective:
@@ -37,16 +43,16 @@ class RankingObjective:
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""
+        losses = np.empty(len(self.offsets) - 1)
 
-        def work(block: Block) -> tuple[FloatArray, FloatArray]:
+        def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
             d_scores = np.zeros_like(scored.scores)
-            losses = self.loss.block(scored.scores, *block, d_scores)
-            return losses, scored.back(d_scores)
+            losses[slice(*block)] = self.loss.block(scored.scores, *block, d_scores)
+            return scored.back(d_scores)
 
-        parts = each_block(work, self.blocks, self.threads)
-        losses = np.concatenate([part[0] for part in parts])
-        return float(np.sum(losses * self.loss.scale)), _sum([part[1] for part in parts])
+        grad = self._sum(work, self.blocks, self.n_weights)
+        return float(np.sum(losses * self.loss.scale)), grad
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others."""
@@ -58,21 +64,25 @@ class RankingObjective:
             result: FloatArray = jacobian.T @ (curvature @ jacobian)
             return result
 
-        return _sum(each_block(work, self.blocks, self.threads))
+        return self._sum(work, self.blocks, self.n_weights**2)
 
     def hessian_times(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The map v ↦ Jᵀ H J v, with scores and curvature computed once."""
+        """The map v ↦ Jᵀ H J v, with the curvature computed once; scores too, unless they come with a copy of X."""
 
-        def prepare(block: Block) -> tuple[Scored, object]:
+        def prepare(block: Block) -> tuple[Block, Scored | None, Curvature]:
             scored = self._forward(weights, block)
-            return scored, self.loss.curvature_block(scored.scores, *block)
+            curvature = self.loss.curvature_block(scored.scores, *block)
+            return block, None if scored.holds_rows else scored, curvature
 
         prepared = each_block(prepare, self.blocks, self.threads)
 
         def times(vector: FloatArray) -> FloatArray:
-            return _sum(
-                each_block(lambda part: part[0].back(part[1] @ part[0].forth(vector)), prepared, self.threads)  # type: ignore[operator]
-            )
+            def work(part: tuple[Block, Scored | None, Curvature]) -> FloatArray:
+                block, kept, curvature = part
+                scored = self._forward(weights, block) if kept is None else kept
+                return scored.back(curvature @ scored.forth(vector))
+
+            return self._sum(work, prepared, self.n_weights)
 
         return times
 
@@ -85,10 +95,12 @@ class RankingObjective:
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
         return self.scorer.forward(weights, self.features, rows)
 
-
-def _sum(parts: list[FloatArray]) -> FloatArray:
-    """Sum in the order of the parts."""
-    total = parts[0].copy()
-    for part in parts[1:]:
-        total += part
-    return total
+    def _sum(self, term: Callable[[Item], FloatArray], items: Sequence[Item], size: int) -> FloatArray:
+        """Σ term(item), added in the order of the items; few terms, of `size` numbers each, are held at a time."""
+        at_once = max(_AT_LEAST, _WAITING // (8 * size))
+        total = None
+        for first in range(0, len(items), at_once):
+            for part in each_block(term, items[first : first + at_once], self.threads):
+                total = part.copy() if total is None else np.add(total, part, out=total)
+        assert total is not None  # there is at least one query
+        return total

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardisation, row_blocks
 
 __all__ = ["PluginProbabilities"]
 
@@ -55,7 +55,8 @@ class PluginProbabilities:
 
     def predict(self, X: Any) -> FloatArray:
         """P(grade | x); a grade the classifier never saw has probability 0."""
-        Z = Features(X, self.standardisation).dense(slice(0, X.shape[0]))
+        features = Features(X, self.standardisation)
         full = np.zeros((X.shape[0], self.n_grades))
-        full[:, self.classifier.classes_] = self.classifier.predict_proba(Z)
+        for rows in row_blocks(X, 1 << 26):  # classifiers are slow to start
+            full[rows, self.classifier.classes_] = self.classifier.predict_proba(features.dense(rows))
         return full

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ __all__ = [
     "LikelihoodObjective",
     "QuerySample",
     "ScoreObjective",
+    "Together",
     "TreeObjective",
     "diverging",
 ]
@@ -42,14 +44,27 @@ class QuerySample:
     queries: Queries
     fraction: float
     seed: int
+    rank: int = 0
+    """Which of several trainers draws; each has queries of its own."""
 
     def rows(self, round_number: int) -> npt.NDArray[np.bool_]:
         """Which documents take part: all documents of the drawn queries."""
-        rng = np.random.default_rng([self.seed, round_number])
+        rng = np.random.default_rng([self.seed, round_number, *([self.rank] if self.rank else [])])
         count = max(1, round(self.fraction * len(self.queries)))
         drawn = np.zeros(len(self.queries), dtype=bool)
         drawn[rng.choice(len(self.queries), count, replace=False)] = True
         return self.queries.spread(drawn)
+
+
+class Together(Protocol):
+    """Several trainers of the same trees, each with queries of its own."""
+
+    rank: int
+    factor: float
+    """What a gradient of the mean over this trainer's queries is multiplied by; alone, their number."""
+
+    def sum(self, numbers: FloatArray) -> FloatArray:
+        """The sum over all trainers; each must ask at the same point."""
 
 
 class TreeObjective(ABC):
@@ -61,6 +76,7 @@ class TreeObjective(ABC):
         sample: queries of a round; the others have neither gradient nor curvature. None: all.
         rounds: how many rounds were made before (continued training).
         threads: number of threads; results do not depend on it.
+        together: the other trainers, where there are any.
     """
 
     def __init__(
@@ -71,12 +87,14 @@ class TreeObjective(ABC):
         sample: QuerySample | None = None,
         rounds: int = 0,
         threads: int | None = None,
+        together: Together | None = None,
     ) -> None:
         self.bound, self.intercept, self.sample, self.rounds, self.threads = bound, intercept, sample, rounds, threads
+        self.together = together
         shape = (bound.queries.n_documents, len(intercept))
         self.grad: Single = np.zeros(shape, dtype=np.float32, order="F")
         self.curvature: Single = np.zeros(shape, dtype=np.float32, order="F")
-        self.factor = float(len(bound.queries))
+        self.factor = float(len(bound.queries)) if together is None else together.factor
 
     @abstractmethod
     def fill(self, raw: FloatArray) -> bool:
@@ -89,7 +107,12 @@ class TreeObjective(ABC):
     def __call__(self, raw: FloatArray) -> tuple[Single, Single]:
         """Gradient and curvature at the trees' outputs."""
         with np.errstate(over="ignore", invalid="ignore"):  # looked after here
-            finite = np.isfinite(raw).all() and self.fill(raw)
+            usable = bool(np.isfinite(raw).all())
+            if self.together is None:
+                finite = usable and self.fill(raw)
+            else:  # one that gave up alone would leave the others waiting
+                finite = self.fill(raw if usable else np.zeros_like(raw)) and usable
+                finite = not self.together.sum(np.array([float(not finite)]))[0]
         if not finite:
             raise diverging(self.rounds)
         self.rounds += 1
@@ -99,6 +122,13 @@ class TreeObjective(ABC):
             self.curvature[left_out] = 0.0
         return (self.grad[:, 0], self.curvature[:, 0]) if self.grad.shape[1] == 1 else (self.grad, self.curvature)
 
+    def floor(self, diagonal: FloatArray, factor: float) -> float:
+        """The least curvature of a row that has a gradient: a share of the mean over all rows, of all trainers."""
+        if self.together is None:
+            return FLOOR * factor * float(diagonal.mean())
+        total, rows = self.together.sum(np.array([factor * float(diagonal.sum()), float(diagonal.size)]))
+        return FLOOR * float(total / rows)
+
 
 class ScoreObjective(TreeObjective):
     """One output a document: its score. The curvature is the diagonal of the loss's own."""
@@ -106,7 +136,7 @@ class ScoreObjective(TreeObjective):
     def fill(self, raw: FloatArray) -> bool:
         """See `TreeObjective.fill`."""
         grad, diagonal = derivatives(self.bound, self.scores(raw), self.threads)
-        floor = FLOOR * self.factor * float(diagonal.mean())
+        floor = self.floor(diagonal, self.factor)
         return _pack(grad[:, None], diagonal[:, None], self.factor, self.factor, floor, self.grad, self.curvature)
 
     def scores(self, raw: FloatArray) -> FloatArray:
@@ -130,9 +160,8 @@ class LikelihoodObjective(TreeObjective):
         assert result.curvature is not None
         diagonal, outputs = result.curvature.diagonal(), len(self.intercept)
         more = self.factor * outputs / (outputs - 1)
-        return _pack(
-            result.grad, diagonal, self.factor, more, FLOOR * more * float(diagonal.mean()), self.grad, self.curvature
-        )
+        floor = self.floor(diagonal, more)
+        return _pack(result.grad, diagonal, self.factor, more, floor, self.grad, self.curvature)
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """See `TreeObjective.scores`."""

@@ -166,7 +166,7 @@ def _further(ranker: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     return extra
 
 
-def monotone_directions(monotone: Any, data: RankingData) -> list[int] | None:
+def monotone_directions(monotone: Any, data: Any) -> list[int] | None:
     """−1, 0 or 1 for each feature, or None where nothing is constrained."""
     if monotone is None:
         return None
@@ -201,14 +201,14 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     return columns
 
 
-def _column(feature: Any, data: RankingData, role: str) -> int:
+def _column(feature: Any, data: Any, role: str) -> int:
     if isinstance(feature, str):
         names = data.feature_names
         if names is None:
             raise DataError(f"{role} names the feature '{feature}', but the features have no names; use their numbers.")
         if feature not in names:
             raise UnknownNameError("feature", feature, names)
-        return names.index(feature)
+        return int(names.index(feature))
     if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < data.n_features:
         raise DataError(f"{role} names the feature {feature!r}; they are numbered from 0 to {data.n_features - 1}.")
     return int(feature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from toprank.rankers.tree_objective import (
     LikelihoodObjective,
     QuerySample,
     ScoreObjective,
+    Together,
     TreeObjective,
 )
 from toprank.rankers.tree_parameters import built_in
 
-__all__ = ["Start"]
+__all__ = ["Start", "first_outputs", "loss_and_gains", "objective_of"]
 
 _LAST_BUILT_IN_LABEL = 30  # LightGBM's own table of gains ends there
 
@@ -41,27 +43,55 @@ class Start(NamedTuple):
     @classmethod
     def of(cls, ranker: Any, data: RankingData) -> Start:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        if built_in(ranker.loss):
-            _check_built_in(ranker, data)
+        loss, gains = loss_and_gains(ranker, data.labels)
+        if loss is None:
             return cls(np.zeros(0), np.zeros(1), None)
-        loss = make_loss(ranker.loss)
-        _check_space(loss, ranker.outputs)
-        if ranker.monotone is not None and ranker.outputs == "grades":
-            raise DataError("monotone speaks of the score; with outputs='grades' there is one output for each grade.")
-        grades = ranker.outputs == "grades"
-        gains = _gains(ranker, data.labels) if grades else np.zeros(0)
-        if loss.traits.space == "class":
-            loss = replace(loss, n_grades=len(gains))  # type: ignore[call-arg]
         weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
         bound = loss.on(data.labels, data.queries, **weights)
-        intercept = _intercept(ranker, loss, bound, data.labels, len(gains))
-        rounds = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
-        sample = QuerySample(data.queries, ranker.query_fraction, ranker.seed) if ranker.query_fraction < 1 else None
-        options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": ranker.threads}
-        if not grades:
-            return cls(gains, intercept, ScoreObjective(bound, intercept, **options))
-        kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
-        return cls(gains, intercept, kind(bound, intercept, gains, **options))
+
+        def value(constant: float) -> float:
+            return bound.at(np.full(data.n_documents, constant), threads=ranker.threads).value
+
+        grades, counts = np.unique(data.labels, return_counts=True)
+        intercept = first_outputs(ranker, loss, grades, counts.astype(np.float64), value)
+        return cls(gains, intercept, objective_of(ranker, loss, bound, gains, intercept))
+
+
+def loss_and_gains(ranker: Any, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
+    """The loss (None: one of LightGBM's own) and the gain of each grade (none: the output is the score).
+
+    What does not go together is refused. `labels` may be all labels, or just the distinct ones.
+    """
+    if built_in(ranker.loss):
+        _check_built_in(ranker, labels)
+        return None, np.zeros(0)
+    loss = make_loss(ranker.loss)
+    _check_space(loss, ranker.outputs)
+    if ranker.monotone is not None and ranker.outputs == "grades":
+        raise DataError("monotone speaks of the score; with outputs='grades' there is one output for each grade.")
+    gains = _gains(ranker, labels) if ranker.outputs == "grades" else np.zeros(0)
+    if loss.traits.space == "class":
+        loss = replace(loss, n_grades=len(gains))  # type: ignore[call-arg]
+    return loss, gains
+
+
+def objective_of(
+    ranker: Any,
+    loss: Loss,
+    bound: BoundLoss,
+    gains: FloatArray,
+    intercept: FloatArray,
+    together: Together | None = None,
+) -> TreeObjective:
+    """The objective of LightGBM's rounds: of one score a document, or of an output for each grade."""
+    rounds = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
+    rank = 0 if together is None else together.rank
+    sample = QuerySample(bound.queries, ranker.query_fraction, ranker.seed, rank) if ranker.query_fraction < 1 else None
+    options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": ranker.threads, "together": together}
+    if not len(gains):
+        return ScoreObjective(bound, intercept, **options)
+    kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
+    return kind(bound, intercept, gains, **options)
 
 
 def _check_space(loss: Loss, outputs: str) -> None:
@@ -72,17 +102,15 @@ def _check_space(loss: Loss, outputs: str) -> None:
         raise DataError(f"{name} needs an output for each grade; set outputs='grades'.")
 
 
-def _check_built_in(ranker: Any, data: RankingData) -> None:
+def _check_built_in(ranker: Any, labels: FloatArray) -> None:
     if ranker.outputs != "score":
         raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
-    labels = data.labels
     table = (ranker.extra or {}).get("label_gain")
     last = _LAST_BUILT_IN_LABEL if table is None else len(table) - 1
     wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
     if wrong.any():
-        row = int(np.argmax(wrong))
         raise DataError(
-            f"{ranker.loss} takes whole labels from 0 to {last}, but document {row} has {labels[row]:g}. Our own "
+            f"{ranker.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
             "losses (LambdaRank, XENDCG) take any grades."
         )
 
@@ -90,9 +118,8 @@ def _check_built_in(ranker: Any, data: RankingData) -> None:
 def _gains(ranker: Any, labels: FloatArray) -> FloatArray:
     whole = (labels == np.floor(labels)) & (labels >= 0)
     if not whole.all():
-        row = int(np.argmin(whole))
         raise DataError(
-            f"Grades must be whole numbers from 0 on, but document {row} has {labels[row]:g}; with outputs='grades' "
+            f"Grades must be whole numbers from 0 on, but a document has {labels[~whole][0]:g}; with outputs='grades' "
             "each is a class. Round the labels, or use outputs='score'."
         )
     count = max(int(labels.max()) + 1, 2)
@@ -104,18 +131,30 @@ def _gains(ranker: Any, labels: FloatArray) -> FloatArray:
     return Gain.of(ranker.gain).table(np.arange(count, dtype=np.float64), count - 1.0)
 
 
-def _intercept(ranker: Any, loss: Loss, bound: BoundLoss, labels: FloatArray, grades: int) -> FloatArray:
-    """The model's so far; else the shares of the grades, or the best constant score where the loss minds shifts."""
+def first_outputs(
+    ranker: Any,
+    loss: Loss,
+    grades: FloatArray,
+    counts: FloatArray,
+    value: Callable[[float], float],
+) -> FloatArray:
+    """The model's so far; else the shares of the grades, or the best constant score where the loss minds shifts.
+
+    Args:
+        ranker: as it was asked for.
+        loss: its loss.
+        grades: with an output for each grade, the distinct labels.
+        counts: how many documents have each.
+        value: the loss where all documents have the same score.
+    """
     if ranker.init_model is not None:
         return np.array(ranker.init_model.intercept_)
-    if grades:
-        shares = np.bincount(labels.astype(np.int64), minlength=grades) + 1.0
+    if ranker.outputs == "grades":
+        shares = np.bincount(grades.astype(np.int64), counts, minlength=2) + 1.0
         logs: FloatArray = np.log(shares / shares.sum())
         return logs
     if loss.traits.shift_invariant or not loss.traits.convex:
         return np.zeros(1)
     from scipy.optimize import minimize_scalar
 
-    n = len(labels)
-    found = minimize_scalar(lambda constant: bound.at(np.full(n, constant), threads=ranker.threads).value)
-    return np.array([float(found.x)])
+    return np.array([float(minimize_scalar(value).x)])

@@ -17,7 +17,7 @@ from toprank.rankers.tree_start import Start
 from toprank.rankers.tree_text import only_trees
 from toprank.rankers.tree_watch import Progress, Watch
 
-__all__ = ["Boosted", "booster_of", "train_trees"]
+__all__ = ["Boosted", "booster_of", "check_init_model", "datasets", "make_rounds", "train_trees"]
 
 Metric = Callable[[FloatArray], float]
 
@@ -41,19 +41,19 @@ class Boosted(NamedTuple):
 def train_trees(ranker: Any, data: RankingData, valid: RankingData | None) -> tuple[Start, Boosted]:
     """Train as the ranker's parameters say."""
     check_callbacks(ranker.callbacks)
-    _check_init_model(ranker, data)
+    check_init_model(ranker, data)
     start = Start.of(ranker, data)
     columns = categorical_columns(ranker.categorical, data)
     parameters = lightgbm_parameters(ranker, data, len(start.intercept), columns)
     judges = _judges(ranker, data, valid)
     watch = _watch(ranker, judges.get("valid"))
-    sets = _datasets(ranker, data, valid, columns)
+    sets = datasets(ranker, data, valid, columns)
     scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     metrics: dict[str, Metric] = {
         name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
         for name, judge in judges.items()
     }
-    _run(ranker, parameters, sets, start, metrics, watch)
+    make_rounds(ranker, parameters, sets, start, metrics, watch)
     trees, rounds, value = watch.kept()
     booster = booster_of(only_trees(trees))
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
@@ -63,7 +63,8 @@ def train_trees(ranker: Any, data: RankingData, valid: RankingData | None) -> tu
     return start, Boosted(booster, rounds, value, *names, watch.history, watch.stopped, watch.interrupted)
 
 
-def _check_init_model(ranker: Any, data: RankingData) -> None:
+def check_init_model(ranker: Any, data: Any) -> None:
+    """Refuse a model that training cannot go on from."""
     before = ranker.init_model
     if before is None:
         return
@@ -111,7 +112,8 @@ def _watch(ranker: Any, judge: Judge | None) -> Watch:
     )
 
 
-def _datasets(ranker: Any, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
+def datasets(ranker: Any, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
+    """LightGBM's data sets, "train" and "valid"."""
     import lightgbm
 
     more: dict[str, Any] = {}
@@ -135,7 +137,7 @@ def _row_weights(data: RankingData) -> FloatArray | None:
     return weights
 
 
-def _run(
+def make_rounds(
     ranker: Any,
     parameters: dict[str, Any],
     sets: dict[str, Any],

@@ -4,7 +4,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,13 +18,16 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
 from toprank.rankers.files import State
+from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import monotone_directions
 from toprank.rankers.tree_text import check_trees, only_trees
-from toprank.rankers.tree_training import booster_of, train_trees
+from toprank.rankers.tree_training import booster_of
 from toprank.rankers.tree_watch import Round
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["Round", "TreeRanker"]
+
+_ROWS = 1 << 18
 
 
 class TreeRanker(Ranker):
@@ -86,6 +89,7 @@ class TreeRanker(Ranker):
 
     saved_arrays: ClassVar[tuple[str, ...]] = ("intercept_", "gains_")
     saved_values: ClassVar[tuple[str, ...]] = ("best_iteration_", "history_", "stopped_")
+    learns_from_parts: ClassVar[bool] = True
 
     booster_: Any
     intercept_: FloatArray
@@ -152,8 +156,8 @@ class TreeRanker(Ranker):
 
     # ---- training ----
 
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        start, boosted = train_trees(self, data, valid)
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        start, boosted = source_of(data).boost(self, valid)
         self.intercept_, self.gains_ = start.intercept, start.gains
         self.booster_, self.best_iteration_ = boosted.booster, boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
@@ -179,13 +183,17 @@ class TreeRanker(Ranker):
         return self._scores(self._prediction_rows(X))
 
     def _scores(self, X: Any) -> FloatArray:
-        raw = self._raw(X)
         if self.outputs == "grades":
-            expected: FloatArray = grade_probabilities(raw + self.intercept_) @ self.gains_
-            return expected
+            expected = [grade_probabilities(raw + self.intercept_) @ self.gains_ for raw in self._raw_blocks(X)]
+            return expected[0] if len(expected) == 1 else np.concatenate(expected)
+        raw = self._raw(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
         return raw
+
+    def _raw_blocks(self, X: Any) -> Iterator[FloatArray]:
+        """What the trees give, some rows at a time: there is a number for each grade, and several are made of each."""
+        return (self._raw(X[first : first + _ROWS]) for first in range(0, X.shape[0], _ROWS))
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
@@ -214,7 +222,9 @@ class TreeRanker(Ranker):
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)
-        return grade_probabilities(self._raw(self._prediction_rows(X)) + self.intercept_)
+        rows = self._prediction_rows(X)
+        probabilities = [grade_probabilities(raw + self.intercept_) for raw in self._raw_blocks(rows)]
+        return probabilities[0] if len(probabilities) == 1 else np.concatenate(probabilities)
 
     @property
     def feature_importances_(self) -> FloatArray:

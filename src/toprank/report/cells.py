@@ -109,12 +109,15 @@ def _penalties(cell: Cell, style: int) -> Line | None:
 
 
 def importances(results: Results, dataset: str, styles: Mapping[str, int]) -> list[Weights]:
-    """Importances, as the mean over folds and seeds."""
+    """Weights with their sign where a system has them, else importances, as the mean over folds and seeds."""
     names = results.provenance["datasets"][dataset]["folds"][0].get("feature_names")
     found = []
     for system, style in styles.items():
-        told = [cell.importances for cell in _cells(results, dataset) if cell.system == system and cell.importances]
-        if told and len({len(of) for of in told}) == 1:
+        cells = [cell for cell in _cells(results, dataset) if cell.system == system]
+        signed = bool(cells) and all(cell.weights for cell in cells)
+        told = [cell.weights if signed else cell.importances for cell in cells]
+        if told and len({len(of) for of in told}) == 1 and told[0]:
+            meaning = cells[0].meaning if signed else "Share of importance"
             mean = np.mean(np.array(told, dtype=np.float64), axis=0)
-            found.append(measuring.most_important(system, style, "Share of importance, mean over folds", mean, names))
+            found.append(measuring.most_important(system, style, f"{meaning}, mean over folds", mean, names))
     return found

@@ -21,9 +21,12 @@ from toprank.errors import DataError
 from toprank.significance import Interval
 
 __all__ = [
-    "Calibration", "Chart", "Content", "Documents", "Fact", "Judgement", "Line", "Part", "Source", "Spread", "Titled",
-    "Weights",
+    "LEVEL", "Calibration", "Chart", "Content", "Documents", "Fact", "Judgement", "Line", "Part", "Source", "Spread",
+    "Titled", "Weights",
 ]  # fmt: skip
+
+
+LEVEL = 1e-12  # what `significance.win_tie_loss` takes for no difference
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,14 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Results
 from toprank.experiment.tables import comparison_of
+from toprank.metrics.conventions import CONVENTIONS
+from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report import cells, measuring
 from toprank.report.comparing import facts_of, judged_intervals, plotted
 from toprank.report.content import (
+    Calibration,
     Chart,
     Content,
     Documents,
@@ -73,19 +74,10 @@ def from_results(
         sources=tuple(source for dataset in results.datasets for source in _sources(results, dataset)),
         conventions=tuple(provenance["conventions"].values()),
         facts=tuple(_facts(results, parts[0])),
-        command=command or _command(provenance.get("command")),
+        command=command or provenance.get("command"),
         date=date,
         notes=(*notes, *results.notes),
     )
-
-
-def _command(recorded: str | None) -> str | None:
-    """The recorded command, with its program called by name rather than by the place where it is installed."""
-    if not recorded:
-        return None
-    program, *words = shlex.split(recorded)
-    called = "toprank" if Path(program).name in ("toprank", "__main__.py") else program
-    return shlex.join([called, *words])
 
 
 def _part(results: Results, dataset: str) -> Part | None:
@@ -99,16 +91,17 @@ def _part(results: Results, dataset: str) -> Part | None:
     metric = main.metrics[0]
     firsts = {system: of[metric] for system, of in judgements[0].per_query.items()}
     qids, relevant = _queries(results, dataset, main.systems[0])
-    documents = _documents(tests, scores) if tests is not None and scores else None
+    documents = _documents(results.folds(dataset), tests, scores) if tests is not None and scores else None
     whole = None if documents is None or tests is None else _whole(tests, documents)
     return Part(
         name=dataset,
         qids=qids,
         judgements=tuple(judgements),
         tables=tuple(cells.tables(results, dataset)),
-        at_k=() if whole is None else _at_cutoffs(results, whole, scores, styles, main.convention or "standard"),
+        at_k=() if tests is None or not scores else _at_cutoffs(results, dataset, tests, styles, main.convention),
         learning=tuple(cells.learning(results, dataset, main.systems)),
         spreads=() if whole is None else measuring.spreads(scores, whole, styles),
+        calibrations=() if whole is None else tuple(_calibrations(results, dataset, whole, styles)),
         weights=tuple(cells.importances(results, dataset, styles)),
         documents=documents,
         hardest=measuring.hardest(firsts, metric in main.lower_is_better, relevant > 0),
@@ -167,14 +160,19 @@ def _scores(results: Results, dataset: str, systems: tuple[str, ...]) -> dict[st
         return {}
 
 
-def _documents(tests: list[RankingData], scores: Mapping[str, FloatArray]) -> Documents:
+def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping[str, FloatArray]) -> Documents:
     labels = np.concatenate([test.labels for test in tests])
     queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
-    names = [
-        test.document_ids if test.document_ids is not None else test.aligned(np.arange(test.n_documents)).astype(str)
-        for test in tests
-    ]
-    return Documents(labels, queries, np.concatenate([np.asarray(of, dtype=object) for of in names]), scores)
+    names = np.concatenate([_names(fold, test) for fold, test in zip(folds, tests, strict=True)])
+    return Documents(labels, queries, names, scores)
+
+
+def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
+    """Ids of the documents; without them, the rows of the fold's test data, counted from 1."""
+    if test.document_ids is not None:
+        return np.asarray(test.document_ids, dtype=object)
+    rows = test.aligned(np.arange(1, test.n_documents + 1))
+    return np.array([f"{fold} row {row}" for row in rows.tolist()], dtype=object)
 
 
 def _whole(tests: list[RankingData], documents: Documents) -> RankingData:
@@ -189,24 +187,50 @@ def _whole(tests: list[RankingData], documents: Documents) -> RankingData:
 
 
 def _at_cutoffs(
-    results: Results, data: RankingData, scores: Mapping[str, FloatArray], styles: Mapping[str, int], convention: str
+    results: Results, dataset: str, tests: list[RankingData], styles: Mapping[str, int], convention: str | None
 ) -> tuple[Chart, ...]:
+    """Each fold on its own scale of grades, as the experiment judged it; then the queries pooled."""
+    if convention not in CONVENTIONS:  # one of one's own cannot be found again by its name
+        return ()
+    facts = results.provenance["datasets"][dataset]["folds"]
+
+    def means(system: str, asked: list[Measure]) -> dict[str, float]:
+        found = []
+        for of, test in zip(facts, tests, strict=True):
+            options: dict[str, Any] = {"convention": convention, "max_grade": of.get("max_grade") or None}
+            found.append(evaluate(results.scores(dataset, of["name"], system), test, asked, **options).per_query)
+        pooled = {str(one): np.concatenate([per_query[str(one)] for per_query in found]) for one in asked}
+        return {
+            name: float(np.nanmean(values)) if not np.isnan(values).all() else np.nan for name, values in pooled.items()
+        }
+
     measures: dict[str, Measure] = {}
     for name, of in results.provenance["metrics"].items():
         with contextlib.suppress(UnknownNameError):  # a function of one's own cannot be found again by its name
             measures[name] = parse(of["measure"])
-    return measuring.at_cutoffs(scores, data, measures, styles, convention=convention)
+    longest = max(int(test.queries.sizes.max()) for test in tests)
+    return measuring.curves_at(means, longest, measures, styles)
+
+
+def _calibrations(
+    results: Results, dataset: str, whole: RankingData, styles: Mapping[str, int]
+) -> Iterator[Calibration]:
+    for system, style in styles.items():
+        of_folds = [results.relevance(dataset, fold, system) for fold in results.folds(dataset)]
+        known = [relevance for relevance in of_folds if relevance is not None]
+        if len(known) == len(of_folds):
+            yield measuring.calibration(system, style, np.concatenate(known), whole)
 
 
 # ---- the small print ----
 
 
 def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents: bool) -> list[str]:
-    folds, seeds = results.folds(dataset), results.seeds
+    folds, seeds = results.folds(dataset), results.repeats
     notes = [f"The queries of {len(folds)} folds are pooled."]
-    if len(seeds) > 1:
+    if seeds > 1:
         plots = " Rankings, scores and curves are those of the first." if documents else ""
-        notes.append(f"For systems that draw, a query's number is the mean over {len(seeds)} seeds.{plots}")
+        notes.append(f"For systems that draw, a query's number is the mean over {seeds} seeds.{plots}")
     blank = int((relevant == 0).sum())
     if blank:
         notes.append(

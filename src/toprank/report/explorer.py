@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray
 from toprank.metrics.ranking import ranking
-from toprank.report.content import Documents, Part
+from toprank.report.content import LEVEL, Documents, Part
 from toprank.report.markup import Markup, safe_json, shortened
 
 __all__ = ["DEPTH", "Explorer", "explorer", "grade_name"]
@@ -85,11 +85,39 @@ def _rows(part: Part) -> dict[str, list[Any]]:
         columns["size"] = part.documents.queries.sizes.tolist()
         columns["relevant"] = part.documents.queries.sum((part.documents.labels > 0).astype(np.int64)).tolist()
     table = np.array([[per_query[s][m] for m in comparison.metrics] for s in comparison.systems])
-    whole = np.round(table * _SCALE)
     columns["values"] = [
-        [[None if np.isnan(v) else int(v) for v in of] for of in whole[:, :, q].tolist()] for q in range(len(part.qids))
+        [
+            [None if np.isnan(v) else round(v, 3) if v % 1 else int(v) for v in of]
+            for of in _rounded(table[:, :, q]).tolist()
+        ]
+        for q in range(len(part.qids))
     ]
     return columns
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    """One query's numbers in ten-thousandths, systems in rows; what differs before rounding still differs after it, and
+    what is level is equal.
+
+    Numbers that would fall together get a thousandth more each, in their order: too little to be seen, enough to tell
+    who is better.
+
+    >>> _rounded(np.array([[0.50001], [0.50002], [0.50001], [0.3]])).ravel().tolist()
+    [5000.0, 5000.001, 5000.0, 3000.0]
+    """
+    result = np.full_like(values, np.nan)
+    for m, column in enumerate(values.T):
+        before, whole, step = -np.inf, -np.inf, 0
+        for row in np.argsort(column, kind="stable").tolist():
+            value = float(column[row])
+            if np.isnan(value):
+                break
+            if value - before > LEVEL:
+                shown = float(np.round(value * _SCALE))
+                step = step + 1 if shown == whole else 0
+                before, whole = value, shown
+            result[row, m] = whole + step / 1000
+    return result
 
 
 def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, Any]:

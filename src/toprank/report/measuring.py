@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,10 +11,14 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
+from toprank.experiment.weights import signed_weights
 from toprank.metrics.measure import Measure
 from toprank.report.content import Calibration, Chart, Line, Spread, Weights
 
-__all__ = ["at_cutoffs", "calibrations", "hardest", "learning_curves", "most_important", "spreads", "weights"]
+__all__ = [
+    "at_cutoffs", "calibration", "calibrations", "curves_at", "hardest", "learning_curves", "most_important", "spreads",
+    "weights",
+]  # fmt: skip
 
 _CUTOFFS = 20  # points of a curve over cut-offs, at most
 _FAMILIES = 3
@@ -32,8 +36,22 @@ def at_cutoffs(
     **options: Any,
 ) -> tuple[Chart, ...]:
     """Means by cut-off k = 1, 2 …, for each metric that has a cut-off; where none has, NDCG."""
-    from toprank.metrics import NDCG
     from toprank.metrics.evaluation import evaluate
+
+    def means(name: str, asked: list[Measure]) -> Mapping[str, float]:
+        return evaluate(scores[name], data, asked, **options).mean
+
+    return curves_at(means, int(data.queries.sizes.max()), measures, styles)
+
+
+def curves_at(
+    means_of: Callable[[str, list[Measure]], Mapping[str, float]],
+    longest: int,
+    measures: Mapping[str, Measure],
+    styles: Mapping[str, int],
+) -> tuple[Chart, ...]:
+    """`at_cutoffs`, with the means of a system's measures from a function; `longest`: size of the largest query."""
+    from toprank.metrics import NDCG
 
     families: dict[Measure, int] = {}
     for measure in measures.values():
@@ -42,11 +60,11 @@ def at_cutoffs(
             families[bare] = max(families.get(bare, 0), measure.depth)
     charts = []
     for bare, deepest in list((families or {NDCG(): 10}).items())[:_FAMILIES]:
-        ks = _cutoffs(max(10, deepest), int(data.queries.sizes.max()))
+        ks = _cutoffs(max(10, deepest), longest)
         asked = {k: replace(bare, k=k) for k in ks}  # type: ignore[call-arg]
         lines = []
         for name, style in styles.items():
-            means = evaluate(scores[name], data, list(asked.values()), **options).mean
+            means = means_of(name, list(asked.values()))
             lines.append(Line(name, tuple(map(float, ks)), tuple(means[str(one)] for one in asked.values()), style))
         charts.append(Chart(f"{bare} at k", "k", f"mean {bare}@k", tuple(lines)))
     return tuple(charts)
@@ -108,9 +126,6 @@ def calibrations(
     probabilities: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]
 ) -> tuple[Calibration, ...]:
     """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
-    from toprank.rankers.probabilities import calibration_curve
-
-    judged = data.judged
     found = []
     for name, table in probabilities.items():
         given = np.asarray(table, dtype=np.float64)
@@ -120,10 +135,17 @@ def calibrations(
                 f"{data.n_documents} documents and a column for each grade."
             )
         if name in styles:
-            relevant = given[judged, 1:].sum(axis=1)
-            curve = calibration_curve(relevant, (data.labels[judged] >= 1).astype(np.float64))
-            found.append(Calibration(name, styles[name], *curve, curve.error))
+            found.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
     return tuple(found)
+
+
+def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> Calibration:
+    """Predicted P(grade ≥ 1) against what happened."""
+    from toprank.rankers.probabilities import calibration_curve
+
+    judged = data.judged
+    curve = calibration_curve(relevance[judged], (data.labels[judged] > 0).astype(np.float64))
+    return Calibration(system, style, *curve, curve.error)
 
 
 def learning_curves(rankers: Mapping[str, Any], styles: Mapping[str, int]) -> tuple[Chart, ...]:
@@ -196,15 +218,9 @@ def most_important(system: str, style: int, meaning: str, values: FloatArray, na
 
 
 def _weights_of(ranker: Any) -> tuple[str, FloatArray] | None:
-    coef = getattr(ranker, "coef_", None)
-    spread = getattr(getattr(ranker, "standardisation_", None), "spread", None)
-    if coef is not None and np.ndim(coef) == 1:
-        scale = np.ones(len(coef)) if spread is None else spread
-        return "Weight of a standard deviation", np.asarray(coef * scale, dtype=np.float64)
-    if coef is not None and np.ndim(coef) == 2:  # P(grade | x): one row per grade, or one row before thresholds
-        rows = np.asarray(coef, dtype=np.float64)
-        slope = rows[0] if len(rows) == 1 else rows[-1] - rows[0]
-        return "Log-odds, highest against lowest grade, of a standard deviation", slope
+    signed = signed_weights(ranker)
+    if signed is not None:
+        return signed
     importances = getattr(ranker, "feature_importances_", None)
     if importances is None:
         return None

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from toprank.comparison import Difference
 from toprank.compute import FloatArray
+from toprank.report.content import LEVEL
 from toprank.report.markup import Markup, join, shortened, tag
 from toprank.report.svg import WIDTH, Box, Scale, axes, figure, path, ticks, title
 from toprank.significance.results import number
@@ -17,6 +18,7 @@ from toprank.significance.results import number
 __all__ = ["interval_plot", "win_loss_plot"]
 
 _ROW = 40.0
+_WORDS = 19.0  # of a row, for the names above the interval
 _BARS = 240  # more queries than this are drawn as one outline
 _NAME = 26
 
@@ -39,14 +41,24 @@ def interval_plot(differences: Sequence[Difference], margin: float) -> Markup:
     bottom = 8 + _ROW * len(differences)
     box = Box(10, 8, WIDTH - 78, bottom)  # the numbers stand to the right of the plot
     x = Scale(low, high, box.left, box.right)
-    band = tag("rect", title(f"differences within ±{margin:g}"), x=x(-margin), y=box.top, cls="band",
-               width=x(margin) - x(-margin), height=bottom - box.top)  # fmt: skip
-    zero = tag("line", x1=x(0.0), x2=x(0.0), y1=box.top, y2=bottom, cls="zero")
+    behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
     marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
     frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
     rows = [_interval_row(d, x, box.top + _ROW * i) for i, d in enumerate(differences)]
     metric = differences[0].metric
-    return figure(f"Differences in {metric} with their intervals", bottom + 22, band, frame, zero, *rows)
+    return figure(f"Differences in {metric} with their intervals", bottom + 22, *behind, frame, *rows)
+
+
+def _behind_row(margin: float, x: Scale, top: float) -> Markup:
+    """Zero and the band of one row, below its words: a line through words cannot be read, nor can they."""
+    top, height = top + _WORDS, _ROW - _WORDS
+    return join(
+        [
+            tag("rect", title(f"differences within ±{margin:g}"), x=x(-margin), y=top, cls="band",
+                width=x(margin) - x(-margin), height=height),
+            tag("line", x1=x(0.0), x2=x(0.0), y1=top, y2=top + height, cls="zero"),
+        ]
+    )  # fmt: skip
 
 
 def _interval_row(d: Difference, x: Scale, top: float) -> Markup:
@@ -77,6 +89,7 @@ def win_loss_plot(
     """Differences query by query, largest win of `a` first; upwards is better for `a`, also where less is better."""
     both = np.flatnonzero(~(np.isnan(a) | np.isnan(b)))
     gains = (b - a if lower else a - b)[both]
+    gains = np.where(np.abs(gains) <= LEVEL, 0.0, gains)
     order = np.argsort(-gains, kind="stable")
     gains, both = gains[order], both[order]
     reach = float(np.abs(gains).max(initial=0.0)) or 1.0
@@ -98,7 +111,8 @@ def win_loss_plot(
             y=box.bottom + 16, cls="label mid"),
     ]  # fmt: skip
     spoken = f"{name} of {pair[0]} against {pair[1]}: better on {wins}, worse on {losses} of {len(gains)} queries"
-    return figure(spoken, 172, frame, drawn, zero, *counts)
+    role = "group" if len(gains) <= _BARS else "img"  # within an image nothing can be reached
+    return figure(spoken, 172, frame, drawn, zero, *counts, role=role)
 
 
 def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, qid: object, a: float, b: float) -> Markup:
@@ -106,9 +120,9 @@ def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, qid: object, a: fl
     kind = "win" if gain > 0 else "loss" if gain < 0 else "flat"
     width = max(x(i + 1) - x(i) - 0.4, 0.5)
     words = title(f"query {shortened(str(qid), 60)}: {number(a)} against {number(b)}")
-    return tag(
-        "rect", words, x=x(i), y=top, width=width, height=max(bottom - top, 1.0), cls=f"bar {kind}", data_q=query
-    )
+    place = {"x": x(i), "y": top, "width": width, "height": max(bottom - top, 1.0)}
+    # Of all bars one is reached by Tab, the others from there by arrows.
+    return tag("rect", words, **place, cls=f"bar {kind}", data_q=query, role="button", tabindex="0" if i == 0 else "-1")
 
 
 def _outline(gains: FloatArray, x: Scale, y: Scale) -> Markup:

@@ -64,10 +64,10 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def figure(name: str, height: float, *content: Markup, width: float = WIDTH) -> Markup:
-    """A picture with a name for those who cannot see it."""
+def figure(name: str, height: float, *content: Markup, width: float = WIDTH, role: str = "img") -> Markup:
+    """A picture with a name for those who cannot see it; `role` "group" where parts of it can be chosen."""
     box = f"0 0 {plain(width)} {plain(height)}"
-    return tag("svg", *content, cls="plot", viewBox=box, role="img", aria_label=name)
+    return tag("svg", *content, cls="plot", viewBox=box, role=role, aria_label=name)
 
 
 def title(words: str) -> Markup:

@@ -59,6 +59,7 @@ def reproduce(
             seeds=study.seeds,
             folder=None if folder is None else Path(folder),
             select_by=study.select_by,
+            select_convention=study.convention,
             threads=threads,
         ).run(verbose)
 

@@ -32,6 +32,8 @@ def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -
     if not root.is_dir():
         raise FileError(f"{root} is not a folder; --data must name the folder that holds the LETOR sets.")
     wanted = SETS if sets is None else tuple(_known(name) for name in sets)
+    if not wanted:
+        raise DataError(f"No set is named; known: {', '.join(SETS)}.")
     found: dict[str, Folds] = {}
     for folder in sorted(_folders(root, _DEEP), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
         name = _set_of(folder.name)

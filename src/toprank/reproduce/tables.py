@@ -25,8 +25,10 @@ def text(found: Reproduction, *, markdown: bool = False) -> str:
 
 
 def _head(found: Reproduction) -> str:
+    study = found.study
     return (
-        f"{found.study.paper}\nSets: {', '.join(found.sets)}. Chosen by {found.study.select_by} on validation data. "
+        f"{study.paper}\n"
+        f"Sets: {', '.join(found.sets)}. Chosen by {study.select_by} under {study.convention} on validation data. "
         "Figures are means of the fold means, each with its 95 % interval over queries; differences and p-values are "
         "paired, over the pooled queries."
     )
@@ -96,7 +98,7 @@ def _case_table(cases: list[Case], markdown: bool) -> str:
             one.metric,
             f"{one.new_mean:.4f}",
             f"{one.old_mean:.4f}",
-            f"{one.p:.3f}",
+            f"{one.p:.4f}",
             one.verdict,
         )
         for one in cases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
@@ -12,6 +12,9 @@ __all__ = ["Scored", "Scorer"]
 
 class Scored(Protocol):
     """Scores of a block of rows, and their derivative with respect to the weights."""
+
+    holds_rows: ClassVar[bool]
+    """Whether it holds a copy of the rows: those of all blocks together would be a copy of X."""
 
     @property
     def scores(self) -> FloatArray:

@@ -6,6 +6,7 @@ E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose nor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,8 @@ class ExpectedGain:
 class ExpectedGainScored:
     """Expected gains of a block, and their derivative with respect to the logits."""
 
+    holds_rows: ClassVar[bool] = True
+
     scores: FloatArray
     Z: FloatArray
     d_logits: FloatArray
@@ -106,6 +109,8 @@ class Logits:
 @dataclass(frozen=True)
 class LogitsScored:
     """Logits of a block, (documents, grades); linear in the weights."""
+
+    holds_rows: ClassVar[bool] = True
 
     scores: FloatArray
     Z: FloatArray

@@ -7,9 +7,10 @@ summed in double precision whatever the type of X. Sparse features are scaled bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,10 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, blocks_of, each_block, kernel, summing_kernel
 from toprank.errors import DataError
 
-__all__ = ["Features", "Standardisation"]
+__all__ = ["Features", "Moments", "Standardisation", "first_row", "row_blocks"]
 
 _CHUNK = 1 << 15
+_ENTRIES = 1 << 20  # of a sparse matrix at a time
 _MODEST = 1e4
 
 
@@ -43,18 +45,20 @@ class Standardisation:
 
         Infinite values are refused, by the name of their column.
         """
-        if not isinstance(X, np.ndarray):
-            return cls._of_sparse(X)
-        rows = np.arange(0, len(X) + _CHUNK, _CHUNK).clip(max=len(X))
-        chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
-        shift = np.nan_to_num(X[0].astype(np.float64))  # sums about a typical row lose no digits to large offsets
-        parts = each_block(lambda chunk: _moments(X[chunk[0] : chunk[1]], shift), chunks, threads)
-        count, total, squares = (np.sum([part[i] for part in parts], axis=0) for i in range(3))
+        return cls.from_moments(Moments.of(X, first_row(X), threads), names)
+
+    @classmethod
+    def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardisation:
+        """The same from sums over the rows, which may have been made part by part."""
+        shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
         bad = ~np.isfinite(total)
         if bad.any():
             column = int(np.argmax(bad))
             called = f"'{names[column]}'" if names else f"number {column} (from 0)"
             raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
+        if moments.sparse:
+            spread = np.sqrt(squares / moments.rows)
+            return cls(np.zeros(len(spread)), np.where(spread == 0, 1.0, spread))
         present = np.maximum(count, 1)
         mean = total / present
         variance = np.maximum(squares / present - mean**2, 0.0)
@@ -64,16 +68,51 @@ class Standardisation:
         flat &= spread <= 1e-6
         centre, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | flat, 1.0, spread)
         # The fast products subtract centres last; where those dwarf the spread, digits would be lost.
-        complete = (count == len(X)).all() and (np.abs(centre) <= _MODEST * spread).all()
+        complete = (count == moments.rows).all() and (np.abs(centre) <= _MODEST * spread).all()
         return cls(centre, spread, bool(complete))
 
+
+def first_row(X: Any) -> FloatArray:
+    """A typical row: sums about it lose no digits to large offsets. (Sparse features have none.)"""
+    return np.nan_to_num(X[0].astype(np.float64)) if isinstance(X, np.ndarray) else np.zeros(X.shape[1])
+
+
+class Moments(NamedTuple):
+    """Sums over the present values of each column, about a shift: of all rows, or of a part of them."""
+
+    rows: int
+    shift: FloatArray
+    present: FloatArray
+    total: FloatArray
+    squares: FloatArray
+    sparse: bool = False
+    """Sparse features are not centred: squares of all values, the absent ones 0."""
+
     @classmethod
-    def _of_sparse(cls, X: Any) -> Standardisation:
-        if not np.isfinite(X.data[~np.isnan(X.data)]).all():
-            raise DataError("The sparse features hold infinite values; replace them, or make them NaN (missing).")
-        squares = np.bincount(X.indices, np.nan_to_num(X.data).astype(np.float64) ** 2, minlength=X.shape[1])
-        spread = np.sqrt(squares / X.shape[0])
-        return cls(np.zeros(X.shape[1]), np.where(spread == 0, 1.0, spread))
+    def of(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
+        """Of the rows of X."""
+        n, d = X.shape
+        if not isinstance(X, np.ndarray):
+            total, squares = np.zeros(d), np.zeros(d)
+            for first in range(0, X.nnz, _ENTRIES):
+                part = slice(first, first + _ENTRIES)
+                values = np.nan_to_num(X.data[part].astype(np.float64), posinf=np.inf, neginf=-np.inf)
+                np.add.at(total, X.indices[part], values)
+                np.add.at(squares, X.indices[part], values**2)
+            return cls(n, shift, np.full(d, float(n)), total, squares, sparse=True)
+        rows = np.arange(0, n + _CHUNK, _CHUNK).clip(max=n)
+        chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
+        parts = each_block(lambda chunk: _moments(X[chunk[0] : chunk[1]], shift), chunks, threads)
+        return cls(n, shift, *(np.sum([part[i] for part in parts], axis=0) for i in range(3)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Moments]) -> Moments:
+        """Of several parts, about the same shift; added in their order."""
+        first = parts[0]
+        present, total, squares = (
+            np.sum([getattr(part, name) for part in parts], axis=0) for name in ("present", "total", "squares")
+        )
+        return cls(sum(part.rows for part in parts), first.shift, present, total, squares, first.sparse)
 
 
 class Features:
@@ -93,8 +132,10 @@ class Features:
     def times(self, rows: slice, weights: FloatArray) -> FloatArray:
         """Z[rows] · weights."""
         scaled = weights / self.spread
-        if self.sparse:
-            return np.asarray(self._filled(rows) @ scaled, dtype=np.float64)
+        if self.sparse:  # a part of a sparse matrix is a copy, so many rows are taken in several parts
+            starts = range(rows.start, max(rows.stop, rows.start + 1), _CHUNK)
+            parts = [self._filled(slice(first, min(first + _CHUNK, rows.stop))) @ scaled for first in starts]
+            return np.concatenate(parts).astype(np.float64, copy=False)
         block = self.X[rows]
         out = np.empty(len(block))
         _times(block, self.centre, scaled, self.complete, out)
@@ -133,6 +174,13 @@ class Features:
         """Ranges of whole queries whose rows fit the cache."""
         per_row = max(self.n_columns, 1) * self.X.dtype.itemsize
         return blocks_of(offsets, max(64, bytes_each // per_row))
+
+
+def row_blocks(X: Any, bytes_each: int = 1 << 21) -> list[slice]:
+    """The rows of X in blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
+    n, d = X.shape
+    each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))
+    return [slice(first, min(first + each, n)) for first in range(0, n, each)]
 
 
 @summing_kernel

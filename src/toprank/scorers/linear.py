@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Linear:
 @dataclass(frozen=True)
 class LinearScored:
     """Linear scores of a block; J = (Z, 1)."""
+
+    holds_rows: ClassVar[bool] = False
 
     scores: FloatArray
     features: Features

@@ -6,6 +6,7 @@ P(y ≥ k | x) = σ(c_k). Everything is linear in the weights (w, θ), so the li
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class Thresholds:
 @dataclass(frozen=True)
 class ThresholdsScored:
     """Cumulative logits of a block, (documents, K − 1)."""
+
+    holds_rows: ClassVar[bool] = False
 
     scores: FloatArray
     features: Features

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
@@ -50,7 +51,7 @@ class Question(NamedTuple):
         """The metric on the queries that judge."""
         return Judge(part.valid, self.metric, convention=self.convention, threads=self.threads)
 
-    def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], None] | None = None) -> Any:
+    def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
         """An unfitted ranker with these options."""
         own = {
             "metric": self.metric,
@@ -75,12 +76,17 @@ class Question(NamedTuple):
         _, kept = _ROUNDS.get(self.system.ranker, (None, None))
         return None if kept is None else int(getattr(ranker, kept))
 
-    def with_rounds(self, options: Mapping[str, Any], rounds: list[int]) -> dict[str, Any]:
-        """The options, with the mean of the rounds that were best: without validation data nothing stops the fit."""
+    def fitted_on_all(self, options: Mapping[str, Any], rounds: list[int], train: RankingData) -> Any:
+        """A ranker fitted with the mean of the rounds that were best: without validation data nothing stops the fit."""
         if not rounds:
-            return dict(options)
+            return self.ranker(options).fit(train)
         option, _ = _ROUNDS[self.system.ranker]
-        return {**options, option: max(1, round(float(np.mean(rounds))))}
+        best = max(1, round(float(np.mean(rounds))))
+        if self.system.ranker == "TreeRanker":
+            return self.ranker({**options, option: best}).fit(train)
+        # The learning rate of a network falls until the last of its epochs: fewer of them would be another training.
+        ranker = self.ranker(options, lambda now: now.number >= best)
+        return ranker.fit(train).set_params(callbacks=())
 
 
 class Outcome(NamedTuple):

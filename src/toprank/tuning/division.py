@@ -51,8 +51,9 @@ def divide(train: RankingData, valid: RankingData | None, folds: int | None, see
         kept, held_out = split(train, (1 - fraction, fraction), seed=seed)
         words = f"{_count(held_out.n_queries)} held out of {train.n_queries:,}"
         return Division((Part(kept, held_out),), words, False)
-    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
         raise DataError(f"folds must be a whole number of at least 2, not {folds!r}.")
+    folds = int(folds)
     _check_enough(train, folds)
     judges = split(train, [1 / folds] * folds, seed=seed)
     parts = tuple(Part(train.select(~np.isin(train.qids, judge.qids)), judge) for judge in judges)

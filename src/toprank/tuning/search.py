@@ -156,7 +156,10 @@ class Search:
         seed = int(np.random.SeedSequence([self.question.seed, index]).generate_state(1)[0])
         self.study.sampler = self.optuna.samplers.TPESampler(seed=seed)
         if index == 0:  # the search begins with the system as it is, so that it cannot end with less
-            self.study.enqueue_trial(self.space.start(), skip_if_exists=True)
+            # One that was cut off is made again, so Optuna's skip_if_exists, which counts it, is no help.
+            waiting = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.WAITING,))
+            if not waiting:
+                self.study.enqueue_trial(self.space.start())
         trial = self.study.ask(self.distributions)
         trial.set_user_attr("process", process())
         return trial

@@ -121,22 +121,38 @@ def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) 
 
 def process() -> dict[str, Any]:
     """Who works on a trial."""
-    return {"host": platform.node(), "pid": os.getpid()}
+    return {"host": platform.node(), "pid": os.getpid(), "began": _began(os.getpid())}
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in ticks since the machine did; None where the system does not say.
+
+    Numbers of processes are given away again, soon where few are in use, as in a container.
+    """
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return None
+    return after_name.split()[19]
 
 
 def _end_stale_trials(optuna: Any, study: Any, path: Path | None) -> None:
     """Trials of a process that was killed count for nothing; a process that is still at work is not disturbed."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         worker = trial.user_attrs.get("process", {})
-        if worker.get("host") == platform.node() and _alive(worker["pid"]):
+        if worker.get("host") == platform.node() and _alive(worker["pid"], worker.get("began")):
             raise DataError(
                 f"Process {worker['pid']} is at work on the study in {path}; wait until it is done, or begin another."
             )
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, began: str | None) -> bool:
+    """Whether that process, and not another of its number, is there."""
     if os.name != "posix" or pid == os.getpid():
+        return False
+    now = _began(pid)
+    if began is not None and now is not None and began != now:
         return False
     try:
         os.kill(pid, 0)

@@ -22,7 +22,7 @@ from toprank.tuning.attempt import Question
 from toprank.tuning.division import divide
 from toprank.tuning.result import Tuned
 from toprank.tuning.search import Search, Standing, tell
-from toprank.tuning.space import Space, read_space
+from toprank.tuning.space import Choice, Space, read_space
 from toprank.tuning.study import NAME, open_study, storage_path
 
 __all__ = ["tune"]
@@ -90,6 +90,7 @@ def tune(
     optuna = needs("optuna", "tune", "tr.tune")
     chosen = get(system) if isinstance(system, str) else system
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
+    trials, seed = int(trials), int(seed)
     question = Question(
         chosen,
         divide(train, valid, folds, seed),
@@ -100,6 +101,8 @@ def tune(
         threads,
     )
     searched = read_space(chosen, space, question.fixed)
+    if question.division.folded:
+        _check_single(question, searched)
     measure = parse(question.metric)
     for part in question.division.parts:
         question.judge(part)(np.zeros(part.valid.n_documents))  # refuse what cannot be judged before the first fit
@@ -114,11 +117,13 @@ def tune(
 
 
 def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
+    if isinstance(trials, bool) or not isinstance(trials, int | np.integer) or trials < 1:
         raise DataError(f"trials must be a whole number of at least 1, not {trials!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise DataError(f"seed must be a whole number of at least 0, not {seed!r}.")
-    if seconds is not None and (not isinstance(seconds, int | float) or not 0 < seconds < math.inf):
+    if seconds is not None and (
+        not isinstance(seconds, int | float | np.integer | np.floating) or not 0 < seconds < math.inf
+    ):
         raise DataError(f"seconds must be a number above 0, or None for no limit, not {seconds!r}.")
     if callable(callbacks) or not all(map(callable, callbacks)):
         raise DataError("callbacks takes a list of functions, each of which is called with a Standing.")
@@ -126,6 +131,21 @@ def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks:
         raise DataError(f"study is the name of a study, not {study!r}.")
     available_threads(threads)
     return storage_path(storage)
+
+
+def _check_single(question: Question, space: Space) -> None:
+    """Refuse several penalties at once, which a ranker chooses among on validation data: after folds there are none."""
+    options = question.ranker({}).get_params(deep=False)
+    for name in ("l2", "tolerance"):
+        dimension = space.dimensions.get(name)
+        values = dimension.values if isinstance(dimension, Choice) else (options.get(name),)
+        for value in values:
+            if isinstance(value, list | tuple | np.ndarray):
+                raise DataError(
+                    f"{name}={value!r} leaves a choice to the ranker, but with folds there are no validation data "
+                    f"for it when the answer is fitted on all. Search it instead: space={{'{name}': [...]}}, or fix "
+                    "one value."
+                )
 
 
 def _identity(question: Question, space: Space, train: RankingData, valid: RankingData | None) -> dict[str, Any]:
@@ -187,7 +207,7 @@ def _ranker(search: Search, best: Mapping[str, Any], train: RankingData) -> Any:
     """The ranker to hand back: that of the best trial where this process made it, else fitted again."""
     question, kept = search.question, search.kept
     if question.division.folded:
-        return question.ranker(question.with_rounds(best["options"], best["rounds"])).fit(train)
+        return question.fitted_on_all(best["options"], best["rounds"], train)
     if kept is None or kept.number != best["number"]:
         part = question.division.parts[0]
         return question.ranker(best["options"]).fit(part.train, valid=part.valid)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import Layout, is_number
+from toprank.data.queries import Queries
 from toprank.errors import DataError
 
-__all__ = ["ROWS_AT_A_TIME", "fill", "gather", "role_values"]
+__all__ = ["ROWS_AT_A_TIME", "fill", "fill_rows", "gather", "one_for_each_query", "role_values", "whole_numbers"]
 
 Array = npt.NDArray[Any]
 ROWS_AT_A_TIME = 8192
@@ -38,17 +39,13 @@ def gather(
     values = {role: role_values(role, name, columns[role]) for role, name in layout.roles.items()}
     qid = values.pop("qid", None)
     if ids_from_text and qid is not None:
-        qid = _whole_numbers(qid)
+        qid = whole_numbers(qid)
     order, queries, qids = checks.grouping(qid, None, None, n, regroup)
     if order is not None:
         X, values = X[order], {role: column[order] for role, column in values.items()}
     query_weights = values.get("query_weight")
     if query_weights is not None:
-        smallest, largest = queries.min(query_weights), queries.max(query_weights)
-        if not np.array_equal(smallest, largest):
-            query = qids[np.argmax(smallest != largest)]
-            raise DataError(f"Query {query} has several query weights; all its rows must have the same.")
-        query_weights = smallest
+        query_weights = one_for_each_query(query_weights, queries, qids)
     return RankingData(
         X,
         values.get("label"),
@@ -63,6 +60,15 @@ def gather(
     )
 
 
+def one_for_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
+    """The weight of each query from a column of them, which must hold one value in all rows of a query."""
+    smallest, largest = queries.min(per_row), queries.max(per_row)
+    if not np.array_equal(smallest, largest):
+        query = qids[np.argmax(smallest != largest)]
+        raise DataError(f"Query {query} has several query weights; all its rows must have the same.")
+    return smallest
+
+
 def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:
     """The feature matrix, and the pieces of each role's column."""
     try:
@@ -71,22 +77,26 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
         raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
     columns: dict[str, list[Any]] = {role: [] for role in layout.roles}
     filled = 0
-    for whole in batches:
-        index = {name: whole.schema.get_field_index(name) for name in layout.columns}
+    for batch in batches:
         for role, name in layout.roles.items():
-            columns[role].append(whole.column(index[name]))
-        if filled + whole.num_rows > len(X):
-            X.resize((max(filled + whole.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
-        # A few thousand rows at a time: a strip of X that stays in cache while its columns are written.
-        for start in range(0, whole.num_rows, ROWS_AT_A_TIME):
-            part = whole.slice(start, ROWS_AT_A_TIME)
-            rows = X[filled : filled + part.num_rows]
-            for place, name in enumerate(layout.features):
-                rows[:, place] = _floats(part.column(index[name]))
-            filled += part.num_rows
+            columns[role].append(batch.column(name))
+        if filled + batch.num_rows > len(X):
+            X.resize((max(filled + batch.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
+        fill_rows(X[filled : filled + batch.num_rows], batch, layout)
+        filled += batch.num_rows
     if filled < len(X):
         X.resize((filled, X.shape[1]), refcheck=False)
     return X, columns
+
+
+def fill_rows(rows: Array, batch: Any, layout: Layout) -> None:
+    """The features of a record batch, into as many rows of a matrix."""
+    columns = [batch.column(name) for name in layout.features]
+    # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
+    for start in range(0, len(rows), ROWS_AT_A_TIME):
+        part = rows[start : start + ROWS_AT_A_TIME]
+        for place, column in enumerate(columns):
+            part[:, place] = _floats(column.slice(start, ROWS_AT_A_TIME))
 
 
 def _floats(column: Any) -> Array:
@@ -101,8 +111,15 @@ def _floats(column: Any) -> Array:
     return floats
 
 
-def role_values(role: str, name: str, pieces: list[Any]) -> Array:
-    """The column of a role as an array: ids as they are, everything else as floats."""
+def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> Array:
+    """The column of a role as an array: ids as they are, everything else as floats.
+
+    Args:
+        role: the role.
+        name: the name of the column.
+        pieces: the column, in order.
+        first_row: the number of its first row in the file, for messages.
+    """
     import pyarrow as pa
 
     kind = pieces[0].type
@@ -117,7 +134,7 @@ def role_values(role: str, name: str, pieces: list[Any]) -> Array:
     missing = _first_null(pieces)
     if missing is not None and role != "label":
         raise DataError(
-            f"Column '{name}' ({role}) is empty in row {missing} (counted from 0); every row needs a value."
+            f"Column '{name}' ({role}) is empty in row {first_row + missing} (counted from 0); every row needs a value."
         )
     if text:
         return np.array([value for piece in pieces for value in piece.to_pylist()], dtype=str)
@@ -135,7 +152,7 @@ def _first_null(pieces: list[Any]) -> int | None:
     return None
 
 
-def _whole_numbers(ids: Array) -> Array:
+def whole_numbers(ids: Array) -> Array:
     """Text ids as integers where each is written exactly as the integer would be, else unchanged."""
     try:
         numbers = ids.astype(np.int64)

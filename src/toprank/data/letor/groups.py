@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +40,14 @@ class Grouping:
     problem: FormatError | None
 
     @classmethod
-    def of(cls, surveys: Sequence[Survey], regroup: bool) -> Grouping:
-        """Group the runs of all chunks; with `regroup`, scattered rows of a query are brought together."""
+    def of(cls, surveys: Sequence[Survey], regroup: bool, *, join: bool = False) -> Grouping:
+        """Group the runs of all chunks.
+
+        Args:
+            surveys: what the survey found.
+            regroup: bring scattered rows of a query together.
+            join: let a query go on in the next file.
+        """
         runs = _Runs(
             table=np.concatenate([survey.runs for survey in surveys]),
             files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
@@ -50,12 +56,15 @@ class Grouping:
         table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
         codes, ids, problem = _queries(runs, all_numbers=not any(survey.state[N_WORDS] for survey in surveys))
 
-        starts = np.flatnonzero(np.append(True, (codes[1:] != codes[:-1]) | (files[1:] != files[:-1])))
+        other_query, other_file = codes[1:] != codes[:-1], files[1:] != files[:-1]
+        starts = np.flatnonzero(np.append(True, other_query | other_file))
         sizes = np.add.reduceat(table[:, ROWS], starts)
         if named.any() and not named.all():
             problem = _half_named(runs, named)
         elif problem is None and named.all() and not regroup:
-            problem = _scattered(runs, codes, starts)
+            remedy = "convert with regroup, which holds all data in memory" if join else "read with regroup=True"
+            stretches = np.flatnonzero(np.append(True, other_query)) if join else starts
+            problem = _scattered(runs, codes, stretches, remedy)
         order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
         return cls(
             ids=ids,
@@ -65,6 +74,11 @@ class Grouping:
             stretch_sizes=[sizes[files[starts] == file] for file in range(files[-1] + 1)],
             problem=problem,
         )
+
+    def part(self, first: int, last: int) -> Grouping:
+        """The runs ``[first, last)`` by themselves, of text whose rows stay in their order."""
+        places = self.places[first:last]
+        return replace(self, places=places - places[0], run_rows=self.run_rows[first:last])
 
     def scatter(self, per_row: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in the order of the text, brought into the order of the result."""
@@ -140,7 +154,7 @@ def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
     return runs.fault(what, odd, STOP if named[0] else START)
 
 
-def _scattered(runs: _Runs, codes: IntArray, starts: IntArray) -> FormatError | None:
+def _scattered(runs: _Runs, codes: IntArray, starts: IntArray, remedy: str) -> FormatError | None:
     """The error for the first stretch of rows whose query appeared before; codes count by first appearance."""
     stretches = codes[starts]
     again = stretches[1:] <= np.maximum.accumulate(stretches)[:-1]
@@ -149,4 +163,4 @@ def _scattered(runs: _Runs, codes: IntArray, starts: IntArray) -> FormatError | 
     run = int(starts[1 + np.argmax(again)])
     name = runs.token(run).decode("utf-8", "replace")[:40]
     problem = f"Query {name} starts again here: its rows are not neighbours."
-    return runs.fault(f"{problem} Sort the lines by query, or read with regroup=True.", run, START)
+    return runs.fault(f"{problem} Sort the lines by query, or {remedy}.", run, START)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import IntArray
+from toprank.compute import FloatArray
 from toprank.data.bytesource import ByteSource, check_size
 from toprank.data.letor import kernels
 from toprank.data.letor.faults import fault_at
@@ -28,10 +28,18 @@ from toprank.data.letor.survey import (
 )
 from toprank.errors import DataError, FormatError
 
-__all__ = ["Reader"]
+__all__ = ["Parsed", "Reader", "id_range", "index_type", "n_entries"]
 
 # A quiet NaN with a payload that no arithmetic produces; it never leaves the row that is being read.
 _HOLES: dict[int, Any] = {4: np.uint32(0x7FC07070), 8: np.uint64(0x7FF8707070707070)}
+
+
+class Parsed(NamedTuple):
+    """What rows of text say."""
+
+    X: Any
+    labels: FloatArray
+    document_ids: npt.NDArray[Any] | None
 
 
 class Reader:
@@ -52,44 +60,53 @@ class Reader:
         self.text_bytes = sum(len(source.text) for source in sources)
         self.n_rows = int(grouping.run_rows.sum())
 
-    def read(
-        self, n_features: int | None, first_id: int | None
-    ) -> tuple[Any, npt.NDArray[np.float64], npt.NDArray[Any] | None]:
+    def read(self, n_features: int | None, first_id: int | None) -> Parsed:
         """Features, labels and document ids."""
-        states = np.array([survey.state for survey in self.surveys])
-        least, most = int(states[:, LEAST_ID].min()), int(states[:, MOST_ID].max())
-        ids = self._room_for_ids(states)
+        ids, (least, most) = self.id_type(), id_range(self.surveys)
         while True:  # twice only where a row with ids out of order proves the survey wrong
-            first = first_id if first_id is not None else int(least != 0)
-            width = n_features if n_features is not None else max(most - first + 1, 0)
-            result = self._result(width, ids)
-            missing = 0.0 if self.zeros and self.dense else np.nan
-            hole = _HOLES[self.dtype.itemsize]
-            shape = kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
-            below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.threads)
-            if beyond < 0:
-                break
+            shape = self.shape(least, most, n_features, first_id)
+            parsed, (below, beyond) = self.parse(shape, ids)
+            if parsed is not None:
+                return parsed
             least, most = min(least, below), max(most, beyond)
-            del result
-        X = result.values.reshape(self.n_rows, width) if self.dense else self._sparse(result, shape, shuffled)
-        return X, result.labels, self._document_ids(ids, states)
 
-    def _result(self, width: int, ids: npt.NDArray[Any]) -> kernels.Result:
+    def shape(self, least: int, most: int, n_features: int | None, first_id: int | None) -> kernels.Shape:
+        """What the result looks like where ids lie in this range; refused where it is out of proportion."""
+        first = first_id if first_id is not None else int(least != 0)
+        width = n_features if n_features is not None else max(most - first + 1, 0)
+        if self.dense:
+            what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
+            n_bytes = self.n_rows * width * self.dtype.itemsize
+            check_size(n_bytes, self.text_bytes, what, "Read with layout='sparse'.")
+        missing = 0.0 if self.zeros and self.dense else np.nan
+        hole = _HOLES[self.dtype.itemsize]
+        return kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
+
+    def parse(self, shape: kernels.Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
+        """The rows in this shape, or None and the range of the ids that lie outside of it."""
+        result = self._result(shape.width, ids)
+        below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.threads)
+        if beyond >= 0:
+            return None, (below, beyond)
+        dense = result.values.reshape(self.n_rows, shape.width) if self.dense else None
+        X = self._sparse(result, shape, shuffled) if dense is None else dense
+        return Parsed(X, result.labels, None if ids is None else self._document_ids(result, ids)), (below, beyond)
+
+    def _result(self, width: int, ids: np.dtype[Any] | None) -> kernels.Result:
         if self.dense:
             n_values, n_ends = self.n_rows * width, 0
-            what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
-            check_size(n_values * self.dtype.itemsize, self.text_bytes, what, "Read with layout='sparse'.")
         else:
-            n_values, n_ends = int(sum(survey.runs[:, ENTRIES].sum() for survey in self.surveys)), self.n_rows
-        index = np.int32 if self.dense or max(n_values, width) <= LARGEST_ID else np.int64
+            n_values, n_ends = n_entries(self.surveys), self.n_rows
+        index = np.int32 if self.dense else index_type(n_values, width)
         values = np.empty(n_values, dtype=self.dtype)
+        letters = (0, 0) if ids is None else (self.n_rows, ids.itemsize // 4)
         return kernels.Result(
             values=values,
             bits=values.view(_HOLES[self.dtype.itemsize].dtype),
             columns=np.empty(0 if self.dense else n_values, dtype=index),
             row_ends=np.zeros(n_ends + 1, dtype=index)[1:],
             labels=np.empty(self.n_rows),
-            ids=ids.view(np.uint32).reshape(self.n_rows, -1) if len(ids) else np.empty((0, 0), dtype=np.uint32),
+            ids=np.empty(letters, dtype=np.uint32),
         )
 
     def _sparse(self, result: kernels.Result, shape: kernels.Shape, shuffled: bool) -> Any:
@@ -112,25 +129,45 @@ class Reader:
             X = sparse.csr_matrix((X.data[~absent], X.indices[~absent], kept), shape=X.shape)
         return X
 
-    def _room_for_ids(self, states: IntArray) -> npt.NDArray[Any]:
-        """An array for the document ids, empty where some row has none."""
+    def id_type(self) -> np.dtype[Any] | None:
+        """The type of the document ids as the text spells them; None where some row has none."""
+        states = np.array([survey.state for survey in self.surveys])
         longest = int(states[:, ID_LENGTH].max())
         if states[:, N_IDENTIFIED].sum() < self.n_rows:
-            return np.empty(0, dtype=str)
+            return None
         try:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
             warnings.warn(f"{problem}They are left out.", stacklevel=4)
-            return np.empty(0, dtype=str)
-        return np.empty(self.n_rows, dtype=f"U{longest}")
-
-    @staticmethod
-    def _document_ids(ids: npt.NDArray[Any], states: IntArray) -> npt.NDArray[Any] | None:
-        if len(ids) == 0:
             return None
-        if states[:, ID_FOREIGN].any():  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
+        return np.dtype(f"U{longest}")
+
+    @property
+    def foreign_ids(self) -> bool:
+        """Whether a document id holds letters beyond ASCII."""
+        return any(survey.state[ID_FOREIGN] for survey in self.surveys)
+
+    def _document_ids(self, result: kernels.Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        ids = result.ids.reshape(-1).view(kind)
+        if self.foreign_ids:  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
             return np.array([word.encode("latin-1").decode("utf-8", "backslashreplace") for word in ids.tolist()])
         return ids
+
+
+def id_range(surveys: Sequence[Survey]) -> tuple[int, int]:
+    """The least and the most feature id that the survey saw."""
+    states = np.array([survey.state for survey in surveys])
+    return int(states[:, LEAST_ID].min()), int(states[:, MOST_ID].max())
+
+
+def n_entries(surveys: Sequence[Survey]) -> int:
+    """The number of features that the rows mention."""
+    return int(sum(survey.runs[:, ENTRIES].sum() for survey in surveys))
+
+
+def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
+    """The type of a sparse matrix's indices."""
+    return np.int32 if max(entries, width) <= LARGEST_ID else np.int64
 
 
 def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:

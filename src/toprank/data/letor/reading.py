@@ -74,33 +74,33 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    single_or_double = _checked(dtype, missing, layout, n_features, first_feature_id)
+    single_or_double = checked_options(dtype, missing, layout, n_features, first_feature_id)
     names = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
     if not names:
         raise DataError("There is no file to read: the list of paths is empty.")
     sources = [open_bytes(name) for name in names]
     surveys = survey_chunks(sources, threads)
-    n_rows = _count_rows(sources, surveys)
+    n_rows = count_rows(sources, surveys)
     grouping = Grouping.of(surveys, regroup)
     reader = Reader(sources, surveys, grouping, single_or_double, layout == "dense", missing == "zero", threads)
-    X, labels, document_ids = reader.read(n_features, first_feature_id)
+    parsed = reader.read(n_features, first_feature_id)
     if grouping.problem is not None:
         raise grouping.problem
-    sizes, qids = _queries(names, n_rows, grouping)
+    sizes, qids = queries_of(names, n_rows, grouping)
     weights, positions = sides.per_document(names, n_rows)
     return RankingData(
-        X,
-        labels,
+        parsed.X,
+        parsed.labels,
         queries=Queries.from_sizes(sizes),
         qids=qids,
-        document_ids=document_ids,
+        document_ids=parsed.document_ids,
         document_weights=None if weights is None else grouping.scatter(weights),
         positions=None if positions is None else grouping.scatter(positions),
         source_rows=grouping.moved_rows(),
     )
 
 
-def _checked(
+def checked_options(
     dtype: npt.DTypeLike, missing: str, layout: str, n_features: int | None, first_feature_id: int | None
 ) -> np.dtype[Any]:
     if missing not in ("nan", "zero"):
@@ -116,7 +116,7 @@ def _checked(
     return np.dtype(dtype)
 
 
-def _count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
+def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
     """The number of rows of each file, none of which may be empty."""
     counts = [0] * len(sources)
     for survey in surveys:
@@ -128,7 +128,7 @@ def _count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> lis
     return counts
 
 
-def _queries(
+def queries_of(
     names: Sequence[Path], n_rows: Sequence[int], grouping: Grouping
 ) -> tuple[IntArray, npt.NDArray[Any] | None]:
     """The sizes of the queries, and their ids where the text names them."""

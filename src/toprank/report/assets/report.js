@@ -129,6 +129,7 @@
       state.rows = data.id.map((_, i) => row(i, now))
         .filter((one) => (!text || one.id.toLowerCase().includes(text)) && wanted(one, sign))
         .sort(order);
+      if (!state.rows.some((one) => one.i === state.selected)) state.selected = state.rows.length ? state.rows[0].i : null;
       render();
     }
 
@@ -171,7 +172,10 @@
     }
 
     function show() {
-      if (state.selected === null) return;
+      if (state.selected === null) {
+        detail.replaceChildren(make("p", { className: "remark", textContent: "No query is listed." }));
+        return;
+      }
       const i = state.selected, now = chosen(), one = row(i, now);
       const numbers = `${data.metrics[now.metric]}: A ${shown(one.a)}, B ${shown(one.b)}` +
         (hasDocuments ? `; ${one.size} documents, ${one.relevant} relevant` : "");
@@ -263,7 +267,6 @@
       return true;
     };
     update();
-    if (state.rows.length) select(state.rows[0].i, false);
   }
 
   const explorers = all(".explorer");
@@ -272,7 +275,7 @@
     const part = element.closest("section").id.split("-")[0];
     return explorers.find((one) => one.dataset.part === part);
   };
-  document.addEventListener("click", (event) => {
+  const openFrom = (event) => {
     const link = event.target.closest("[data-open]");
     const bar = event.target.closest(".bar[data-q]");
     const origin = link || bar;
@@ -282,5 +285,26 @@
       event.preventDefault();
       found.scrollIntoView();
     }
+  };
+  document.addEventListener("click", openFrom);
+
+  // bars by keyboard: Tab reaches one of a plot, arrows go on from there, Enter and Space open
+  document.addEventListener("keydown", (event) => {
+    const bar = event.target.closest(".bar[data-q]");
+    if (!bar || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      openFrom(event);
+      return;
+    }
+    const bars = all(".bar[data-q]", bar.closest("svg"));
+    const at = bars.indexOf(bar), last = bars.length - 1;
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = bars[Math.min(Math.max(to, 0), last)];
+    bar.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
   });
 })();

@@ -1,0 +1,191 @@
+"""`connect`: a Dask cluster, and what can be done on it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from toprank.cluster.faults import ClusterError
+from toprank.cluster.judging import part_scores, part_values, settled_top, write_part_scores
+from toprank.cluster.placed import Placed, placed
+from toprank.cluster.running import Runner
+from toprank.cluster.sources import Repair, parts_of
+from toprank.compute import FloatArray
+from toprank.errors import DataError, needs
+from toprank.metrics.conventions import Convention
+from toprank.metrics.evaluation import Metrics, Unjudged
+from toprank.metrics.parsing import parse_all
+from toprank.metrics.result import ByMetric, Evaluation
+
+__all__ = ["Cluster", "cluster_of", "connect"]
+
+_PATIENCE = 60.0
+_CHECKPOINT = 20
+
+
+def connect(
+    address: str | None = None,
+    *,
+    workers: int | None = None,
+    patience: float = _PATIENCE,
+    checkpoint: int = _CHECKPOINT,
+    **options: Any,
+) -> Cluster:
+    """A Dask cluster to train, evaluate and predict on.
+
+    Args:
+        address: the scheduler's, such as ``"tcp://10.0.0.1:8786"``. None: the Dask client that this process already
+            has; or, with `workers`, processes on this machine.
+        workers: start so many worker processes here, with one thread each; for trying things out.
+        patience: seconds without any worker, or without an answer from the scheduler, after which a call fails.
+        checkpoint: rounds of boosting between two checkpoints, from which trees go on where a worker is lost.
+        **options: for Dask's `Client`, or with `workers` for its `LocalCluster`.
+
+    Use it in a ``with`` statement, or `close` it.
+    """
+    distributed = needs("distributed", "cluster", "tr.cluster")
+    if not 0 < patience < float("inf"):
+        raise DataError(f"patience must be a positive number of seconds, not {patience!r}.")
+    if checkpoint < 1:
+        raise DataError(f"checkpoint must be a number of rounds, at least 1, not {checkpoint!r}.")
+    kept: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
+    if workers is not None:
+        if address is not None:
+            raise DataError("Give an address to connect to, or workers to start here, not both.")
+        usual = {"threads_per_worker": 1, "dashboard_address": ":0", "processes": True}
+        local = distributed.LocalCluster(n_workers=workers, **(usual | options))
+        return Cluster(distributed.Client(local), owned=[local], **kept)
+    if address is None:
+        if options:
+            raise DataError("Options are for a connection that is made here; give address= or workers= with them.")
+        try:
+            return Cluster(distributed.default_client(), **kept)
+        except ValueError:
+            raise ClusterError(
+                "This process has no Dask client. Give the scheduler's address, or workers=2 for two processes here."
+            ) from None
+    try:
+        client = distributed.Client(address, **({"timeout": min(patience, 10.0)} | options))
+    except (OSError, TimeoutError, ValueError) as problem:
+        raise ClusterError(
+            f"No Dask scheduler answers at {address} ({_first_line(problem)}). Is it running (dask scheduler), and can "
+            "it be reached from here?"
+        ) from None
+    return Cluster(client, owned=[], **kept)
+
+
+class Cluster:
+    """A connection to a Dask cluster.
+
+    Args:
+        client: Dask's, synchronous.
+        patience: see `connect`.
+        checkpoint: see `connect`.
+        owned: what else to close with it; None: close nothing, not even the client.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        patience: float = _PATIENCE,
+        checkpoint: int = _CHECKPOINT,
+        owned: list[Any] | None = None,
+    ) -> None:
+        if client.asynchronous:
+            raise DataError("toprank waits for its results; give a Dask client made with asynchronous=False.")
+        self.client, self._owned = client, owned
+        self._runner = Runner(client, patience, checkpoint)
+
+    def place(self, data: Any, *, repair: Repair = "neighbours", **roles: Any) -> Placed:
+        """Place data on the workers, to be used several times.
+
+        Args:
+            data: what `toprank.cluster.read` gives, a Dask DataFrame, or a `RankingData` (cut into two partitions for
+                each worker, and sent there).
+            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. (What `read` gives
+                knows it already.)
+            **roles: for a frame, the columns: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
+        """
+        if isinstance(data, Placed):
+            return data
+        partitions = 2 * len(self._runner.workers())
+        return placed(self._runner, parts_of(data, partitions=partitions, repair=repair, **roles))
+
+    def predict(self, ranker: Any, data: Any) -> FloatArray:
+        """Scores of all documents, in the order of the partitions."""
+        scores: FloatArray = np.concatenate(self.place(data).rows.each(part_scores, ranker))
+        return scores
+
+    def write_predictions(self, ranker: Any, data: Any, folder: str | os.PathLike[str]) -> list[str]:
+        """The scores of each partition in a file of its own, written by the workers; the paths, in order.
+
+        For more scores than fit into this process. Workers must see the folder, which must be there.
+        """
+        rows, root = self.place(data).rows, os.path.abspath(folder)
+        paths = [os.path.join(root, f"part-{n:05d}.scores") for n in range(len(rows.placement().futures))]
+        return rows.each(write_part_scores, ranker, apart=paths)
+
+    def evaluate(
+        self,
+        ranker: Any,
+        data: Any,
+        metrics: Metrics = "ndcg@10",
+        *,
+        convention: Convention | str = "standard",
+        max_grade: float | None = None,
+        relevant_from: float = 1.0,
+        unjudged: Unjudged | None = None,
+        weighted: bool = False,
+    ) -> Evaluation:
+        """What `toprank.evaluate` gives for the ranker's scores of all the data; workers score and judge their own."""
+        rules, measures = Convention.of(convention), parse_all(metrics)
+        rows = self.place(data).rows
+        top = max_grade
+        if top is None:
+            top = max(rows.each(settled_top, unjudged or rules.unjudged))
+        options = {"max_grade": top if top > 0 else None, "relevant_from": relevant_from}
+        options |= {"unjudged": unjudged, "weighted": weighted}
+        parts = rows.each(part_values, ranker, list(measures.values()), rules, options)
+        columns = zip(*(part.by_metric for part in parts), strict=True)
+        per_query = {name: np.concatenate(column) for name, column in zip(measures, columns, strict=True)}
+        weights = np.concatenate([part.query_weights for part in parts if part.n_documents]) if weighted else None
+        qids = np.concatenate([part.qids for part in parts])
+        n_documents = sum(part.n_documents for part in parts)
+        if not len(qids):
+            raise DataError("Nothing is left to evaluate: every query has unjudged documents. Use unjudged='condense'.")
+        return Evaluation(measures, ByMetric(per_query), rules, float(top), qids, n_documents, weights)
+
+    def close(self) -> None:
+        """End the connection, and the workers where `connect` started them."""
+        if self._owned is None:
+            return
+        self.client.close()
+        for one in self._owned:
+            one.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.client!r})"
+
+
+def cluster_of(given: Any) -> Cluster:
+    """What was handed to `fit`: a `Cluster`, or a Dask client."""
+    if isinstance(given, Cluster):
+        return given
+    if hasattr(given, "submit") and hasattr(given, "scheduler") and hasattr(given, "asynchronous"):
+        return Cluster(given)
+    raise DataError(
+        f"cluster= takes what toprank.cluster.connect gives, or a Dask client, not a {type(given).__name__}."
+    )
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200].rstrip(".")

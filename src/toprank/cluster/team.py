@@ -1,0 +1,81 @@
+"""A process's place in a team that trains one network (PyTorch's gloo); imports torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as gloo
+from torch import nn
+
+from toprank.rankers.neural_batches import EpochPlan
+from toprank.rankers.neural_bridge import NotFinite
+
+__all__ = ["GlooTeam", "meet", "team"]
+
+
+class GlooTeam:
+    """See `toprank.rankers.neural_training.Team`."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def share(self, plan: EpochPlan) -> EpochPlan:
+        """Cut every batch where the documents before each process are about equal in number."""
+        offsets = plan.queries.offsets
+        shares = []
+        for first, last in plan.batches:
+            marks = np.linspace(offsets[first], offsets[last], self.size + 1)[1:-1]
+            cuts = [first, *np.searchsorted(offsets[first:last], marks) + first, last]
+            shares.append((int(cuts[self.rank]), int(cuts[self.rank + 1])))
+        return plan._replace(batches=shares)
+
+    def add(self, network: nn.Module, loss: float) -> float:
+        """One sum over all processes: every gradient, and the loss behind them."""
+        weights = [weight for weight in network.parameters() if weight.requires_grad]
+        flat = torch.cat([
+            *(torch.zeros(weight.numel()) if weight.grad is None else weight.grad.reshape(-1) for weight in weights),
+            torch.tensor([loss if math.isfinite(loss) else math.nan]),
+        ])  # fmt: skip
+        gloo.all_reduce(flat)
+        total = float(flat[-1])
+        if not math.isfinite(total):
+            raise NotFinite("A score or the loss is not finite.")
+        parts = torch.split(flat[:-1], [weight.numel() for weight in weights])
+        for weight, part in zip(weights, parts, strict=True):
+            weight.grad = part.view_as(weight)
+        return total
+
+    def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The first process judges, and tells the others."""
+        told: list[Any] = [None]
+        if self.rank == 0:
+            with suppress(NotFinite):  # told to all below
+                told = [metrics()]
+        gloo.broadcast_object_list(told)
+        if told[0] is None:
+            raise NotFinite("A score is not finite.")
+        result: dict[str, float] = told[0]
+        return result
+
+
+def meet(patience: float, **where: Any) -> GlooTeam:
+    """Meet the other processes."""
+    gloo.init_process_group("gloo", timeout=timedelta(seconds=patience), **where)
+    return GlooTeam(gloo.get_rank(), gloo.get_world_size())
+
+
+@contextmanager
+def team(patience: float) -> Iterator[GlooTeam]:
+    """Meet the processes that torchrun started with this one, and part from them."""
+    members = meet(patience)
+    try:
+        yield members
+        gloo.barrier()  # nobody leaves while another still listens
+    finally:
+        gloo.destroy_process_group()

@@ -1,0 +1,245 @@
+"""Boosting on a cluster: a trainer on every worker that has partitions, checkpoints, and going on after a loss.
+
+LightGBM's trainers depend on each other: where one is lost, none can go on. They are started again on the workers that
+are there then, from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+import warnings
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+
+from toprank.cluster import work
+from toprank.cluster.faults import ClusterError, LostError
+from toprank.cluster.judging import settled_top
+from toprank.cluster.meeting import free_port
+from toprank.cluster.placed import Placed, check_loss
+from toprank.cluster.tree_share import Board, Checkpoint, Place, Plan, check_share, is_desertion, train_share
+from toprank.errors import DataError
+from toprank.metrics.conventions import Convention
+from toprank.metrics.parsing import parse
+from toprank.rankers.tree_objective import diverging
+from toprank.rankers.tree_parameters import built_in
+from toprank.rankers.tree_start import Start, first_outputs, loss_and_gains
+from toprank.rankers.tree_text import only_trees
+from toprank.rankers.tree_training import Boosted, booster_of, check_init_model
+from toprank.rankers.tree_watch import Progress
+
+__all__ = ["WorkerLostWarning", "boost"]
+
+_RESTARTS = 5
+_FAREWELL = 10.0
+"""Seconds that trainers get to notice that one of them is gone, before their workers are restarted."""
+_LOOK = 0.5
+
+
+class WorkerLostWarning(UserWarning):
+    """A worker was lost while trees were trained; training went on from a checkpoint."""
+
+
+def boost(data: Placed, ranker: Any, valid: Any) -> tuple[Start, Boosted]:
+    """Train trees on the partitions' workers; see `toprank.rankers.tree_training.train_trees`."""
+    if ranker.callbacks:
+        raise DataError(
+            "callbacks run in this process, but on a cluster the rounds are made elsewhere; leave them out."
+        )
+    if ranker.min_data_in_leaf == 0:
+        raise DataError(
+            "On a cluster LightGBM only estimates how many documents a leaf has, and fails where that is none; "
+            "min_data_in_leaf must be at least 1."
+        )
+    check_init_model(ranker, data)
+    if valid is not None and not isinstance(valid, Placed):
+        raise DataError("On a cluster the validation data must be there too; give valid= to fit with cluster=.")
+    plan = _plan(data, ranker, valid)
+    training = _Training(data, valid, plan)
+    try:
+        outcome = training.run()
+    finally:
+        training.forget()
+    booster = booster_of(only_trees(outcome.trees))
+    if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
+        raise diverging(outcome.rounds)
+    names = ("", "") if valid is None else (str(parse(ranker.metric)), Convention.of(ranker.convention).name)
+    result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
+    return Start(plan.gains, plan.intercept, None), Boosted(*result)
+
+
+def _plan(data: Placed, ranker: Any, valid: Placed | None) -> Plan:
+    by_grade = ranker.outputs == "grades" or built_in(ranker.loss) is not None
+    grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
+    loss, gains = loss_and_gains(ranker, grades)
+    whole, intercept = data.whole(), np.zeros(1)
+    if loss is not None:
+        check_loss(loss, data.facts)
+        bound = data.rows.then(work.bound_part, loss, whole)
+
+        def value(constant: float) -> float:
+            return float(bound.total(work.constant_value, constant)[0])
+
+        intercept = first_outputs(ranker, loss, grades, counts, value)
+    bare = copy.copy(ranker)
+    bare.callbacks = ()
+    tops = {}
+    if ranker.boosting != "dart" and all(data.rows.each(check_share, ranker.metric, ranker.convention)):
+        tops["train"] = max(data.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
+    if valid is not None:
+        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
+        valid.judge(ranker.metric, ranker.convention, None).value(_zeros)  # refuse now, not after the first tree
+    return Plan(bare, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+
+
+def _zeros(X: Any) -> Any:
+    return np.zeros(X.shape[0])
+
+
+class _Training:
+    """Trainers started, watched, and started again."""
+
+    def __init__(self, data: Placed, valid: Placed | None, plan: Plan) -> None:
+        self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
+        self.name, self.trainers = f"toprank-{secrets.token_hex(8)}", 1
+        self.board = Board(self.name, self.runner.client)
+        self.progress = Progress(plan.ranker.metric) if plan.ranker.verbose else None
+
+    def run(self) -> Checkpoint:
+        """Until the rounds are made."""
+        state: Checkpoint | None = None
+        lost: list[int] = []
+        for _ in range(_RESTARTS):
+            try:
+                outcome = self._rounds(state)
+            except LostError:
+                state = self.board.last() or state
+                made = 0 if state is None else state.rounds
+                lost.append(made)
+                warnings.warn(
+                    f"A worker was lost while trees were trained; training goes on from round {made}.",
+                    WorkerLostWarning,
+                    stacklevel=6,
+                )
+                self._place_anew()
+                continue
+            told = "".join(f" A worker was lost; training went on from round {made}." for made in lost)
+            return outcome._replace(stopped=outcome.stopped + told)
+        raise ClusterError(
+            f"Workers were lost {_RESTARTS} times while trees were trained. Look at the workers' logs; most often they "
+            "lack memory."
+        )
+
+    def _place_anew(self) -> None:
+        """Spread the partitions over the workers that are there; one that is being restarted is waited for a while."""
+        deadline = time.monotonic() + min(_FAREWELL, self.runner.patience)
+        while len(self.runner.workers()) < self.trainers and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+        for placed in (self.data, self.valid):
+            if placed is not None:
+                placed.place_evenly()
+
+    def forget(self) -> None:
+        """Leave nothing behind on the scheduler."""
+        if self.runner.client.status == "running":
+            self.board.clear()
+
+    def _rounds(self, state: Checkpoint | None) -> Checkpoint:
+        """All rounds that are left, by trainers on the workers that have the rows now."""
+        self.data.rows.each(_here)
+        if self.valid is not None:
+            self.valid.rows.each(_here)
+        shares = self._shares()
+        addresses, self.trainers = list(shares), len(shares)
+        ports = self.runner.results([self.runner.submit(free_port, 2, workers=[address]) for address in addresses])
+        hosts = [str(urlparse(address).hostname) for address in addresses]
+        machines = tuple(f"{host}:{pair[0]}" for host, pair in zip(hosts, ports, strict=True))
+        hub, token = (hosts[0], ports[0][1]), secrets.token_bytes(16)
+        threads = self.runner.threads()
+        futures = {}
+        for rank, (address, (rows, held_out)) in enumerate(shares.items()):
+            place = Place(rank, machines, hub, token, self.name, threads[address], self.runner.patience)
+            futures[address] = self.runner.submit(
+                train_share, rows, held_out, self.plan, place, state, workers=[address], allow_other_workers=False
+            )
+        return self._watched(futures)
+
+    def _shares(self) -> dict[str, tuple[list[Any], list[Any]]]:
+        """Partitions by worker, in their order; validation partitions go where a trainer is."""
+        shares: dict[str, tuple[list[Any], list[Any]]] = {}
+        for future, home in zip(*self.data.rows.placement(), strict=True):
+            shares.setdefault(home, ([], []))[0].append(future)
+        if self.valid is not None:
+            trainers = list(shares)
+            for number, (future, home) in enumerate(zip(*self.valid.rows.placement(), strict=True)):
+                shares[home if home in shares else trainers[number % len(trainers)]][1].append(future)
+        return shares
+
+    def _watched(self, futures: dict[str, Any]) -> Checkpoint:
+        """Wait for the trainers; an interrupt from the keyboard asks them to stop after the round."""
+        asked = False
+        while True:
+            try:
+                self._look(futures)
+                if self.progress is not None and (now := self.board.told()) is not None:
+                    self.progress(now)
+                if all(future.status == "finished" for future in futures.values()):
+                    outcome: Checkpoint = self.runner.results(list(futures.values()))[0]
+                    return outcome
+                time.sleep(_LOOK / 5)
+            except KeyboardInterrupt:
+                if asked:
+                    raise
+                asked = True
+                self.board.ask_to_stop()
+
+    def _look(self, futures: dict[str, Any]) -> None:
+        """Raise what a trainer raised; notice that one is gone."""
+        failed = [future for future in futures.values() if future.status == "error"]
+        problems = [future.exception(timeout=self.runner.patience) for future in failed]
+        own = [problem for problem in problems if not is_desertion(problem)]
+        killed = [problem for problem in own if type(problem).__name__ == "KilledWorker"]
+        if own and not killed:
+            raise own[0]
+        cancelled = any(future.status in ("cancelled", "lost") for future in futures.values())
+        if failed or cancelled or self._missing(futures):
+            self._release(futures)
+            raise LostError
+
+    def _missing(self, futures: dict[str, Any]) -> bool:
+        """Whether a worker with a trainer is gone; asked now and then."""
+        now = time.monotonic()
+        if now - getattr(self, "_asked", 0.0) < _LOOK:
+            return False
+        self._asked = now
+        present = self.runner.present()
+        if not present and self.runner.client.status != "running":
+            self.runner.workers()  # waits, and says so where nobody comes back
+        return not set(futures) <= set(present)
+
+    def _release(self, futures: dict[str, Any]) -> None:
+        """See that no trainer goes on alone: LightGBM may wait for ever for one that is gone."""
+        deadline = time.monotonic() + _FAREWELL
+        present = set(self.runner.workers())
+        while time.monotonic() < deadline:
+            busy = [a for a, future in futures.items() if a in present and future.status == "pending"]
+            if not busy:
+                break
+            time.sleep(_LOOK)
+        else:
+            try:
+                self.runner.client.restart_workers(busy, timeout=self.runner.patience)
+            except (ValueError, TimeoutError) as problem:
+                raise ClusterError(
+                    f"A worker was lost while trees were trained, and the others ({', '.join(busy)}) still wait for it "
+                    f"and cannot be restarted ({problem}). Restart them by hand, and train again."
+                ) from None
+        self.runner.cancel(list(futures.values()))
+
+
+def _here(rows: work.Rows) -> bool:
+    """Nothing but to have the rows made."""
+    return rows.data is not None

@@ -1,0 +1,161 @@
+"""LETOR text, block by block, for a stored copy of text that is larger than memory.
+
+The survey of the whole text comes first, as for reading: it counts rows and queries, finds the width of the matrix,
+and so the final shapes are known before a row is written. What it keeps is one line for each query. The second pass
+then reads a few megabytes of text at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import available_threads
+from toprank.data import checks
+from toprank.data.bytesource import open_bytes
+from toprank.data.letor import sides
+from toprank.data.letor.groups import Grouping
+from toprank.data.letor.matrix import Parsed, Reader, id_range, index_type, n_entries
+from toprank.data.letor.passes import survey_chunks
+from toprank.data.letor.reading import checked_options, count_rows, queries_of
+from toprank.data.letor.survey import N_ROWS
+from toprank.data.queries import Queries
+from toprank.data.streams import Block, StartAgain, Started
+
+__all__ = ["LetorStream"]
+
+PathLike = str | os.PathLike[str]
+
+_PART = 32 << 20  # bytes of the matrix at a time
+
+
+class LetorStream:
+    """The files of `read_letor`, surveyed; its options. A query may go on in the next file."""
+
+    feature_names = None
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        dtype: npt.DTypeLike = np.float32,
+        missing: Literal["nan", "zero"] = "nan",
+        layout: Literal["dense", "sparse"] = "dense",
+        n_features: int | None = None,
+        first_feature_id: int | None = None,
+        threads: int | None = None,
+        spool: Path | None = None,
+    ) -> None:
+        kind = checked_options(dtype, missing, layout, n_features, first_feature_id)
+        self._names = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+        self._sources = [open_bytes(name, spool) for name in self._names]
+        self._surveys = survey_chunks(self._sources, threads)
+        self._counts = count_rows(self._sources, self._surveys)
+        self._grouping = Grouping.of(self._surveys, regroup=False, join=True)
+        self._options = (kind, layout == "dense", missing == "zero", threads)
+        self._given = (n_features, first_feature_id)
+        self._ids_seen = id_range(self._surveys)
+        self._whole = Reader(self._sources, self._surveys, self._grouping, *self._options)
+        self._id_type = self._whole.id_type()
+        self._shape = self._whole.shape(*self._ids_seen, *self._given)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self._whole.n_rows, self._shape.width
+
+    def arrays(self) -> dict[str, Started]:
+        """What the blocks are made of."""
+        n, width = self.shape
+        kind, dense, zeros, _ = self._options
+        arrays = {"X": Started(kind, (width,), n)}
+        if not dense:
+            entries = n_entries(self._surveys)
+            index = np.dtype(index_type(entries, width))
+            length = None if zeros else entries  # where NULLs are left out, nobody has counted them
+            arrays = {
+                "X.data": Started(kind, (), length),
+                "X.indices": Started(index, (), length),
+                "X.indptr": Started(index, (), n + 1),
+            }
+        arrays["labels"] = Started(np.dtype(np.float64), (), n)
+        if self._id_type is not None:
+            arrays["document_ids"] = Started(None if self._whole.foreign_ids else self._id_type, (), n)
+        return arrays
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, in order; refuses at the first line that is not what it should be."""
+        entries = 0
+        for number, part in enumerate(self._parts()):
+            parsed, outside = part.parse(self._shape, self._id_type)
+            if number == 0:  # a line that cannot be read at all would have been the better thing to report
+                self.rest()
+            if parsed is None:
+                raise self._wider(outside)
+            block = self._block(parsed, entries, first=number == 0)
+            entries += len(block.get("X.data", ()))
+            yield block
+
+    def _parts(self) -> Iterator[Reader]:
+        """Readers of some neighbouring chunks each."""
+        n, width = self.shape
+        kind, dense, _, threads = self._options
+        per_row = width * kind.itemsize if dense else n_entries(self._surveys) * (kind.itemsize + 4) // n
+        at_least, first, first_run, last_run, rows = available_threads(threads), 0, 0, 0, 0
+        for last, survey in enumerate(self._surveys, 1):
+            rows += int(survey.state[N_ROWS])
+            last_run += len(survey.runs)
+            full = rows * per_row >= _PART and last - first >= at_least
+            if (full or last == len(self._surveys)) and last_run > first_run:
+                grouping = self._grouping.part(first_run, last_run)
+                yield Reader(self._sources, self._surveys[first:last], grouping, *self._options)
+                first, first_run, rows = last, last_run, 0
+
+    def _wider(self, outside: tuple[int, int]) -> StartAgain:
+        """Find the true range of ids, in a text with ids out of order, so that one more start is enough."""
+        least, most = self._ids_seen
+        ranges = [outside, *(part.parse(self._shape, self._id_type)[1] for part in self._parts())]
+        self._ids_seen = min(least, *(r[0] for r in ranges)), max(most, *(r[1] for r in ranges))
+        self._shape = self._whole.shape(*self._ids_seen, *self._given)
+        return StartAgain()
+
+    def _block(self, parsed: Parsed, entries: int, first: bool) -> Block:
+        block: Block = {"X": parsed.X}
+        if not self._options[1]:
+            ends = parsed.X.indptr.astype(np.int64) + entries
+            block = {
+                "X.data": parsed.X.data,
+                "X.indices": parsed.X.indices,
+                "X.indptr": ends if first else ends[1:],
+            }
+        block["labels"] = parsed.labels
+        ids = parsed.document_ids
+        if ids is not None:
+            # Where some ids are foreign, no block is wider than its letters: the room was measured in bytes.
+            block["document_ids"] = ids.astype(f"U{checks.longest_text(ids)}") if self._whole.foreign_ids else ids
+        return block
+
+    def rest(self) -> Block:
+        """The arrays that are small enough to be held: queries, and what the side files say."""
+        return self._rest
+
+    @cached_property
+    def _rest(self) -> Block:
+        if self._grouping.problem is not None:
+            raise self._grouping.problem
+        sizes, qids = queries_of(self._names, self._counts, self._grouping)
+        queries = Queries.from_sizes(sizes)
+        weights, positions = sides.per_document(self._names, self._counts)
+        found = {
+            "offsets": queries.offsets,
+            "qids": np.arange(len(queries)) if qids is None else qids,
+            "document_weights": checks.weights(weights, self.shape[0], "document_weights", "documents"),
+            "positions": positions,
+        }
+        return {name: array for name, array in found.items() if array is not None}

@@ -1,0 +1,270 @@
+"""Writing a stored copy, whole or block by block: data larger than memory pass through, and never rest there.
+
+The arrays grow in files under another name beside the target. Their hashes are computed on the way, the headers get
+their final shape at the end, ``meta.json`` comes last, and then the folder takes its name: what is found under that
+name is always a whole copy, and a failure or an interrupt leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data import checks
+from toprank.data.dataset import RankingData
+from toprank.data.oserrors import os_errors
+from toprank.errors import DataError, FileError
+
+__all__ = ["FORMAT", "META", "SUFFIX", "VERSION", "StoreWriter", "write_store"]
+
+Array = npt.NDArray[Any]
+PathLike = str | os.PathLike[str]
+
+SUFFIX = ".toprank-data"
+FORMAT, VERSION = "toprank-data", 1
+META = "meta.json"
+
+
+def write_store(
+    data: RankingData, path: PathLike, *, source: dict[str, Any] | None = None, source_hash: str | None = None
+) -> None:
+    """Write `data` as a stored copy, a folder whose name ends in ``.toprank-data``.
+
+    The copy is built under another name beside `path` and renamed when it is complete. An older copy steps aside
+    first, so what is found under `path` is always a whole copy; processes that have the older one open keep it.
+
+    Args:
+        data: the data.
+        path: where to. Only a stored copy is ever replaced, never another folder or a file.
+        source: for a cache, what the copy was made from.
+        source_hash: for a cache, a hash of the file it was made from.
+    """
+    with StoreWriter(path) as writer:
+        for name, array in data.arrays(source=True).items():
+            writer.put(name, array)
+        writer.finish(data.X.shape, data.feature_names, source=source, source_hash=source_hash)
+
+
+class StoreWriter:
+    """A stored copy under construction: start arrays, append blocks of rows, finish; or leave, and nothing is left.
+
+    >>> import tempfile
+    >>> from toprank.data.store import open_store
+    >>> path = Path(tempfile.mkdtemp()) / "two.toprank-data"
+    >>> with StoreWriter(path) as writer:
+    ...     writer.start("X", np.dtype("f4"), (3,), length=2)
+    ...     for row in ([1, 2, 3], [4, 5, 6]):
+    ...         writer.append("X", np.array([row], dtype="f4"))
+    ...     for name, values in (("labels", [0.0, 1.0]), ("offsets", [0, 2]), ("qids", [7])):
+    ...         writer.put(name, np.array(values))
+    ...     writer.finish((2, 3), None)
+    >>> open_store(path, verify=True).X.tolist()
+    [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path, self._target = path, Path(os.path.realpath(path))
+        if self._target.name.partition(SUFFIX)[1:] != (SUFFIX, ""):
+            raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {path} is not called so.")
+        if self._target.exists() and not (self._target / META).is_file():
+            raise FileError(f"{path} exists and is not a stored copy; choose another name or remove it.")
+        self.folder = _temporary_sibling(self._target)
+        self._files: dict[str, _ArrayFile | _TextFile] = {}
+
+    def __enter__(self) -> Self:
+        with os_errors(self.path, "written"):
+            self.folder.mkdir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            with suppress(OSError):  # what was not flushed is not wanted any more
+                file.abandon()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(
+        self, name: str, dtype: np.dtype[Any] | None, tail: tuple[int, ...] = (), length: int | None = None
+    ) -> None:
+        """Start an array, or start it anew.
+
+        Args:
+            name: its name in the store.
+            dtype: its type; None for text whose longest string is not known yet.
+            tail: the shape of a row.
+            length: how many rows will come, where that is known: the hash is then computed on the way, not at the end.
+        """
+        if (old := self._files.pop(name, None)) is not None:
+            old.abandon()
+        file = self.folder / f"{name}.npy"
+        with os_errors(self.path, "written"):
+            if dtype is None:
+                self._files[name] = _TextFile(file)
+                return
+            self._check_room(length or 0, dtype.itemsize * int(np.prod(tail, dtype=np.int64)))
+            self._files[name] = _ArrayFile(file, dtype, tail, length)
+
+    def append(self, name: str, block: Array) -> None:
+        """The next rows of an array."""
+        with os_errors(self.path, "written"):
+            self._files[name].append(block)
+
+    def put(self, name: str, array: Array) -> None:
+        """A whole array."""
+        with os_errors(self.path, "written"):
+            self._check_room(len(array), array[:1].nbytes)
+            hashed = np.dtype(f"U{checks.longest_text(array)}") if array.dtype.kind == "U" else array.dtype
+            file = _ArrayFile(self.folder / f"{name}.npy", array.dtype, array.shape[1:], len(array), hashed)
+            self._files[name] = file
+            for piece in checks.in_pieces(array):
+                file.append(piece)
+
+    def finish(
+        self,
+        shape: tuple[int, ...],
+        feature_names: tuple[str, ...] | None,
+        *,
+        source: dict[str, Any] | None = None,
+        source_hash: str | None = None,
+    ) -> None:
+        """Complete the copy, of an X of this shape, and give it its name."""
+        with os_errors(self.path, "written"):
+            meta = {
+                "format": FORMAT,
+                "version": VERSION,
+                "id": secrets.token_hex(8),
+                "X_shape": list(shape),
+                "arrays": {name: file.close() for name, file in self._files.items()},
+                "feature_names": feature_names,
+                "source": source,
+                "source_hash": source_hash,
+            }
+            (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+            _put_in_place(self.folder, self._target)
+
+    def _check_room(self, rows: int, row_bytes: int) -> None:
+        """Refuse at once what the disk cannot hold, not after minutes of writing."""
+        needed, free = rows * row_bytes, shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise FileError(
+                f"{self.path} cannot be written: an array takes {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are "
+                "free there. Make room, or write to another disk."
+            )
+
+
+class _ArrayFile:
+    """One `.npy` file; the header is written again with the final shape."""
+
+    def __init__(
+        self,
+        file: Path,
+        dtype: np.dtype[Any],
+        tail: tuple[int, ...],
+        length: int | None,
+        hashed: np.dtype[Any] | None = None,
+    ) -> None:
+        self._file, self._dtype, self._tail, self._rows, self._length = file, dtype, tail, 0, length
+        self._digest = None if length is None else checks.Digest(hashed or dtype, (length, *tail))
+        self._stream = file.open("wb")
+        self._write_header()
+
+    def append(self, block: Array) -> None:
+        plain = np.ascontiguousarray(block, dtype=self._dtype)
+        if plain.size:  # as bytes: the buffer protocol knows no strings of four-byte letters
+            self._stream.write(plain.reshape(-1).view(np.uint8).data)
+        self._rows += len(plain)
+        if self._digest is not None:
+            self._digest.update(plain)
+
+    def close(self) -> dict[str, Any]:
+        if self._length not in (None, self._rows):
+            raise FileError(
+                f"{self._rows} rows came for the {self._length} rows of {self._file.name}: the source changed while it "
+                "was read. Convert it again when nothing writes to it."
+            )
+        self._stream.seek(0)
+        self._write_header()
+        self._stream.close()
+        shape = [self._rows, *self._tail]
+        whole = self._digest.hexdigest() if self._digest else checks.digest(self._mapped())
+        return {"dtype": self._dtype.str, "shape": shape, "hash": whole}
+
+    def abandon(self) -> None:
+        self._stream.close()
+
+    def _write_header(self) -> None:
+        # NumPy leaves room for the length to grow, so every header of a file has the same size.
+        shape = (self._rows, *self._tail)
+        described = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._stream, described)
+
+    def _mapped(self) -> Array:
+        empty = 0 in (self._rows, *self._tail)
+        array: Array = np.load(self._file, mmap_mode=None if empty else "r", allow_pickle=False)
+        return array
+
+
+class _TextFile:
+    """Strings of unknown length: each block waits in a side file at its own width, until the widest is known."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._blocks, self._longest = file, list[tuple[int, int]](), 1
+        self._stream = file.with_suffix(".spool").open("w+b")
+
+    def append(self, block: Array) -> None:
+        plain = np.ascontiguousarray(block)
+        self._stream.write(plain.view(np.uint8).data)
+        self._blocks.append((len(plain), plain.dtype.itemsize // 4))
+        self._longest = max(self._longest, checks.longest_text(plain))
+
+    def close(self) -> dict[str, Any]:
+        widest = max((width for _, width in self._blocks), default=1)
+        rows = sum(length for length, _ in self._blocks)
+        final = _ArrayFile(self._file, np.dtype(f"<U{widest}"), (), rows, np.dtype(f"U{self._longest}"))
+        self._stream.seek(0)
+        for length, width in self._blocks:
+            content = self._stream.read(4 * length * width)
+            final.append(np.frombuffer(content, dtype=f"<U{width}"))
+        self.abandon()
+        os.unlink(self._file.with_suffix(".spool"))
+        return final.close()
+
+    def abandon(self) -> None:
+        self._stream.close()
+
+
+def _temporary_sibling(target: Path) -> Path:
+    """A name in the same folder (so that renaming is one step) that nobody else uses."""
+    return target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _put_in_place(temporary: Path, target: Path) -> None:
+    """Rename; a copy that is there already goes aside, and comes back if the new one cannot take its place."""
+    aside = _temporary_sibling(target)
+    try:
+        while True:  # more than twice only when another process writes the same copy at the same moment
+            try:
+                os.rename(temporary, target)
+                break
+            except OSError as problem:
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            shutil.rmtree(aside, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                os.rename(target, aside)
+    except BaseException:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,119 @@
+"""From files to a stored copy in bounded memory, whatever the size of the files.
+
+A stream (`toprank.data.letor.streaming`, `toprank.data.tables.streaming`) passes over its files twice: a survey that
+counts, then blocks of rows. While one block is written and hashed on a thread of its own, the next one is read.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from toprank.data.dataset import RankingData
+from toprank.data.files import PathLike, Paths, as_plain_files, check_options, common_format, read, reader_of
+from toprank.data.store import open_store
+from toprank.data.store_writing import StoreWriter
+from toprank.data.streams import Block, StartAgain, Stream
+
+__all__ = ["convert"]
+
+
+def convert(
+    source: Paths,
+    target: PathLike,
+    *,
+    format: str | None = None,
+    regroup: bool = False,
+    threads: int | None = None,
+    **options: Any,
+) -> RankingData:
+    r"""Make a stored copy of files that may be larger than memory, and open it.
+
+    LETOR text (plain, .gz, .zst), Parquet (a file, several, or a folder), Arrow IPC and CSV pass through block by
+    block: memory holds some ten megabytes of rows at a time, and for each query its id and size. The copy is the one
+    that ``write(read(source), target)`` makes, byte for byte. Queries that are split between files are joined where
+    they meet; a query that comes back later is refused, by file and place. All files of a table must have the same
+    columns of the same types. Compressed text is unpacked beside the target while the conversion runs.
+
+    Args:
+        source: a file, a folder of Parquet files, or a list of files.
+        target: where to, a folder with the suffix ``.toprank-data``; only a stored copy is replaced. It appears when it
+            is whole: a failure or an interrupt leaves nothing behind, and an older copy in place.
+        format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
+        regroup: bring scattered rows of a query together. This reads all data into memory.
+        threads: how many threads to use. Default: all cores. The result is the same for any number.
+        **options: for the reader of the format, as in `toprank.read`.
+
+    Returns:
+        The copy, opened: its arrays are mapped, not read.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.txt").write_text("1 qid:7 1:0.5\n0 qid:7 1:0.1\n")
+    >>> convert(folder / "train.txt", folder / "train.toprank-data")
+    RankingData(1 query, 2 documents, 1 feature, dense float32, grades 0-1)
+    """
+    with StoreWriter(target) as writer:
+        with as_plain_files(source, writer.folder) as files:
+            kind = common_format(files, format)
+            if regroup:
+                options["regroup"] = True
+            check_options(f"option for reading {kind}", reader_of(kind), options)
+            if regroup or kind in ("qrels", "run", "store"):  # the last is mapped already
+                described = _put(read(files, format=kind, threads=threads, **options), writer)
+            else:
+                described = _pour(_stream(kind, files, writer, threads, options), writer)
+        writer.finish(*described)
+    return open_store(target)
+
+
+def _put(data: RankingData, writer: StoreWriter) -> tuple[tuple[int, int], tuple[str, ...] | None]:
+    """Write data that are at hand; what is still to be said of them."""
+    for name, array in data.arrays(source=True).items():
+        writer.put(name, array)
+    return data.X.shape, data.feature_names
+
+
+def _stream(
+    kind: str, files: list[PathLike], writer: StoreWriter, threads: int | None, options: dict[str, Any]
+) -> Stream:
+    if kind == "letor":
+        from toprank.data.letor.streaming import LetorStream
+
+        return LetorStream(files, threads=threads, spool=writer.folder, **options)
+    from toprank.data.tables.streaming import TableStream
+
+    return TableStream(files if len(files) > 1 else files[0], format=kind, **options)
+
+
+def _pour(stream: Stream, writer: StoreWriter) -> tuple[tuple[int, int], tuple[str, ...] | None]:
+    """Write what a stream brings; what is still to be said of it."""
+    while not _poured(stream, writer):  # once more where the survey proved wrong
+        pass
+    for name, array in stream.rest().items():
+        writer.put(name, array)
+    return stream.shape, stream.feature_names
+
+
+def _poured(stream: Stream, writer: StoreWriter) -> bool:
+    """Write the blocks of a stream; False where the stream asks to start again."""
+    for name, started in stream.arrays().items():
+        writer.start(name, *started)
+
+    def append(block: Block) -> None:
+        for name, rows in block.items():
+            writer.append(name, rows)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="toprank-writer") as pool:
+        before: Future[None] | None = None
+        try:
+            for block in stream.blocks():
+                if before is not None:
+                    before.result()
+                before = pool.submit(append, block)
+        except StartAgain:
+            return False
+        finally:
+            if before is not None:
+                before.result()
+    return True

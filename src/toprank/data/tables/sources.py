@@ -1,0 +1,235 @@
+"""The files of a table, seen alike: their columns, and their rows as a stream of Arrow record batches.
+
+A file is open while its columns or its rows are read, and no longer: a folder may hold any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
+from toprank.data.oserrors import os_errors
+from toprank.data.tables.writing import delimiter_of, table_format
+from toprank.errors import DataError, FileError, FormatError, ToprankError
+
+__all__ = ["Source", "about", "common_layout", "sources_of"]
+
+PathLike = str | os.PathLike[str]
+_STRIP = 16384  # rows at a time, fewer where they are wide:
+_STRIP_BYTES = 32 << 20
+
+
+class Source(NamedTuple):
+    """A file: its columns, and its number of rows where that costs nothing to know."""
+
+    path: Path
+    kind: str
+    schema: Any
+    n_rows: int | None
+
+    def batches(self, layout: Layout) -> Iterator[Any]:
+        """The rows, with the columns of a layout, a strip at a time; errors name this file."""
+        strip = max(1024, min(_STRIP, _STRIP_BYTES // max(1, len(layout.features) * layout.dtype.itemsize)))
+        with ExitStack() as stack, _arrow_errors(self.path, self.kind):
+            for whole in _FORMATS[self.kind].batches(self, layout, strip, stack):
+                whole.validate(full=True)  # damaged offsets inside a batch would be read outside its memory
+                for first in range(0, max(1, whole.num_rows), strip):
+                    yield whole.slice(first, strip)
+
+
+def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[Source]:
+    """The files to read: those given, or the Parquet files of a folder by name."""
+    files = _files_of(paths)
+    kind = format or table_format(files[0])
+    if kind not in _FORMATS:
+        raise DataError(f"{files[0]}: give format= as one of {', '.join(_FORMATS)}; the name does not tell.")
+    return [_source(file, kind) for file in files]
+
+
+def _source(path: Path, kind: str) -> Source:
+    with ExitStack() as stack, _arrow_errors(path, kind):
+        schema, n_rows = _FORMATS[kind].described(path, stack)
+        schema.names  # noqa: B018  decodes the names, which may not be UTF-8
+        return Source(path, kind, schema, n_rows)
+
+
+def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
+    """The files to read: those given, or the Parquet files of a folder by name."""
+    given = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    if not given:
+        raise DataError("There is no file to read: the list of paths is empty.")
+    if len(given) > 1 or not given[0].is_dir():
+        return given
+    with os_errors(given[0], "read"):
+        inside = sorted(path for path in given[0].iterdir() if path.suffix.lower() in (".parquet", ".pq"))
+    visible = [path for path in inside if not path.name.startswith((".", "_"))]
+    if not visible:
+        raise FileError(f"{given[0]} holds no Parquet files (*.parquet); give the folder that does.")
+    return visible
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Put the file's name in front of an error that does not know it."""
+    try:
+        yield
+    except (FormatError, FileError):
+        raise
+    except DataError as problem:
+        raise FormatError(str(problem), path=path) from None
+
+
+@contextmanager
+def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
+    """Turn Arrow's complaints about a file's content into a `FormatError`, the system's into a `FileError`."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except ToprankError:
+        raise
+    except OSError as problem:
+        if problem.errno:
+            raise FileError(f"{path} cannot be read: {os.strerror(problem.errno)}.") from None
+        raise FormatError(_complaint(kind, problem), path=path) from None
+    except (pa.ArrowException, UnicodeDecodeError) as problem:
+        row = re.search(r"Row #(\d+)", str(problem))
+        raise FormatError(_complaint(kind, problem), path=path, line=int(row[1]) if row else None) from None
+
+
+def _complaint(kind: str, problem: Exception) -> str:
+    """Arrow's message as a sentence of bounded length."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    text = re.sub(r"^In CSV column #(\d+): ", lambda found: f"in column {int(found[1]) + 1}, ", text)
+    text = re.sub(r"Row #\d+: |CSV (parse|conversion) error:? ?", "", text)
+    return f"This is not a readable {_FORMATS[kind].title}: {text[:300].rstrip('.')}."
+
+
+def _parquet_file(path: Path, stack: ExitStack) -> Any:
+    from pyarrow import parquet
+
+    return stack.enter_context(parquet.ParquetFile(path, memory_map=True))
+
+
+def _describe_parquet(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
+    file = _parquet_file(path, stack)
+    return file.schema_arrow, file.metadata.num_rows
+
+
+def _parquet_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+    yield from _parquet_file(source.path, stack).iter_batches(strip, columns=layout.columns)
+
+
+def _arrow_file(path: Path, stack: ExitStack) -> Any:
+    import pyarrow as pa
+
+    return stack.enter_context(pa.ipc.open_file(stack.enter_context(pa.memory_map(str(path)))))
+
+
+def _describe_arrow(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
+    reader = _arrow_file(path, stack)
+    return reader.schema, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+
+
+def _arrow_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+    del strip  # batches are slices of the mapped file, whatever their size
+    reader = _arrow_file(source.path, stack)
+    for number in range(reader.num_record_batches):
+        yield reader.get_batch(number).select(layout.columns)
+
+
+def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
+    return _csv_schema(stack.enter_context(_csv_reader(path, {}, threads=False))), None
+
+
+def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+    import pyarrow as pa
+
+    del strip, stack
+    types = {name: pa.from_numpy_dtype(layout.dtype) for name in layout.features}
+    types |= {name: kind for name in layout.features if (kind := source.schema.field(name).type) == pa.bool_()}
+    types |= dict.fromkeys(layout.roles.values(), pa.float64())
+    texts = [name for role, name in layout.roles.items() if role in ("qid", "document_id")]
+    types |= dict.fromkeys(texts, pa.string())
+    types |= {name: pa.int64() for role, name in layout.roles.items() if role == "position"}
+    try:
+        yield from _csv_reader(source.path, types, threads=True)
+    except pa.ArrowInvalid:
+        yield from _csv_reader(source.path, types, threads=False)  # only the slow reader knows the line
+        raise
+
+
+def _csv_schema(reader: Any) -> Any:
+    """Column names and types as the first megabyte suggests them.
+
+    A column that opens with a number is one of numbers: text that follows is an error with its line, not a text column.
+    """
+    import pyarrow as pa
+
+    schema = reader.schema
+    for batch in reader:
+        for place, field in enumerate(schema):
+            if pa.types.is_string(field.type) and _is_float(batch.column(place)[0].as_py()):
+                schema = schema.set(place, pa.field(field.name, pa.float64()))
+        break
+    return schema
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _csv_reader(path: Path, types: dict[str, Any], threads: bool) -> Any:
+    """A streaming CSV reader; a batch is what one megabyte of text holds."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    return csv.open_csv(
+        pa.input_stream(str(path), compression="detect"),
+        read_options=csv.ReadOptions(use_threads=threads, block_size=1 << 20),
+        parse_options=csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
+        convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types)),
+    )
+
+
+class _Format(NamedTuple):
+    """How files of a format are described (columns, number of rows), read, and called in messages."""
+
+    described: Callable[[Path, ExitStack], tuple[Any, int | None]]
+    batches: Callable[[Source, Layout, int, ExitStack], Iterator[Any]]
+    title: str
+
+
+_FORMATS = {
+    "parquet": _Format(_describe_parquet, _parquet_batches, "Parquet file"),
+    "arrow": _Format(_describe_arrow, _arrow_batches, "Arrow IPC (Feather) file"),
+    "csv": _Format(_describe_csv, _csv_batches, "CSV table"),
+}
+
+
+def common_layout(
+    sources: Sequence[Source], given: dict[str, Choice], features: Sequence[str] | None, dtype: npt.DTypeLike | None
+) -> Layout:
+    """The first file's layout, with a precision that suits all files."""
+    first = layout_of(sources[0].schema, given, features, dtype)
+    roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
+    precisions = []
+    for source in sources:
+        absent = [name for name in first.columns if name not in source.schema.names]
+        if absent:
+            raise FormatError(f"There is no column '{absent[0]}', which {sources[0].path} has.", path=source.path)
+        with about(source.path):
+            precisions.append(layout_of(source.schema, roles, first.features, dtype).dtype)
+    return Layout(first.roles, first.features, np.result_type(*precisions))

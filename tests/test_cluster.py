@@ -1,0 +1,265 @@
+"""A real cluster: the same answer as on one machine, however the data are divided and wherever they come from."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank import cluster
+from toprank.data.frames import to_frame
+from toprank.errors import DataError
+
+pytest.importorskip("distributed")
+
+METRICS = ["ndcg@10", "map", "err@5", "mrr"]
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Two worker processes with one thread each."""
+    with cluster.connect(workers=2, patience=60) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = tr.synthetic(n_queries=90, seed=0)
+    rng = np.random.default_rng(0)
+    X = np.array(made.X)
+    X[rng.uniform(size=X.shape) < 0.02] = np.nan
+    return made.replace(X=X, query_weights=rng.uniform(0.5, 2, made.n_queries))
+
+
+@pytest.fixture(scope="module")
+def valid():
+    return tr.synthetic(n_queries=40, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(data, tmp_path_factory):
+    """A folder of Parquet files, cut by rows and not by queries; one of them is empty."""
+    import pyarrow.parquet as parquet
+
+    path = tmp_path_factory.mktemp("parquet")
+    table = to_frame(data)
+    n = table.num_rows
+    for number, (a, b) in enumerate([(0, n // 3), (n // 3, n // 3), (n // 3, n // 2), (n // 2, n)]):
+        parquet.write_table(table.slice(a, b - a), path / f"part-{number}.parquet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def sources(data, folder, tmp_path_factory):
+    """The same data in every way that a cluster can get them."""
+    import dask.dataframe
+
+    store = tmp_path_factory.mktemp("store") / "d.toprank-data"
+    tr.write(data, store)
+    text = tmp_path_factory.mktemp("text")
+    files = []
+    for number, queries in enumerate(np.array_split(np.arange(data.n_queries), 3)):
+        files.append(text / f"{number}.parquet")
+        tr.write(data.select(queries), files[-1])
+    return {
+        "memory": lambda: data,
+        "stored, 1 part": lambda: cluster.read(store, partitions=1),
+        "stored, 7 parts": lambda: cluster.read(store, partitions=7),
+        "folder cut by rows": lambda: cluster.read(folder),
+        "list of files": lambda: cluster.read(files),
+        "frame cut by rows": lambda: dask.dataframe.from_pandas(to_frame(data, "pandas"), npartitions=5, sort=False),
+    }
+
+
+WAYS = ["memory", "stored, 1 part", "stored, 7 parts", "folder cut by rows", "list of files", "frame cut by rows"]
+
+
+@pytest.fixture(scope="module")
+def alone(data):
+    return tr.LinearRanker("ListNet", l2=1e-2).fit(data)
+
+
+def close(got, expected, rtol=1e-8):
+    np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way):
+    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(sources[way](), cluster=two)
+    close(ranker.coef_, alone.coef_)
+    assert ranker.solution_.iterations == alone.solution_.iterations
+    assert ranker.solution_.evaluations == alone.solution_.evaluations
+    np.testing.assert_allclose(ranker.standardisation_.centre, alone.standardisation_.centre, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(ranker.standardisation_.spread, alone.standardisation_.spread, rtol=1e-12)
+    assert ranker.training_["queries"] == data.n_queries
+    assert ranker.training_["documents"] == data.n_documents
+    ours = tr.evaluate(ranker.predict(data), data, METRICS).mean
+    theirs = tr.evaluate(alone.predict(data), data, METRICS).mean
+    assert dict(ours) == pytest.approx(dict(theirs), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("Hinge", {"l2": 0.3}),  # the bundle method
+        ("Logistic", {"l1": 0.01}),  # proximal Newton
+        ("ApproxNDCG", {"l2": 0.3, "solver": "lbfgs"}),
+        ("LambdaRank", {"max_iterations": 2, "solver": "newton"}),  # starts from logistic pairs
+    ],
+    ids=["bundle", "proximal", "lbfgs", "inexact"],
+)
+def test_every_solver_runs_unchanged(two, data, loss, options):
+    rankers = [tr.LinearRanker(loss, **options) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        rankers[0].fit(data)
+        rankers[1].fit(data, cluster=two)
+    close(rankers[1].coef_, rankers[0].coef_)
+    assert rankers[1].solution_.iterations == rankers[0].solution_.iterations
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [("Multinomial", {}), ("Ordinal", {}), ("ListNet", {"l2": 1.0, "start": "linear", "tolerance": 1e-3})],
+    ids=["multinomial", "ordinal", "listnet"],
+)
+def test_expected_gain(two, data, loss, options):
+    options = {"l2": 1e-1, "max_iterations": 40, "tolerance": 1e-5} | options
+    one = tr.ExpectedGainRanker(loss, **options).fit(data)
+    other = tr.ExpectedGainRanker(loss, **options).fit(data, cluster=two.client)
+    close(other.coef_, one.coef_)
+    assert other.solution_.iterations == one.solution_.iterations
+    assert other.n_grades_ == one.n_grades_
+
+
+def test_validation_chooses_the_same(two, data, valid, sources):
+    path = {"l2": [1e-3, 1e-1, 10.0], "metric": "err@5"}
+    one = tr.LinearRanker("ListNet", **path).fit(data, valid=valid)
+    other = tr.LinearRanker("ListNet", **path).fit(sources["stored, 7 parts"](), valid=valid, cluster=two)
+    assert other.l2_ == one.l2_
+    assert [row["valid"] for row in other.path_] == pytest.approx([row["valid"] for row in one.path_], abs=1e-12)
+    assert other.training_["valid"] == pytest.approx(one.training_["valid"], abs=1e-12)
+
+
+@pytest.mark.parametrize("convention", ["standard", "letor4", "trec_eval", "lightgbm"])
+def test_evaluation_is_that_of_one_machine(two, valid, alone, convention):
+    named = valid.replace(document_ids=[f"d{i}" for i in range(valid.n_documents)])
+    here = tr.evaluate(alone.predict(named), named, METRICS, convention=convention)
+    there = two.evaluate(alone, named, METRICS, convention=convention)
+    assert there.names == here.names
+    assert (there.max_grade, there.n_documents) == (here.max_grade, here.n_documents)
+    np.testing.assert_array_equal(there.qids, here.qids)
+    for name in METRICS:
+        np.testing.assert_allclose(there.per_query[name], here.per_query[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unjudged", ["irrelevant", "condense", "drop"])
+def test_unjudged_documents(two, valid, alone, unjudged):
+    """The first partition has no judgment at all, so that condensing leaves nothing of it; weights count."""
+    labels = np.array(valid.labels)
+    labels[: valid.queries.offsets[valid.n_queries // 3]] = np.nan
+    labels[valid.queries.offsets[-2]] = -1
+    some = valid.replace(labels=labels, query_weights=np.arange(1.0, valid.n_queries + 1))
+    options = {"unjudged": unjudged, "weighted": True}
+    here = tr.evaluate(alone.predict(some), some, METRICS, **options)
+    there = two.evaluate(alone, some, METRICS, **options)
+    assert dict(there.mean) == pytest.approx(dict(here.mean), abs=1e-12)
+    assert there.max_grade == here.max_grade
+    with pytest.raises(DataError, match="not judged"):
+        two.evaluate(alone, some, METRICS)
+    with pytest.raises(DataError, match=r"documents are not judged"):
+        tr.LinearRanker().fit(some, cluster=two)
+
+
+def test_predictions_come_in_order(two, data, alone, sources):
+    placed = two.place(sources["stored, 7 parts"]())
+    np.testing.assert_array_equal(two.predict(alone, placed), alone.predict(data))
+    np.testing.assert_array_equal(two.predict(alone, placed), alone.predict(data))  # and again, from what is there
+    assert "90 queries" in repr(placed)
+
+
+def test_predictions_written_by_the_workers(two, data, alone, sources, tmp_path):
+    paths = two.write_predictions(alone, sources["stored, 7 parts"](), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"part-{n:05d}.scores" for n in range(len(paths))]
+    np.testing.assert_array_equal(np.concatenate([tr.read_scores(path) for path in paths]), alone.predict(data))
+    with pytest.raises(tr.ToprankError, match="gone"):
+        two.write_predictions(alone, data, tmp_path / "gone")
+
+
+def test_cut_queries_are_moved(two, data, folder):
+    placed = two.place(cluster.read(folder))
+    assert placed.n_moved >= 1
+    assert placed.n_queries == data.n_queries
+    with pytest.raises(DataError, match="partitions must hold whole queries"):
+        two.place(cluster.read(folder, repair="none"))
+
+
+def test_rows_in_any_order(two, data, alone):
+    """A frame whose rows were shuffled: every partition has some of every query."""
+    import dask.dataframe
+
+    frame = to_frame(data, "pandas").sample(frac=1.0, random_state=0)
+    shuffled = dask.dataframe.from_pandas(frame, npartitions=3, sort=False)
+    with pytest.raises(DataError, match="repair='all'"):
+        two.place(shuffled)
+    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(two.place(shuffled, repair="all"))
+    close(ranker.coef_, alone.coef_)
+
+
+def write_parts(folder, *tables):
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    for number, columns in enumerate(tables):
+        parquet.write_table(pa.table(columns), folder / f"part-{number}.parquet")
+    return cluster.read(folder)
+
+
+def test_schema_drift(two, tmp_path):
+    def place(*tables):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        return two.place(write_parts(folder, *tables))
+
+    first = {"qid": [1, 1], "label": [0, 1], "a": [0.5, 1.5], "b": [1.0, 2.0]}
+    reordered = {"b": [1.0, 3.0], "a": [0.1, 0.2], "label": [1, 0], "qid": [2, 2]}
+    placed = place(first, reordered)  # by name, as on one machine
+    assert placed.feature_names == ("a", "b")
+    with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*'b'"):
+        place(first, {"qid": [2], "label": [1], "a": [0.5]})
+    with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*column 'new', which .*part-0.parquet does not have"):
+        place(first, reordered | {"new": [1.0, 1.0]})
+    with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*'b' holds string"):
+        place(first, {"qid": [2], "label": [1], "a": [0.5], "b": ["x"]})
+    with pytest.raises(DataError, match=r"part-1.parquet.*'qid' holds string, but int64"):
+        place(first, {**first, "qid": ["x", "x"]})
+    with pytest.raises(DataError, match=r"no documents"):
+        place({name: [] for name in first})
+    for number, text in enumerate(["1 qid:1 1:0.5 2:1\n", "0 qid:2 1:0.25\n"]):
+        (tmp_path / f"{number}.txt").write_text(text)
+    files = [tmp_path / "0.txt", tmp_path / "1.txt"]
+    with pytest.raises(DataError, match=r"1.txt differs from .*0.txt: it has 1 features instead of 2.*n_features="):
+        two.place(cluster.read(files))
+    assert two.place(cluster.read(files, n_features=2)).n_documents == 2
+    with pytest.raises(tr.ToprankError, match=r"gone.txt"):
+        two.place(cluster.read([tmp_path / "gone.txt"]))
+
+
+def test_what_needs_the_rows_here_is_refused(two, data):
+    from sklearn.linear_model import LogisticRegression
+
+    with pytest.raises(DataError, match="refine=True chooses documents one by one"):
+        tr.LinearRanker("ImportanceWeightedSquared", refine=True).fit(data, cluster=two)
+    with pytest.raises(DataError, match="A classifier learns from data in memory"):
+        tr.ExpectedGainRanker(classifier=LogisticRegression()).fit(data, cluster=two)
+    with pytest.raises(DataError, match="draws by the place"):
+        tr.LinearRanker("XENDCG").fit(data, cluster=two)
+
+
+def test_the_current_client_is_found_and_left_open(two):
+    found = cluster.connect()
+    assert found.client is two.client
+    found.close()
+    assert two.client.status == "running"

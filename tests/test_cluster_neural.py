@@ -1,0 +1,157 @@
+"""Several processes that train one network: the training of one process, and no process left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank import cluster
+from toprank.errors import DataError
+
+pytest.importorskip("torch")
+pytest.importorskip("cloudpickle")
+
+from toprank.cluster import neural
+from toprank.cluster.team import GlooTeam
+from toprank.rankers.neural_batches import plan_epoch
+
+
+@pytest.fixture(scope="module")
+def train():
+    made = tr.synthetic(n_queries=60, truth="nonlinear", seed=0)
+    return made.replace(query_weights=np.random.default_rng(0).uniform(0.5, 2, made.n_queries))
+
+
+@pytest.fixture(scope="module")
+def valid():
+    return tr.synthetic(n_queries=30, truth="nonlinear", seed=1)
+
+
+@pytest.fixture
+def members(monkeypatch):
+    """The processes that were started."""
+    started = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            started.append(self)
+
+    monkeypatch.setattr(neural.subprocess, "Popen", Recorded)
+    yield started
+    assert all(member.poll() is not None for member in started)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("alike", [False, True])
+def test_shares_make_up_every_batch(train, size, alike):
+    plan = plan_epoch(train.queries, 150, np.random.default_rng(0), alike=alike)
+    shares = [GlooTeam(rank, size).share(plan) for rank in range(size)]
+    for place, (first, last) in enumerate(plan.batches):
+        parts = [share.batches[place] for share in shares]
+        assert [parts[0][0], *(part[1] for part in parts)] == [first, *(part[0] for part in parts[1:]), last]
+        documents = [share.documents(part) for share, part in zip(shares, parts, strict=True)]
+        longest = int(plan.queries.sizes[first:last].max())
+        counts = [rows.stop - rows.start for rows in documents]
+        assert max(counts) - min(counts) <= 2 * longest  # as even as whole queries allow
+
+
+def test_two_processes_train_what_one_does(train, valid, members):
+    """Full batches and no dropout: the same sums of gradients, so the same weights to single precision."""
+    options = {"epochs": 4, "hidden": (8,), "dropout": 0.0, "batch_documents": 10**6, "seed": 3}
+    alone = tr.NeuralRanker("ListNet", **options).fit(train, valid=valid)
+    ranker = tr.NeuralRanker("ListNet", **options)
+    assert cluster.fit_distributed(ranker, train, valid=valid, processes=2) is ranker
+    assert len(members) == 2
+    for name, weights in alone.network_.state_dict().items():
+        np.testing.assert_allclose(ranker.network_.state_dict()[name], weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ranker.predict(valid), alone.predict(valid), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ranker.history_["loss"], alone.history_["loss"], rtol=1e-6)
+    assert ranker.training_["queries"] == train.n_queries
+    assert ranker.threads is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_documents": 200}, {"network": "attention", "width": 8, "n_heads": 2, "batch_documents": 300}],
+    ids=["mini-batches", "attention"],
+)
+def test_small_batches_too(train, valid, tmp_path, options):
+    """A batch of one query leaves a process with nothing to do; it still takes part in the sums."""
+    options = {"epochs": 3, "hidden": (8,), "dropout": 0.0, "seed": 3, "clip": 1.0} | options
+    tr.write(train, tmp_path / "d.toprank-data")
+    alone = tr.NeuralRanker("LambdaRank", **options).fit(train)
+    ranker = tr.NeuralRanker("LambdaRank", **options)
+    cluster.fit_distributed(ranker, tmp_path / "d.toprank-data", processes=2)
+    np.testing.assert_allclose(ranker.predict(valid), alone.predict(valid), rtol=1e-3, atol=1e-4)
+
+
+def test_a_process_that_dies_ends_all(train, members, monkeypatch):
+    failed = neural._failed
+
+    def kill_one(started):
+        if len(started) == 2 and started[1].poll() is None:
+            started[1].send_signal(signal.SIGKILL)
+            started[1].wait()
+        return failed(started)
+
+    monkeypatch.setattr(neural, "_failed", kill_one)
+    with pytest.raises(cluster.ClusterError, match="Process 1 of the training was killed by signal 9"):
+        cluster.fit_distributed(tr.NeuralRanker(), train, processes=2)
+    assert len(members) == 2
+
+
+def test_ctrl_c_ends_all(train, members, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(neural, "_failed", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="Training by 2 processes was interrupted"):
+        cluster.fit_distributed(tr.NeuralRanker(), train, processes=2)
+    assert len(members) == 2
+
+
+@pytest.mark.nightly
+def test_what_a_process_refuses_is_said_here(train):
+    with pytest.raises(DataError, match="needs an output for each grade"):
+        cluster.fit_distributed(tr.NeuralRanker("Multinomial"), train, processes=1)
+
+
+def test_refusals(train):
+    with pytest.raises(tr.ToprankError, match="fit_distributed trains a NeuralRanker, not a LinearRanker"):
+        cluster.fit_distributed(tr.LinearRanker(), train)
+    with pytest.raises(DataError, match="norm='batch' looks at a whole batch"):
+        cluster.fit_distributed(tr.NeuralRanker(norm="batch"), train)
+    with pytest.raises(DataError, match="callbacks run in this process"):
+        cluster.fit_distributed(tr.NeuralRanker(callbacks=[print]), train)
+    with pytest.raises(DataError, match="processes must be a whole number"):
+        cluster.fit_distributed(tr.NeuralRanker(), train, processes=0)
+    with pytest.raises(DataError, match="Give a RankingData, or the path"):
+        cluster.fit_distributed(tr.NeuralRanker(), [1, 2])
+    with pytest.raises(DataError, match="torchrun"):
+        cluster.fit_distributed(tr.NeuralRanker(), train, processes=None)
+
+
+@pytest.mark.nightly
+def test_under_torchrun(train, valid, tmp_path):
+    """Processes that something else started: each calls the same function and gets the same model."""
+    tr.write(train, tmp_path / "d.toprank-data")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, toprank as tr, toprank.cluster as c\n"
+        "r = tr.NeuralRanker('ListNet', epochs=2, hidden=(8,), dropout=0.0, threads=1)\n"
+        f"c.fit_distributed(r, {str(tmp_path / 'd.toprank-data')!r}, processes=None)\n"
+        f"r.save({str(tmp_path)!r} + '/m' + os.environ['RANK'] + '.toprank')\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    models = [tr.load(tmp_path / f"m{rank}.toprank") for rank in range(2)]
+    alone = tr.NeuralRanker("ListNet", epochs=2, hidden=(8,), dropout=0.0, threads=1).fit(train)
+    np.testing.assert_array_equal(models[0].predict(valid), models[1].predict(valid))
+    np.testing.assert_allclose(models[0].predict(valid), alone.predict(valid), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,379 @@
+"""Partitions without a cluster: sums over them, whole queries, meetings of trainers. Nothing here starts a process."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import toprank as tr
+from loss_cases import LOSSES
+from toprank import cluster
+from toprank.cluster import work
+from toprank.cluster.meeting import LeftAloneError, Meeting, free_port
+from toprank.cluster.placed import check_loss
+from toprank.cluster.queries import joined, moves, taken
+from toprank.cluster.running import added
+from toprank.cluster.sources import DataPart, FilePart, StorePart, even_ranges, parts_of
+from toprank.data.dataset import RankingData, concatenate
+from toprank.errors import DataError, MissingExtraError, UnknownNameError
+from toprank.rankers.source import InMemory
+from toprank.scorers.expected_gain import Logits
+from toprank.scorers.features import Moments, Standardisation, first_row
+from toprank.scorers.linear import Linear
+from toprank.scorers.ordinal import Thresholds
+
+
+def graded(labels="graded", n_queries=14, seed=0):
+    """Small ragged data with weights; the highest grade and the last query weight lie in one query only."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 8, n_queries)
+    n = int(sizes.sum())
+    y = {"graded": rng.integers(0, 4, n), "binary": rng.integers(0, 2, n), "real": rng.uniform(0, 2.5, n)}[labels]
+    y = y.astype(float)
+    y[-1] = {"graded": 4.0, "binary": 1.0, "real": 3.0}[labels]
+    return RankingData(
+        rng.normal(size=(n, 3)),
+        y,
+        queries=tr.Queries.from_sizes(sizes),
+        document_weights=rng.uniform(0.5, 2, n),
+        query_weights=rng.uniform(0.5, 2, n_queries),
+    )
+
+
+def cut(data, *bounds):
+    """Neighbouring queries as partitions."""
+    edges = [0, *bounds, data.n_queries]
+    pieces = [data.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
+    return [work.Rows(piece, f"part {number}", None) for number, piece in enumerate(pieces)]
+
+
+def scorer_of(name, options, data):
+    if "columns" not in options:
+        return Linear(data.n_features, intercept=True)
+    return Thresholds(data.n_features, 5) if name.startswith("ordinal") else Logits(data.n_features, 5)
+
+
+@pytest.mark.parametrize(("name", "loss", "options"), LOSSES, ids=[case[0] for case in LOSSES])
+def test_parts_add_up_to_the_whole(name, loss, options):
+    data = graded(options.get("labels", "graded"))
+    weighted = options.get("document_weights", True)
+    if not weighted:
+        data = data.replace(document_weights=None)
+    if "columns" in options:
+        loss = type(loss)(**{**vars(loss), "n_grades": 5})
+    rows = cut(data, 4, 5, 9)
+    facts = [work.facts_of(part) for part in rows]
+    if options.get("random") or name.startswith("boltzrank"):  # whose small queries need no draw, but others do
+        with pytest.raises(DataError, match="draws"):
+            check_loss(loss, facts)
+        return
+    check_loss(loss, facts)
+    scorer, standardisation = scorer_of(name, options, data), Standardisation.of(data.X)
+    whole = work.Whole(sum(one.weight for one in facts), np.unique(data.labels))
+    parts = [work.part_objective(part, scorer, loss, standardisation, whole, True) for part in rows]
+    alone = InMemory(data).objective(scorer, loss, standardisation, 1)
+    at = np.random.default_rng(1).normal(0, 0.3, scorer.n_weights)
+    if "columns" in options and name.startswith("ordinal"):
+        at[data.n_features :] = np.sort(at[data.n_features :]) * 3
+    value, grad = added(*(work.value_and_grad(part, at) for part in parts))
+    expected = alone.value_and_grad(at)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(grad, expected[1], rtol=1e-10, atol=1e-13)
+    direction = np.random.default_rng(2).normal(size=scorer.n_weights)
+    times = [work.products(part, at) for part in parts]
+    (product,) = added(*(work.product(one, direction) for one in times))
+    np.testing.assert_allclose(product, alone.hessian_times(at)(direction), rtol=1e-9, atol=1e-12)
+    if "columns" not in options:
+        (bend,) = added(*(work.hessian(part, at) for part in parts))
+        np.testing.assert_allclose(bend, alone.hessian(at), rtol=1e-9, atol=1e-12)
+
+
+def test_the_card_matters():
+    """ERR and unit targets look at the top grade, which only one partition has."""
+    data = graded()
+    rows = cut(data, 7)
+    whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
+    forgetful = whole._replace(grades=np.zeros(1))
+    scorer, at = Linear(3), np.ones(3)
+    for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
+        alone = InMemory(data).objective(scorer, loss, Standardisation.of(data.X), 1).value_and_grad(at)[0]
+
+        def value(known, loss=loss):
+            parts = [work.part_objective(r, scorer, loss, Standardisation.of(data.X), known, True) for r in rows]
+            return added(*(work.value_and_grad(part, at) for part in parts))[0]
+
+        assert value(whole) == pytest.approx(alone, rel=1e-12)
+        assert value(forgetful) != pytest.approx(alone, rel=1e-6)
+
+
+def test_a_partition_that_weighs_nothing_says_nothing():
+    data = graded()
+    weights = np.where(np.arange(data.n_queries) < 4, 0.0, data.query_weights)
+    data = data.replace(query_weights=weights)
+    rows, scorer = cut(data, 4), Linear(3)
+    whole = work.Whole(float(weights.sum()), np.unique(data.labels))
+    standardisation, loss = Standardisation.of(data.X), tr.losses.ListNet()
+    parts = [work.part_objective(part, scorer, loss, standardisation, whole, True) for part in rows]
+    assert work.value_and_grad(parts[0], np.ones(3))[0] == 0.0
+    assert not work.hessian(parts[0], np.ones(3))[0].any()
+    assert not work.product(work.products(parts[0], np.ones(3)), np.ones(3))[0].any()
+    expected = InMemory(data).objective(scorer, loss, standardisation, 1).value_and_grad(np.ones(3))
+    assert work.value_and_grad(parts[1], np.ones(3))[0] == pytest.approx(expected[0], rel=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["dense", "gaps", "sparse", "constant"])
+def test_standardisation_from_sums_is_the_same(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4)) * [1, 10, 1e-3, 1] + [0, 1e5, 0, 3]
+    if kind == "gaps":
+        X[rng.uniform(size=X.shape) < 0.2] = np.nan
+        X[:, 3] = np.nan
+    if kind == "constant":
+        X[:, 1] = 7.0
+    if kind == "sparse":
+        X = sparse.csr_matrix(np.where(rng.uniform(size=X.shape) < 0.5, X, 0))
+    shift = first_row(X)
+    parts = [Moments.of(X[a:b], shift) for a, b in ((0, 7), (7, 8), (8, 50))]
+    got, expected = Standardisation.from_moments(Moments.joined(parts)), Standardisation.of(X)
+    np.testing.assert_allclose(got.centre, expected.centre, rtol=1e-13)
+    np.testing.assert_allclose(got.spread, expected.spread, rtol=1e-12)
+    assert got.complete == expected.complete
+
+
+# ---- whole queries ----
+
+
+@st.composite
+def scattered(draw):
+    """Rows of a few queries in partitions, cut anywhere and in any order."""
+    qid = draw(st.lists(st.integers(0, 5), min_size=1, max_size=25))
+    cuts = sorted(draw(st.lists(st.integers(0, len(qid)), max_size=4)))
+    edges = [0, *cuts, len(qid)]
+    return qid, [(a, b) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def repaired(rows, repair):
+    """What `Placed` does with futures, here with the objects themselves."""
+    planned = moves([work.facts_of(part) for part in rows], repair)
+    gone, come = {}, {}
+    for move in planned:
+        gone.setdefault(move.donor, []).append(move.qids)
+        come.setdefault(move.home, []).append(taken(rows[move.donor], move.qids))
+    after = list(rows)
+    for number in {*gone, *come}:
+        left = np.concatenate(gone[number]) if number in gone else None
+        after[number] = joined(rows[number], left, *come.get(number, []))
+    return [part.data for part in after if part.data is not None]
+
+
+@given(scattered(), st.booleans(), st.booleans())
+def test_repair_brings_every_query_together(case, weighted, is_sparse):
+    qid, ranges = case
+    X = np.arange(len(qid), dtype=float)[:, None] + 1
+    weight = {q: 1.0 + q for q in qid}
+
+    def part(a, b):
+        matrix = sparse.csr_matrix(X[a:b]) if is_sparse else X[a:b]
+        data = RankingData(matrix, X[a:b, 0], qid=qid[a:b], regroup=True)
+        return data.replace(query_weights=[weight[q] for q in data.qids.tolist()]) if weighted else data
+
+    rows = [work.Rows(part(a, b), f"part {n}", None) for n, (a, b) in enumerate(ranges)]
+    after = repaired(rows, "all")
+    whole = concatenate(after)  # refuses a query in two parts
+    expected = {q: [i + 1 for i in range(len(qid)) if qid[i] == q] for q in set(qid)}
+    assert {q: whole.labels[r].tolist() for q, r in zip(whole.qids.tolist(), whole.queries, strict=True)} == expected
+    if weighted:
+        assert whole.query_weights.tolist() == [weight[q] for q in whole.qids.tolist()]
+
+
+def rows_of(*qids):
+    return [
+        work.Rows(RankingData(np.ones((len(q), 1)), np.zeros(len(q)), qid=list(q), regroup=True), f"file {n}", None)
+        for n, q in enumerate(qids)
+    ]
+
+
+def test_what_is_repaired_and_what_is_refused():
+    border = rows_of("aab", "bb", "bcc")  # b goes on over two borders
+    assert [data.qids.tolist() for data in repaired(border, "neighbours")] == [["a", "b"], ["c"]]
+    with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 1; partitions must hold"):
+        repaired(border, "none")
+    apart = rows_of("aab", "cc", "bd")
+    with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 2, and not at the border"):
+        repaired(apart, "neighbours")
+    restarted = rows_of("abc", "abc")
+    with pytest.raises(DataError, match=r"Query a lies .* number them apart"):
+        repaired(restarted, "neighbours")
+    assert len(repaired(restarted, "all")) == 1
+
+
+def test_a_query_keeps_one_weight():
+    one = RankingData([[1.0]], [1], qid=[7], query_weights=[1.0])
+    two = RankingData([[1.0]], [1], qid=[7], query_weights=[2.0])
+    with pytest.raises(DataError, match="Query 7 has several query weights"):
+        repaired([work.Rows(one, "a", None), work.Rows(two, "b", None)], "neighbours")
+
+
+# ---- sources ----
+
+
+def test_rows_travel_as_their_recipe(tmp_path):
+    data = tr.synthetic(n_queries=6, seed=0)
+    tr.write(data, tmp_path / "d.toprank-data")
+    from toprank.cluster.sources import load
+
+    rows = load(StorePart(str(tmp_path / "d.toprank-data"), 2, 5))
+    assert rows.data.equals(data.select([2, 3, 4]))
+    assert len(pickle.dumps(rows)) < 1000 < rows.data.X.nbytes
+    assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
+    whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
+    part = work.part_objective(
+        rows, Linear(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole, True
+    )
+    times = work.products(part, at)
+    assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000
+    again, times_again = pickle.loads(pickle.dumps((part, times)))
+    np.testing.assert_array_equal(again.value_and_grad(at)[1], part.value_and_grad(at)[1])
+    np.testing.assert_array_equal(times_again(at)[0], times(at)[0])
+
+
+def test_stored_copies_are_cut_into_whole_queries(tmp_path):
+    data = tr.synthetic(n_queries=30, seed=0)
+    tr.write(data, tmp_path / "d.toprank-data")
+    parts = cluster.read(tmp_path / "d.toprank-data", partitions=4)
+    assert len(parts) == 4
+    assert concatenate([part.load() for part in parts.sources]).equals(data)
+    with pytest.raises(UnknownNameError, match="label"):
+        cluster.read(tmp_path / "d.toprank-data", label="y")
+    with pytest.raises(DataError, match="partitions must be at least 1"):
+        cluster.read(tmp_path / "d.toprank-data", partitions=0)
+    with pytest.raises(DataError, match="A file is a partition"):
+        cluster.read([tmp_path / "d.txt"], partitions=3)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 12))
+def test_ranges_are_even_and_complete(sizes, count):
+    offsets = tr.Queries.from_sizes(sizes).offsets
+    ranges = even_ranges(offsets, count)
+    assert len(ranges) <= count
+    assert [a for a, _ in ranges] == [0, *(b for _, b in ranges[:-1])]
+    assert ranges[-1][1] == len(sizes)
+    documents = [int(offsets[b] - offsets[a]) for a, b in ranges]
+    assert max(documents) <= offsets[-1] / count + max(sizes)
+
+
+def test_what_can_be_distributed(tmp_path):
+    data = tr.synthetic(n_queries=9, seed=0)
+    parts = parts_of(data, partitions=3)
+    assert all(isinstance(part, DataPart) for part in parts.sources)
+    assert concatenate([part.data for part in parts.sources]).equals(data)
+    assert parts_of(parts, partitions=2) is parts
+    with pytest.raises(DataError, match="A list cannot be distributed"):
+        parts_of([1, 2], partitions=2)
+    with pytest.raises(tr.ToprankError, match=r"holds no Parquet files"):
+        cluster.read(tmp_path)
+    with pytest.raises(DataError, match="no partition was given"):
+        cluster.read([])
+    with pytest.raises(UnknownNameError, match="neighbours"):
+        cluster.read(["a.txt"], repair="neighbors")
+    with pytest.raises(tr.ToprankError, match=r"gone.txt"):
+        FilePart(str(tmp_path / "gone.txt")).load()
+
+
+# ---- what cannot be done ----
+
+
+def test_refusals_without_a_cluster(tmp_path):
+    data = tr.synthetic(n_queries=5, seed=0)
+    with pytest.raises(DataError, match=r"in parts, for a cluster: fit\(parts, cluster="):
+        tr.LinearRanker().fit(cluster.read(["a.txt"]))
+    with pytest.raises(DataError, match="AdaRank cannot be trained on a cluster"):
+        tr.AdaRank().fit(data, cluster=object())
+    with pytest.raises(DataError, match="know their labels and queries"):
+        tr.LinearRanker().fit(data.X, data.labels, cluster=object())
+    with pytest.raises(DataError, match=r"cluster= takes what toprank.cluster.connect gives, or a Dask client"):
+        tr.LinearRanker().fit(data, cluster=object())
+
+
+def test_connecting_in_vain():
+    with pytest.raises(cluster.ClusterError, match="This process has no Dask client"):
+        cluster.connect()
+    with pytest.raises(cluster.ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 "):
+        cluster.connect("tcp://127.0.0.1:1", patience=0.5)
+    with pytest.raises(DataError, match="not both"):
+        cluster.connect("tcp://127.0.0.1:1", workers=2)
+    with pytest.raises(DataError, match="patience must be a positive"):
+        cluster.connect(workers=2, patience=0)
+    with pytest.raises(DataError, match="checkpoint must be"):
+        cluster.connect(workers=2, checkpoint=0)
+
+
+def test_the_extra_is_named(monkeypatch):
+    import toprank.errors as errors
+
+    def missing(name):
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(errors, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"pip install 'toprank\[cluster\]'"):
+        cluster.connect("tcp://10.0.0.1:8786")
+
+
+# ---- meetings ----
+
+
+def met(size, talk, token=b"secret"):
+    """Trainers in threads; what each talk gave, or the exception."""
+    (port,) = free_port()
+    results = [None] * size
+
+    def run(rank):
+        try:
+            with Meeting(rank, size, ("127.0.0.1", port), token, 10.0) as meeting:
+                results[rank] = talk(meeting)
+        except Exception as problem:  # noqa: BLE001 - it is what the test looks at
+            results[rank] = problem
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_trainers_agree_on_a_sum_to_the_last_bit():
+    numbers = np.random.default_rng(0).normal(size=(3, 5)) * 10.0 ** np.arange(5)
+    found = met(3, lambda meeting: [meeting.sum(numbers[meeting.rank]) for _ in range(3)])
+    expected = (numbers[0] + numbers[1]) + numbers[2]
+    for sums in found:
+        for total in sums:
+            np.testing.assert_array_equal(total, expected)
+
+
+def test_nobody_waits_for_the_dead():
+    def talk(meeting):
+        meeting.sum(np.ones(2))
+        if meeting.rank == 1:
+            raise ValueError("gone")
+        return meeting.sum(np.ones(2))
+
+    first, second, third = met(3, talk)
+    assert isinstance(second, ValueError)
+    assert isinstance(first, LeftAloneError)
+    assert isinstance(third, LeftAloneError)
+
+
+def test_a_meeting_that_never_fills_up_ends():
+    (port,) = free_port()
+    with pytest.raises(LeftAloneError, match="not all trainers met"):
+        Meeting(0, 2, ("127.0.0.1", port), b"secret", 0.2)
+    with pytest.raises(LeftAloneError, match="not all trainers met"):
+        Meeting(1, 2, ("127.0.0.1", port), b"secret", 0.2)

@@ -1,0 +1,239 @@
+"""Training, prediction and evaluation from a stored copy: the same bits as from memory, without a copy of X."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import toprank as tr
+from toprank.data import checks
+from toprank.data.store import open_store
+from toprank.rankers import objective as objectives
+from toprank.rankers import trees as tree_rankers
+from toprank.rankers.objective import RankingObjective
+from toprank.scorers import features as scorer_features
+from toprank.scorers.expected_gain import ExpectedGain, Logits
+from toprank.scorers.features import Features, Standardisation, row_blocks
+from toprank.scorers.linear import Linear
+from toprank.solvers import Newton
+
+
+def as_sparse(data):
+    return data.replace(X=sparse.csr_matrix(np.where(np.asarray(data.X) > 0.5, data.X, 0)), feature_names=None)
+
+
+@pytest.fixture(scope="module", params=["dense", "sparse"])
+def both(request, tmp_path_factory):
+    """The same data in memory and mapped from a stored copy."""
+    data = tr.synthetic(n_queries=60, n_features=6, n_grades=3, seed=0)
+    data = as_sparse(data) if request.param == "sparse" else data
+    path = tmp_path_factory.mktemp("stored") / "data.toprank-data"
+    tr.write(data, path)
+    return data, tr.read(path)
+
+
+RANKERS = {
+    "linear": lambda: tr.LinearRanker("ListNet"),
+    "linear by products": lambda: tr.LinearRanker("ListNet", solver=Newton(cholesky_limit=1), max_iterations=4),
+    "kinks": lambda: tr.LinearRanker("Hinge", tolerance=1e-2),
+    "expected gain": lambda: tr.ExpectedGainRanker("ListNet", max_iterations=10),
+    "from linear": lambda: tr.ExpectedGainRanker("ListNet", start="linear", max_iterations=3),
+    "likelihood by products": lambda: tr.ExpectedGainRanker("Multinomial", solver=Newton(), max_iterations=3),
+    "ordinal": lambda: tr.ExpectedGainRanker("Ordinal", max_iterations=10),
+    "trees": lambda: tr.TreeRanker("ListNet", n_trees=4, threads=1),
+    "trees for grades": lambda: tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, threads=1),
+}
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_a_stored_copy_trains_the_same_model(both, name):
+    results = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few iterations do not converge
+        for data in both:
+            ranker = RANKERS[name]().fit(data)
+            results.append((ranker.predict(data), ranker.training_, tr.evaluate(ranker.predict(data), data).mean))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1:] == results[1][1:]
+
+
+def test_the_fingerprint_of_a_stored_copy_reads_nothing(both, monkeypatch):
+    memory, mapped = both
+    expected = memory.fingerprint
+    monkeypatch.setattr(checks, "digest", lambda array: pytest.fail("the content was read"))
+    assert mapped.fingerprint == expected
+
+
+def test_a_copy_without_hashes_has_its_fingerprint_computed(both, tmp_path):
+    memory, _ = both
+    tr.write(memory, tmp_path / "old.toprank-data")
+    meta = json.loads((tmp_path / "old.toprank-data" / "meta.json").read_text())
+    for described in meta["arrays"].values():
+        described.pop("hash")
+    (tmp_path / "old.toprank-data" / "meta.json").write_text(json.dumps(meta))
+    assert open_store(tmp_path / "old.toprank-data").fingerprint == memory.fingerprint
+
+
+@pytest.mark.parametrize("rule", ["irrelevant", "condense", "drop"])
+def test_evaluation_takes_no_part_of_the_features(both, monkeypatch, rule):
+    data = both[1]
+    labels = np.where(np.arange(data.n_documents) % 50 == 3, -1.0, data.labels)
+    data, scores = data.replace(labels=labels), np.arange(data.n_documents, dtype=float)
+    rows = type(data)._rows
+    widths = []
+    monkeypatch.setattr(type(data), "_rows", lambda self, *args: widths.append(self.n_features) or rows(self, *args))
+    value = tr.evaluate(scores, data, unjudged=rule).mean["ndcg@10"]
+    assert widths == ([] if rule == "irrelevant" else [0])
+    kept = {
+        "irrelevant": labels > -2,
+        "condense": labels > -1,
+        "drop": data.queries.spread(data.queries.min(labels) > -1),
+    }
+    expected = tr.evaluate(scores[kept[rule]], np.maximum(labels, 0)[kept[rule]], qid=data.qid[kept[rule]])
+    assert value == expected.mean["ndcg@10"]
+
+
+# Sums in groups
+
+
+@pytest.mark.parametrize("kind", [Linear(6), Logits(6, 3), ExpectedGain(6, np.array([0.0, 1.0, 3.0]))])
+def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, kind):
+    data = both[1]
+    loss = tr.losses.Multinomial(n_grades=3) if isinstance(kind, Logits) else tr.losses.ListNet()
+    bound = loss.on(data.labels, data.queries)
+    weights = np.random.default_rng(1).normal(size=kind.n_weights)
+
+    def everything(threads):
+        objective = RankingObjective(kind, Features(data.X, Standardisation.of(data.X)), bound, threads)
+        objective.blocks = [(q, q + 1) for q in range(data.n_queries)]
+        parts = [*objective.value_and_grad(weights), objective.hessian_times(weights)(weights)]
+        return parts + ([objective.hessian(weights)] if objective.hessian else [])
+
+    whole = everything(1)
+    monkeypatch.setattr(objectives, "_WAITING", 1)
+    monkeypatch.setattr(objectives, "_AT_LEAST", 7)
+    for threads in (1, 2):
+        for one, other in zip(whole, everything(threads), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_products_of_the_curvature_hold_no_copy_of_the_features(both):
+    data = both[1]
+    bound = tr.losses.Multinomial(n_grades=3).on(data.labels, data.queries)
+    objective = RankingObjective(Logits(6, 3), Features(data.X, Standardisation.of(data.X)), bound)
+    weights = np.random.default_rng(1).normal(size=21)
+    times = objective.hessian_times(weights)
+    prepared = next(cell.cell_contents for cell in times.__closure__ if isinstance(cell.cell_contents, list))
+    assert all(scored is None for _, scored, _ in prepared)
+    steps = 1e-6 * np.eye(21)[:5]
+    for step in steps:
+        difference = objective.value_and_grad(weights + step)[1] - objective.value_and_grad(weights - step)[1]
+        np.testing.assert_allclose(2 * times(step), difference, atol=1e-12)
+
+
+def test_sparse_features_are_passed_over_in_parts(both, monkeypatch):
+    memory, mapped = both
+    if not mapped.is_sparse:
+        pytest.skip("about sparse features")
+    whole = Standardisation.of(memory.X)
+    weights = np.arange(6.0)
+    product = Features(memory.X, whole).times(slice(3, memory.n_documents), weights)
+    monkeypatch.setattr(scorer_features, "_ENTRIES", 5)
+    monkeypatch.setattr(scorer_features, "_CHUNK", 7)
+    parts = Standardisation.of(mapped.X)
+    np.testing.assert_array_equal(whole.spread, parts.spread)
+    rows = slice(3, mapped.n_documents)
+    np.testing.assert_array_equal(product, Features(mapped.X, parts).times(rows, weights))
+
+
+# Prediction in blocks
+
+
+def test_predictions_come_in_blocks(both, monkeypatch):
+    data = both[1]
+    calls = []
+    dense = Features.dense
+    monkeypatch.setattr(Features, "dense", lambda self, rows: calls.append(rows) or dense(self, rows))
+    ranker = tr.ExpectedGainRanker("Multinomial", max_iterations=50).fit(data)
+    whole, probabilities = ranker.predict(data), ranker.predict_proba(data)
+    monkeypatch.setattr("toprank.rankers.expected_gain.row_blocks", lambda X: [slice(0, 9), slice(9, X.shape[0])])
+    calls.clear()
+    np.testing.assert_allclose(ranker.predict(data), whole, rtol=1e-14)
+    np.testing.assert_allclose(ranker.predict_proba(data), probabilities, rtol=1e-13)
+    assert calls == 2 * [slice(0, 9), slice(9, data.n_documents)]
+    np.testing.assert_allclose(probabilities @ [0.0, 1.0, 3.0], whole, rtol=1e-14)
+
+
+def test_trees_for_grades_predict_in_blocks(both, monkeypatch):
+    data = both[1]
+    ranker = tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, threads=1).fit(data)
+    whole, probabilities = ranker.predict(data), ranker.predict_proba(data)
+    monkeypatch.setattr(tree_rankers, "_ROWS", 7)
+    np.testing.assert_allclose(ranker.predict(data), whole, rtol=1e-14)
+    np.testing.assert_allclose(ranker.predict_proba(data), probabilities, rtol=1e-14)
+
+
+def test_a_classifier_predicts_in_blocks(both, monkeypatch):
+    from sklearn.linear_model import LogisticRegression
+
+    data = both[0]
+    ranker = tr.ExpectedGainRanker(classifier=LogisticRegression(max_iter=500)).fit(data)
+    whole = ranker.predict_proba(data)
+    monkeypatch.setattr("toprank.rankers.plugin.row_blocks", lambda X, _: [slice(0, 9), slice(9, X.shape[0])])
+    np.testing.assert_allclose(ranker.predict_proba(data), whole, rtol=1e-13)
+
+
+def test_blocks_of_rows_cover_all_and_stay_small():
+    for n, d in ((1, 0), (8192, 1), (20_000, 3), (300, 1 << 20)):
+        blocks = row_blocks(sparse.csr_matrix((n, d)))
+        assert [(b.start, b.stop) for b in blocks] == list(
+            zip([0, *(b.stop for b in blocks[:-1])], [b.stop for b in blocks], strict=True)
+        )
+        assert blocks[-1].stop == n
+        assert all((b.stop - b.start) * d * 8 <= 1 << 21 or b.stop - b.start <= 64 for b in blocks)
+
+
+# Under a limit on memory
+
+
+def in_a_fresh_process(folder, *work):
+    command = [sys.executable, Path(__file__).with_name("limited.py"), str(folder), *work]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_training_and_prediction_fit_in_less_memory_than_the_features(tmp_path):
+    found = in_a_fresh_process(tmp_path, "linear", "expected gain")
+    assert found["allowed"] < found["features"]  # a single copy of X, in single precision, would not have fitted
+    assert found["copied"] == "MemoryError"
+    assert found["linear"] > 0.6
+    assert found["expected gain"] > 0.6
+
+
+def test_conversion_fits_in_less_memory_than_the_features(tmp_path):
+    found = in_a_fresh_process(tmp_path, "convert")
+    assert found["allowed"] < found["features"]
+    assert found["copied"] == "MemoryError"
+    assert found["convert"] == found["documents"]
+
+
+@pytest.mark.nightly
+def test_conversion_of_text_fits_in_less_memory_than_the_features(tmp_path):
+    found = in_a_fresh_process(tmp_path, "convert text")
+    assert found["allowed"] < found["features"]
+    assert found["convert text"] == found["documents"]
+
+
+def test_trees_take_a_byte_a_value_and_no_copy_of_the_features(tmp_path):
+    found = in_a_fresh_process(tmp_path, "trees")
+    assert found["allowed"] < found["features"]
+    assert found["copied"] == "MemoryError"
+    assert found["trees"] > 0.6

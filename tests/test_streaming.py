@@ -1,0 +1,417 @@
+"""From files to a stored copy in blocks: the bytes that reading and writing give, or a sentence and nothing at all."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from ragged import ranking_data
+from toprank.data import store_writing, streaming
+from toprank.data.files import read, write
+from toprank.data.letor import passes as letor_passes
+from toprank.data.letor import streaming as letor_streaming
+from toprank.data.store import open_store
+from toprank.data.streaming import convert
+from toprank.data.tables import sources as table_sources
+from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+
+LINES = [f"{i % 3} qid:{i // 3} 1:{i} 3:{-i}.5 # docid = d{i}" for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of a line or two, so that small files have many."""
+    monkeypatch.setattr(letor_passes, "_CHUNK", 40)
+    monkeypatch.setattr(letor_streaming, "_PART", 30)
+    read_strips = table_sources.Source.batches
+    monkeypatch.setattr(
+        table_sources.Source,
+        "batches",
+        lambda self, layout: (
+            part for whole in read_strips(self, layout) for part in (whole.slice(0, 3), whole.slice(3)) if part.num_rows
+        ),
+    )
+
+
+def content(folder):
+    """The bytes of all arrays, and what the description says of them."""
+    meta = json.loads((folder / "meta.json").read_text())
+    meta.pop("id")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "meta.json"}, meta
+
+
+def assert_as_read_and_written(source, **options):
+    folder = (source[0] if isinstance(source, list) else source).parent
+    write(read(source, **options), folder / "read.toprank-data")
+    converted = convert(source, folder / "converted.toprank-data", **options)
+    assert content(folder / "converted.toprank-data") == content(folder / "read.toprank-data")
+    assert converted.equals(open_store(folder / "read.toprank-data", verify=True))
+    assert not list(folder.glob(".*"))
+
+
+IDS = st.text(st.characters(categories=["L", "N"], exclude_characters="\0"), min_size=1, max_size=6)
+
+
+@given(ranking_data(ids=IDS), st.sampled_from([".txt", ".txt.gz", ".txt.zst"]), st.sampled_from(["dense", "sparse"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_text_becomes_the_copy_of_what_is_read(tmp_path_factory, data, suffix, layout):
+    assume(np.isfinite(data.labels).all() and np.isfinite(data.X.data if data.is_sparse else data.X).all())
+    path = tmp_path_factory.mktemp("text") / f"data{suffix}"
+    try:
+        write(data.replace(query_weights=None, feature_names=None), path)
+    except DataError:  # what LETOR text cannot say
+        assume(False)
+    for missing in ("nan", "zero"):
+        assert_as_read_and_written(path, layout=layout, missing=missing, dtype="float64")
+
+
+@given(ranking_data(), st.sampled_from([".parquet", ".arrow", ".csv"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_tables_become_the_copy_of_what_is_read(tmp_path_factory, data, suffix):
+    path = tmp_path_factory.mktemp("table") / f"data{suffix}"
+    try:
+        write(data, path)
+        read(path)
+    except ToprankError:  # what a CSV table cannot say
+        assume(False)
+    assert_as_read_and_written(path)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_awkward_text(tmp_path, layout):
+    path = tmp_path / "data.txt"
+    lines = ["# a comment", *LINES[:7], "", "\t", "# another", *LINES[7:], "0 qid:6 5:NULL # docid = zoë"]
+    path.write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")
+    for missing in ("nan", "zero"):
+        assert_as_read_and_written(path, layout=layout, missing=missing)
+    assert open_store(tmp_path / "converted.toprank-data").document_ids[-1] == "zoë"
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_ids_that_prove_the_survey_wrong(tmp_path, layout):
+    lines = [*LINES, "1 qid:99 2:1 9:4 0:7 3:1", "1 qid:99 2:1 12:4 3:1"]  # the survey looks at the ends of a line
+    path = tmp_path / "data.txt"
+    path.write_text("\n".join(lines))
+    assert_as_read_and_written(path, layout=layout)
+    assert open_store(tmp_path / "converted.toprank-data").n_features == 13
+
+
+def test_side_files(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("".join(f"{i % 3} 1:{i}\n" for i in range(20)))
+    (tmp_path / "data.txt.query").write_text("5\n7\n8\n")
+    (tmp_path / "data.txt.weight").write_text("0.5\n" * 20)
+    (tmp_path / "data.txt.position").write_text("".join(f"{i}\n" for i in range(20)))
+    assert_as_read_and_written(path)
+    assert open_store(tmp_path / "converted.toprank-data").qids.tolist() == [0, 1, 2]
+
+
+def test_document_ids_that_are_numbers_and_weights_of_queries(tmp_path):
+    table = {"qid": np.repeat([7, 8], 8), "label": np.arange(16) % 3, "f": np.arange(16.0), "docid": np.arange(16) ** 5}
+    table |= {"query_weight": np.repeat([0.5, 2.0], 8), "weight": np.arange(16), "position": np.arange(16)}
+    parquet.write_table(pa.table(table), tmp_path / "data.parquet")
+    assert_as_read_and_written(tmp_path / "data.parquet")
+
+
+def test_tables_without_labels_queries_or_features(tmp_path):
+    parquet.write_table(pa.table({"f": np.arange(16.0)}), tmp_path / "data.parquet")
+    write(read(tmp_path / "data.parquet", label=False, qid=False), tmp_path / "data.csv")
+    assert_as_read_and_written(tmp_path / "data.parquet", label=False, qid=False)
+    assert_as_read_and_written(tmp_path / "data.csv", label=False, qid=False, features=[])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_does_not_matter(tmp_path, threads):
+    path = tmp_path / "data.txt"
+    path.write_text("\n".join(LINES))
+    write(read(path), tmp_path / "read.toprank-data")
+    convert(path, tmp_path / "converted.toprank-data", threads=threads)
+    assert content(tmp_path / "converted.toprank-data") == content(tmp_path / "read.toprank-data")
+
+
+def test_a_pipe_passes_through(tmp_path):
+    text = "\n".join(LINES).encode()
+    (tmp_path / "data.txt").write_bytes(text)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(gzip.compress(text)))
+    writer.start()
+    data = convert(tmp_path / "pipe", tmp_path / "data.toprank-data")
+    writer.join()
+    assert data.equals(read(tmp_path / "data.txt"))
+    assert sorted(os.listdir(tmp_path / "data.toprank-data")) == [
+        "X.npy", "document_ids.npy", "labels.npy", "meta.json", "offsets.npy", "qids.npy",
+    ]  # fmt: skip
+
+
+# Several files
+
+
+def parts(tmp_path, *tables):
+    folder = tmp_path / "parts"
+    folder.mkdir(exist_ok=True)
+    for number, table in enumerate(tables):
+        parquet.write_table(pa.table(table), folder / f"part-{number}.parquet")
+    return folder
+
+
+def part(qids, **more):
+    return {"qid": qids, "label": [0] * len(qids), "f": np.arange(len(qids), dtype=np.float32)} | more
+
+
+def test_queries_that_meet_at_the_border_of_files_are_joined(tmp_path):
+    folder = parts(tmp_path, part([1, 1, 2]), part([2] * 9), part([2, 3]))
+    assert convert(folder, tmp_path / "a.toprank-data").queries.sizes.tolist() == [2, 11, 1]
+    write(read(folder), tmp_path / "b.toprank-data")
+    assert content(tmp_path / "a.toprank-data") == content(tmp_path / "b.toprank-data")
+    for name, lines in (("a", LINES[:4]), ("b", LINES[4:5]), ("c", LINES[5:])):
+        (tmp_path / name).write_text("\n".join(lines))
+    data = convert([tmp_path / name for name in "abc"], tmp_path / "text.toprank-data")
+    (tmp_path / "whole").write_text("\n".join(LINES))
+    assert data.equals(read(tmp_path / "whole"))
+
+
+def test_a_query_that_comes_back_is_refused_by_file_and_place(tmp_path):
+    folder = parts(tmp_path, part([1, 1, 2]), part([2, 3, 4, 4, 1, 1]))
+    with pytest.raises(FormatError, match=r"Query 1 starts again at row 4 .* regroup, which holds all data in memory"):
+        convert(folder, tmp_path / "a.toprank-data")
+    with pytest.raises(FormatError) as caught:
+        convert(folder, tmp_path / "a.toprank-data")
+    assert caught.value.path == folder / "part-1.parquet"
+    assert convert(folder, tmp_path / "a.toprank-data", regroup=True).queries.sizes.tolist() == [4, 2, 1, 2]
+    (tmp_path / "a.txt").write_text("\n".join([*LINES, LINES[0]]))
+    with pytest.raises(FormatError, match=r"Query 0 starts again here.* regroup, which holds all data") as caught:
+        convert(tmp_path / "a.txt", tmp_path / "b.toprank-data")
+    assert (caught.value.path, caught.value.line, caught.value.column) == (tmp_path / "a.txt", 21, 7)
+    assert not (tmp_path / "b.toprank-data").exists()
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"qid": [2], "label": [0]}, "There is no column 'f', which .*part-0.parquet has"),
+        (part([2], g=[1.0]), "There is a column 'g', which .*part-0.parquet does not have"),
+        ({"qid": [2], "label": [0], "F": np.float32([1])}, "There is no column 'f', which .*part-0.parquet has"),
+        (part([2], f=np.float64([1])), "Column 'f' holds double, but float in .*part-0.parquet.*dtype="),
+        (
+            part(["2"]),
+            r"Column 'qid' holds string, but int64 in .*part-0.parquet\. Write all files with the same types",
+        ),
+        (part([2], label=[0.5]), "Column 'label' holds double, but int64 in .*part-0.parquet"),
+        (part([2], f=["high"]), "Column 'f' holds string, not numbers"),
+    ],
+)
+def test_columns_that_drift_from_file_to_file_are_refused(tmp_path, second, message):
+    folder = parts(tmp_path, part([1]), second)
+    with pytest.raises(FormatError, match=rf"part-1.parquet: {message}"):
+        convert(folder, tmp_path / "a.toprank-data")
+    assert os.listdir(tmp_path) == ["parts"]
+
+
+def test_drift_that_the_options_settle_is_fine(tmp_path):
+    folder = parts(tmp_path, part([1]), part([2], f=np.float64([1]), g=["?"]))
+    data = convert(folder, tmp_path / "a.toprank-data", features=["f"], dtype="float32")
+    assert data.X.tolist() == [[0], [1]]
+    assert data.X.dtype == np.float32
+
+
+def test_more_files_than_may_be_open(tmp_path):
+    folder = parts(tmp_path, *(part([number]) for number in range(80)))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, before[1]))
+    try:
+        assert convert(folder, tmp_path / "a.toprank-data").n_queries == 80
+        assert read(folder).n_queries == 80
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+# Bad content
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"label": [0.0, 1, 2, 3, np.inf]}, "The label of row 4 is inf"),
+        ({"weight": [1, 1, 1, 1, -1]}, "number 4 is -1"),
+        ({"weight": [0] * 5}, "document_weights are all zero"),
+        ({"query_weight": [1, 1, 1, 1, 2]}, "Query 2 has several query weights"),
+        ({"docid": ["a", "b", "c", "d", None]}, r"'docid' \(document_id\) is empty in row 4"),
+        ({"qid": pa.array([1, 1, 1, 1, None])}, r"'qid' \(qid\) is empty in row 4"),
+        ({"qid": [1.0, 1, 1, 2, 2.5]}, "row 4 has 2.5"),
+        ({"position": [0.5] * 5}, "positions must be whole numbers"),
+    ],
+)
+def test_bad_values_in_tables(tmp_path, more, message):
+    folder = parts(tmp_path, part([1, 1, 1, 2, 2]) | more)
+    with pytest.raises(FormatError, match=rf"part-0.parquet: .*{message}"):
+        convert(folder, tmp_path / "a.toprank-data")
+    assert os.listdir(tmp_path) == ["parts"]
+
+
+def test_bad_lines(tmp_path):
+    path, target = tmp_path / "data.txt", tmp_path / "a.toprank-data"
+    path.write_text("\n".join([*LINES, "1 qid:9 1:high"]))
+    with pytest.raises(FormatError, match=r"data.txt:21:11: Expected the value"):
+        convert(path, target)
+    path.write_text("\n".join(["1 qid:1 1:high", *LINES, LINES[0]]))  # rather this than the query that comes back
+    with pytest.raises(FormatError, match=r"data.txt:1:11: Expected the value"):
+        convert(path, target)
+    path.write_text("")
+    with pytest.raises(FormatError, match="The file is empty"):
+        convert(path, target, format="letor")
+    path.write_text("1 1:1\n")
+    with pytest.raises(FormatError, match=r"put the sizes of the queries.*data\.txt\.query"):
+        convert(path, target)
+    path.write_text("1 qid:1 1:1 2147483647:1\n")
+    with pytest.raises(DataError, match=r"A dense array of 1 rows .* would take"):
+        convert(path, target)
+    (tmp_path / "empty.csv").write_text("qid,label,f\n")
+    with pytest.raises(FormatError, match="no rows"):
+        convert(tmp_path / "empty.csv", target)
+    with pytest.raises(UnknownNameError, match="no option for reading letor called 'sparse'"):
+        convert(path, target, sparse=True)
+    with pytest.raises(DataError, match="list of paths is empty"):
+        convert([], target)
+    with pytest.raises(FileError, match="There is no file"):
+        convert(tmp_path / "absent.txt", target)
+    assert sorted(os.listdir(tmp_path)) == ["data.txt", "empty.csv"]
+
+
+# Faults of the disk, and of people
+
+
+@pytest.fixture
+def old_copy(tmp_path):
+    """A text, and an older stored copy under the name of the new one."""
+    (tmp_path / "old.txt").write_text(LINES[0])
+    convert(tmp_path / "old.txt", tmp_path / "data.toprank-data")
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+    yield tmp_path
+    assert open_store(tmp_path / "data.toprank-data", verify=True).n_documents == 1
+    assert sorted(os.listdir(tmp_path)) == ["data.toprank-data", "data.txt", "old.txt"]
+
+
+@pytest.mark.parametrize("call", [0, 5, 12])
+def test_a_full_disk_leaves_the_old_copy(old_copy, monkeypatch, call):
+    append, calls = store_writing._ArrayFile.append, []
+
+    def full(self, block):
+        calls.append(self)
+        if len(calls) > call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(self, block)
+
+    monkeypatch.setattr(store_writing._ArrayFile, "append", full)
+    with pytest.raises(FileError, match=r"data.toprank-data cannot be written: No space left on device\."):
+        convert(old_copy / "data.txt", old_copy / "data.toprank-data")
+
+
+def test_too_little_room_is_seen_before_anything_is_written(old_copy, monkeypatch):
+    usage = store_writing.shutil.disk_usage
+    monkeypatch.setattr(store_writing.shutil, "disk_usage", lambda path: usage(path)._replace(free=100))
+    with pytest.raises(FileError, match=r"an array takes 0\.0 MB, and 0\.0 MB are free there\. Make room"):
+        convert(old_copy / "data.txt", old_copy / "data.toprank-data")
+
+
+@pytest.mark.parametrize("block", [0, 1, 3])
+def test_an_interrupt_leaves_the_old_copy(old_copy, monkeypatch, block):
+    blocks = letor_streaming.LetorStream.blocks
+
+    def interrupted(self):
+        for number, one in enumerate(blocks(self)):
+            if number == block:
+                raise KeyboardInterrupt
+            yield one
+
+    monkeypatch.setattr(letor_streaming.LetorStream, "blocks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        convert(old_copy / "data.txt", old_copy / "data.toprank-data")
+
+
+def test_an_interrupt_while_the_names_change_leaves_the_old_copy(old_copy, monkeypatch):
+    rename = os.rename
+
+    def interrupting(source, target):
+        rename(source, target)
+        if os.fspath(target).endswith(".tmp"):  # the old copy has just stepped aside
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store_writing.os, "rename", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        convert(old_copy / "data.txt", old_copy / "data.toprank-data")
+
+
+def test_a_source_that_changes_meanwhile_is_refused(tmp_path, monkeypatch):
+    folder = parts(tmp_path, part([1] * 9))
+    survey = streaming._stream
+
+    def surveyed(*args):
+        stream = survey(*args)
+        parts(tmp_path, part([1] * 8))
+        return stream
+
+    monkeypatch.setattr(streaming, "_stream", surveyed)
+    with pytest.raises(FileError, match=r"8 rows came for the 9 rows of .*the source changed while it was read"):
+        convert(folder, tmp_path / "a.toprank-data")
+    assert os.listdir(tmp_path) == ["parts"]
+
+
+def test_places_where_no_copy_can_be(tmp_path):
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+    with pytest.raises(DataError, match=r"suffix \.toprank-data"):
+        convert(tmp_path / "data.txt", tmp_path / "data.bin")
+    with pytest.raises(FileError, match="cannot be written: No such file"):
+        convert(tmp_path / "data.txt", tmp_path / "absent" / "data.toprank-data")
+    (tmp_path / "mine.toprank-data").mkdir()
+    with pytest.raises(FileError, match="exists and is not a stored copy"):
+        convert(tmp_path / "data.txt", tmp_path / "mine.toprank-data")
+
+
+# The command
+
+
+def toprank(*arguments):
+    command = [sys.executable, "-m", "toprank", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command(tmp_path):
+    folder = parts(tmp_path, part([1, 1]), part([1, 3], f=np.float32([5, 6])))
+    done = toprank("convert", folder, tmp_path / "a.toprank-data")
+    assert (done.returncode, done.stderr.split(": ", 1)[1]) == (0, f"{read(folder)}\n")
+    assert open_store(tmp_path / "a.toprank-data", verify=True).equals(read(folder))
+    done = toprank("convert", *folder.iterdir(), folder / "part-0.parquet", tmp_path / "b.toprank-data")
+    assert done.returncode == 1
+    assert "regroup" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_of_the_command_is_a_sentence(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from toprank.cli.main import app
+
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(letor_streaming.LetorStream, "blocks", interrupted)
+    target = tmp_path / "data.toprank-data"
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "data.txt"), str(target)])
+    assert result.exit_code == 130
+    assert result.stderr == f"Interrupted: {target} is as it was before.\n"
+    assert os.listdir(tmp_path) == ["data.txt"]
