@@ -24,8 +24,8 @@ demo: .venv/.core  ## the main job on embedded data
 test: .venv/.dev  ## the test suite, the slow part left out
 	$(BIN)/pytest -m "not nightly" -n 2
 
-nightly: .venv/.dev  ## everything, the slow part included
-	$(BIN)/pytest -n 2
+nightly: .venv/.dev  ## everything, the slow part included, on examples drawn anew
+	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2
 
 check: .venv/.dev  ## style, types, documentation
 	$(BIN)/ruff check .

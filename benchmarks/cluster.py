@@ -1,6 +1,6 @@
 """Passes over data on a Dask cluster, against bare processes that do the same passes in the same run.
 
-    python benchmarks/cluster.py [--documents 2000000] [--features 136] [--passes 12] [--repeats 3]
+    python benchmarks/cluster.py [--documents 4000000] [--features 136] [--passes 4] [--repeats 12]
 
 A pass is the value and gradient of ListNet for a linear scorer: what a solver asks for again and again. The data are a
 stored copy in the page cache; every worker and every process maps its half. Goal: two workers with one thread each
@@ -127,10 +127,10 @@ def over_the_wire() -> int:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--documents", type=int, default=2_000_000)
+    arguments.add_argument("--documents", type=int, default=4_000_000)
     arguments.add_argument("--features", type=int, default=136)
-    arguments.add_argument("--passes", type=int, default=12)
-    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--passes", type=int, default=4)
+    arguments.add_argument("--repeats", type=int, default=12)
     arguments.add_argument("--bare", nargs=3, help=argparse.SUPPRESS)
     options = arguments.parse_args()
     if options.bare:

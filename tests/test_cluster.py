@@ -103,6 +103,14 @@ def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way
     assert dict(ours) == pytest.approx(dict(theirs), abs=1e-6)
 
 
+def test_threads_of_a_partition_change_nothing(two, sources):
+    weights = [
+        tr.LinearRanker("ListNet", l2=1e-2, threads=threads).fit(sources["stored, 1 part"](), cluster=two).coef_
+        for threads in (1, 2)
+    ]
+    np.testing.assert_array_equal(weights[0], weights[1])
+
+
 @pytest.mark.parametrize(
     ("loss", "options"),
     [

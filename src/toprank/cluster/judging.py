@@ -59,7 +59,7 @@ def part_values(
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
         return Values([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
-    found = evaluate(scores_of(score, data), data, metrics, convention=convention, threads=1, **options)
+    found = evaluate(scores_of(score, data), data, metrics, convention=convention, **({"threads": 1} | options))
     values = [found.per_query[str(metric)] for metric in metrics]
     return Values(values, found.qids, found.n_documents, found.query_weights)
 

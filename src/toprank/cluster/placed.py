@@ -118,8 +118,7 @@ class Placed(Source):
 
     def standardisation(self, threads: int | None) -> Standardisation:
         """From sums over the partitions."""
-        del threads
-        parts = self.rows.each(work.moments_of, self.facts[0].first)
+        parts = self.rows.each(work.moments_of, self.facts[0].first, threads or 1)
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
 
     def grades(self) -> tuple[FloatArray, FloatArray]:
@@ -146,10 +145,14 @@ class Placed(Source):
         *,
         weighted: bool = True,
     ) -> ClusterObjective:
-        """See `Source.objective`."""
-        del threads  # a partition is worked on by one thread; a worker with several takes several partitions
+        """See `Source.objective`.
+
+        A partition is worked on by one thread, unless `threads` says more: a worker with several of Dask's threads
+        takes several partitions at a time.
+        """
         check_loss(loss, self.facts)
-        made = self.rows.then(work.part_objective, scorer, loss, standardisation, self.whole(weighted), weighted)
+        whole = self.whole(weighted)
+        made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, weighted, threads or 1)
         return ClusterObjective(made, scorer.n_weights, curved=loss.traits.space == "score")
 
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
@@ -159,12 +162,13 @@ class Placed(Source):
 
     def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
         """See `Source.judge`."""
-        del threads
         rules, measure = Convention.of(convention), parse(metric)
         top = max(self.rows.each(settled_top, rules.unjudged))
 
         def value(score: Score) -> float:
-            parts = self.rows.each(part_values, score, [measure], rules, {"max_grade": top if top > 0 else None})
+            parts = self.rows.each(
+                part_values, score, [measure], rules, {"max_grade": top if top > 0 else None, "threads": threads or 1}
+            )
             values = np.concatenate([part.by_metric[0] for part in parts])
             return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 

@@ -125,7 +125,7 @@ class Runner:
         waiting, last_seen = list(futures), time.monotonic()
         while waiting:
             try:
-                distributed.wait(waiting, timeout=_LOOK, return_when="FIRST_COMPLETED")
+                distributed.wait(waiting, timeout=_LOOK)
             except TimeoutError:
                 present = self.present()
                 if present and not set(homes) <= set(present):

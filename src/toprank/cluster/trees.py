@@ -161,7 +161,8 @@ class _Training:
         threads = self.runner.threads()
         futures = {}
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
-            place = Place(rank, machines, hub, token, self.name, threads[address], self.runner.patience)
+            own = self.plan.ranker.threads or threads[address]
+            place = Place(rank, machines, hub, token, self.name, own, self.runner.patience)
             futures[address] = self.runner.submit(
                 train_share, rows, held_out, self.plan, place, state, workers=[address], allow_other_workers=False
             )

@@ -1,4 +1,4 @@
-"""What workers do with a partition: functions of a `Rows`, called by Dask, each on one thread.
+"""What workers do with a partition: functions of a `Rows`, called by Dask.
 
 A partition sees only its own queries, but the objective is the mean over all of them. Two things make its part exact:
 sums are multiplied by the partition's share of the query weights, and a loss is bound to the partition's queries and
@@ -129,10 +129,10 @@ def weight_of(data: RankingData, weighted: bool = True) -> float:
 
 
 @in_sentences
-def moments_of(rows: Rows, shift: FloatArray) -> Moments:
+def moments_of(rows: Rows, shift: FloatArray, threads: int) -> Moments:
     """Sums over the rows, for the standardisation."""
     assert rows.data is not None
-    return Moments.of(rows.data.X, shift, threads=1)
+    return Moments.of(rows.data.X, shift, threads=threads)
 
 
 class Whole(NamedTuple):
@@ -247,18 +247,25 @@ class Products:
 
 @in_sentences
 def part_objective(
-    rows: Rows, scorer: Scorer, loss: Loss, standardisation: Standardisation, whole: Whole, weighted: bool
+    rows: Rows,
+    scorer: Scorer,
+    loss: Loss,
+    standardisation: Standardisation,
+    whole: Whole,
+    weighted: bool,
+    threads: int = 1,
 ) -> PartObjective:
     """The objective of a partition, over its rows as they lie."""
     data = rows.data
     assert data is not None
-    share, recipe = weight_of(data, weighted) / whole.weight, (rows, scorer, loss, standardisation, whole, weighted)
+    share = weight_of(data, weighted) / whole.weight
+    recipe = (rows, scorer, loss, standardisation, whole, weighted, threads)
     if share == 0.0:
         return PartObjective(None, share, scorer.n_weights, recipe)
     bound = bound_with_card(loss, data, whole.grades, weighted)
     bound.scale = bound.scale[: data.n_queries]
     features = Features(data.X, standardisation, complete=standardisation.complete)
-    inner = RankingObjective(scorer, features, bound, threads=1)
+    inner = RankingObjective(scorer, features, bound, threads)
     inner.offsets, inner.blocks = data.queries.offsets, features.blocks(data.queries.offsets)  # not the card's
     return PartObjective(inner, share, scorer.n_weights, recipe)
 
