@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hypothesis import settings
 
-# Timings have no place in tests, and the first call of a kernel compiles it. A change is judged by the same examples every
-# time; `make nightly` draws new ones (HYPOTHESIS_PROFILE=explore), and what it finds becomes a test.
+# Timings have no place in tests, and the first call of a kernel compiles it. A change is judged by the same examples
+# every time; `make nightly` draws new ones (HYPOTHESIS_PROFILE=explore), and what it finds becomes a test.
 settings.register_profile("toprank", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toprank"))

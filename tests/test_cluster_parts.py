@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
+import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -369,6 +373,33 @@ def test_nobody_waits_for_the_dead():
     assert isinstance(second, ValueError)
     assert isinstance(first, LeftAloneError)
     assert isinstance(third, LeftAloneError)
+
+
+def test_strangers_are_sent_away():
+    (port,) = free_port()
+
+    def stranger(words):
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as line:
+                line.sendall(words)
+                return
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(Meeting, 0, 2, ("127.0.0.1", port), b"secret", 20.0)
+        for words in (b"", b"short", b"password!!"):
+            pool.submit(stranger, words).result()
+        second = pool.submit(Meeting, 1, 2, ("127.0.0.1", port), b"secret", 20.0)
+        with first.result() as one, second.result() as other:
+            sums = [pool.submit(meeting.sum, np.ones(2)) for meeting in (one, other)]
+            for total in sums:
+                np.testing.assert_array_equal(total.result(), [2.0, 2.0])
+
+
+def test_ports_are_not_those_of_outgoing_connections():
+    ports = free_port(50)
+    assert len(set(ports)) == 50
+    assert max(ports) < 32_768  # the first that Linux gives out; others begin later
 
 
 def test_a_meeting_that_never_fills_up_ends():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.stats import rankdata
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -192,7 +193,7 @@ def test_wrong_data_are_sentences(data):
 
 def test_a_forgotten_qid_is_refused(data):
     pool = tr.PoolFeatures().fit(data.X, qid=data.qid)
-    with pytest.raises(DataError, match=r"here are features without qid\..*set_predict_request\(qid=True\)"):
+    with pytest.raises(DataError, match=r"here are features without qid\..*enable_metadata_routing"):
         pool.transform(data.X)
     one = tr.PoolFeatures(["size"], keep=False)
     assert set(one.fit_transform(data.X).ravel()) == {data.n_documents}  # without queries from the start: one query
@@ -233,11 +234,37 @@ def routing():
 def test_qid_is_routed_through_a_pipeline(data, routing):
     wide = tr.PoolFeatures().fit_transform(data)
     by_hand = trees().fit(wide)
-    ranker = trees().set_predict_request(qid=True)
-    pipeline = make_pipeline(tr.PoolFeatures(), ranker).fit(data.X, data.labels, qid=data.qid)
+    pipeline = make_pipeline(tr.PoolFeatures(), trees()).fit(data.X, data.labels, qid=data.qid)
     np.testing.assert_array_equal(pipeline.predict(data.X, qid=data.qid), by_hand.predict(wide))
+    assert pipeline.score(data.X, data.labels, qid=data.qid) == by_hand.score(wide)
     with pytest.raises(DataError, match="without qid"):
         pipeline.predict(data.X)
+
+
+def test_a_search_over_a_pipeline_sees_the_pool(data, routing):
+    pipeline = make_pipeline(tr.PoolFeatures(["rank"]), trees())
+    search = GridSearchCV(
+        pipeline, {"treeranker__n_trees": [3]}, scoring=tr.scorer("map"), cv=GroupKFold(3), error_score="raise"
+    )
+    search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
+    wide = tr.PoolFeatures(["rank"]).fit_transform(data).X
+    for part, (train, test) in enumerate(GroupKFold(3).split(data.X, groups=data.qid)):
+        by_hand = trees(n_trees=3).fit(wide[train], data.labels[train], qid=data.qid[train])
+        wanted = tr.evaluate(by_hand.predict(wide[test]), data.labels[test], "map", qid=data.qid[test]).mean["map"]
+        assert search.cv_results_[f"split{part}_test_score"][0] == wanted
+    nested = tr.scorer("map")(search, data.X, data.labels, qid=data.qid)
+    assert nested == search.score(data.X, data.labels, qid=data.qid)
+
+
+def test_scores_have_no_sample_weights(data):
+    with pytest.raises(DataError, match="takes no sample_weight"):
+        trees().fit(data).score(data, sample_weight=np.ones(data.n_documents))
+
+
+@pytest.mark.parametrize("threads", ["x", 0, 1.5, True])
+def test_threads_are_a_whole_number(data, threads):
+    with pytest.raises(DataError, match="threads must be a whole number of at least 1, or None"):
+        tr.PoolFeatures(threads=threads).fit_transform(data)
 
 
 def test_validation_data_pass_through_a_pipeline(data, routing):

@@ -626,7 +626,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"native": "yes"}, "native must be 'auto', True or False"),
         ({"native": True, "loss": "NeuralNDCG"}, "no version in PyTorch's own operations"),
         ({"seed": -1}, "seed must be a whole number"),
-        ({"threads": 0}, "threads must be at least 1"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),
         ({"convention": "standart"}, "standard"),
         ({"loss": "LambdaRnk"}, "LambdaRank"),

@@ -587,7 +587,7 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"outputs": "grade"}, "did you mean 'grades'"),
         ({"early_stopping": 0}, "early_stopping must be a number of rounds"),
         ({"seed": -1}, "seed must be a whole number"),
-        ({"threads": 0}, "threads must be at least 1"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),
         ({"loss": "LambdaRnk"}, "LambdaRank"),
         ({"loss": "lightgbm:lamdarank"}, "did you mean 'lightgbm:lambdarank'"),

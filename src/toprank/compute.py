@@ -55,9 +55,9 @@ def available_threads(threads: int | None = None) -> int:
     """The number of threads to use: `threads` where given (at least 1), else every core this process may use."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    if threads < 1:
-        raise DataError(f"threads must be at least 1, not {threads}.")
-    return threads
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
+        raise DataError(f"threads must be a whole number of at least 1, or None for every core, not {threads!r}.")
+    return int(threads)
 
 
 def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:

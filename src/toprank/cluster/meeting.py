@@ -9,6 +9,7 @@ its connection, which ends the sum for all: nobody waits for the dead.
 from __future__ import annotations
 
 import hmac
+import secrets
 import socket
 import time
 from contextlib import suppress
@@ -20,6 +21,10 @@ from toprank.compute import FloatArray
 
 __all__ = ["LeftAloneError", "Meeting", "free_port"]
 
+_FIRST_PORT, _LAST_PORT = 12_000, 32_768
+"""Above what services commonly use, below what Linux, macOS and Windows give to outgoing connections."""
+_GREETING = 2.0
+"""Seconds for a trainer to say who it is, which it does at once."""
 _ANSWER = 900.0
 """Seconds that a trainer may let the others wait: all have about the same to do."""
 
@@ -85,8 +90,10 @@ class Meeting:
             while len(found) < self.size - 1:
                 door.settimeout(max(0.01, deadline - time.monotonic()))
                 guest, _ = door.accept()
-                guest.settimeout(max(0.01, deadline - time.monotonic()))
-                said = _received(guest, len(token) + 4)
+                guest.settimeout(_GREETING)
+                said = b""
+                with suppress(OSError):  # a stranger who hangs up or says nothing
+                    said = _received(guest, len(token) + 4)
                 if hmac.compare_digest(said[:-4], token):
                     guest.settimeout(_ANSWER)
                     guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,9 +129,18 @@ def _received(line: socket.socket, length: int) -> bytes:
 
 
 def free_port(count: int = 1) -> list[int]:
-    """Numbers of ports that nobody listens on at this moment."""
-    doors = [socket.create_server(("", 0)) for _ in range(count)]
-    ports = [int(door.getsockname()[1]) for door in doors]
-    for door in doors:
-        door.close()
-    return ports
+    """Numbers of ports that nobody listens on at this moment, drawn from those that systems do not hand out themselves.
+
+    A port that the system may give to any outgoing connection can be taken before we listen on it, even by a trainer
+    that calls it too early and is then connected with itself.
+    """
+    chance = secrets.SystemRandom()
+    doors: list[socket.socket] = []
+    try:
+        while len(doors) < count:
+            with suppress(OSError):  # in use
+                doors.append(socket.create_server(("", chance.randrange(_FIRST_PORT, _LAST_PORT))))
+        return [int(door.getsockname()[1]) for door in doors]
+    finally:
+        for door in doors:
+            door.close()

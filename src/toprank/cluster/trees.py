@@ -154,10 +154,8 @@ class _Training:
             self.valid.rows.each(_here)
         shares = self._shares()
         addresses, self.trainers = list(shares), len(shares)
-        ports = self.runner.results([self.runner.submit(free_port, 2, workers=[address]) for address in addresses])
-        hosts = [str(urlparse(address).hostname) for address in addresses]
-        machines = tuple(f"{host}:{pair[0]}" for host, pair in zip(hosts, ports, strict=True))
-        hub, token = (hosts[0], ports[0][1]), secrets.token_bytes(16)
+        hub, machines = self._doors(addresses)
+        token = secrets.token_bytes(16)
         threads = self.runner.threads()
         futures = {}
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
@@ -167,6 +165,17 @@ class _Training:
                 train_share, rows, held_out, self.plan, place, state, workers=[address], allow_other_workers=False
             )
         return self._watched(futures)
+
+    def _doors(self, addresses: list[str]) -> tuple[tuple[str, int], tuple[str, ...]]:
+        """Where the first trainer listens for the others, and LightGBM on each; asked for once a machine."""
+        hosts = [str(urlparse(address).hostname) for address in addresses]
+        asked = dict(zip(hosts, addresses, strict=True))
+        free = self.runner.results([
+            self.runner.submit(free_port, hosts.count(host) + 1, workers=[address]) for host, address in asked.items()
+        ])  # fmt: skip
+        ports = dict(zip(asked, free, strict=True))
+        hub = (hosts[0], ports[hosts[0]].pop())
+        return hub, tuple(f"{host}:{ports[host].pop()}" for host in hosts)
 
     def _shares(self) -> dict[str, tuple[list[Any], list[Any]]]:
         """Partitions by worker, in their order; validation partitions go where a trainer is."""

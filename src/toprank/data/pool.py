@@ -129,8 +129,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         if qid is None and self.grouped_:
             raise DataError(
                 "PoolFeatures was fitted with queries, but here are features without qid. Give transform the qid of "
-                "each row, or a RankingData, which without qid is one query. In a Pipeline: predict(X, qid=qid), with "
-                "sklearn.set_config(enable_metadata_routing=True) and ranker.set_predict_request(qid=True)."
+                "each row, or a RankingData, which without qid is one query. In a Pipeline: predict(X, qid=qid), after "
+                "sklearn.set_config(enable_metadata_routing=True)."
             )
         grouped = RankingData(matrix, qid=qid, regroup=qid is not None)
         return grouped.in_source_order(self._widened(grouped))

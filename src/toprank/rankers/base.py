@@ -45,8 +45,9 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
 
-    # scikit-learn's metadata routing: `qid` goes to fit and score without being asked for.
+    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
 
     saved_arrays: ClassVar[tuple[str, ...]] = ()
@@ -146,8 +147,16 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             result[qid] = names[ranked.order[first:last]].tolist()
         return result
 
-    def score(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> float:
-        """NDCG@10 under the `standard` convention; other metrics: `toprank.scorer`."""
+    def score(
+        self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: None = None
+    ) -> float:
+        """NDCG@10 under the `standard` convention; other metrics: `toprank.scorer`.
+
+        `sample_weight` is there for scikit-learn's pipelines, which always pass it on: a ranking has no weights of
+        single documents.
+        """
+        if sample_weight is not None:
+            raise DataError("Rankings are judged by query, so score takes no sample_weight; leave it out.")
         data = X if isinstance(X, RankingData) else y
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")

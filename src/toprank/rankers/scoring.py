@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy.typing as npt
+from sklearn import get_config
+from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
 
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import evaluate
@@ -23,22 +25,29 @@ class MetricScorer:
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
         """The metric of the estimator's predictions."""
-        # A ranker may look at the other documents of the query; foreign estimators know no queries.
-        scores = estimator.predict(X, qid) if isinstance(estimator, Ranker) else estimator.predict(X)
+        estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
+        scores = estimator.predict(X, qid=qid) if _takes_queries(estimator) else estimator.predict(X)
         result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules)
         value = result.mean[str(self._measure)]
         return value if self._measure.higher_is_better else -value
 
     def get_metadata_routing(self) -> Any:
         """`qid` goes to this scorer without being asked for."""
-        from sklearn.utils.metadata_routing import MetadataRequest
-
         request = MetadataRequest(owner=repr(self))
         request.score.add_request(param="qid", alias=True)
         return request
 
     def __repr__(self) -> str:
         return f"toprank.scorer({self.metric!r}, convention={self.convention!r})"
+
+
+def _takes_queries(estimator: Any) -> bool:
+    """Whether predict is to be given `qid`: rankers, and pipelines that route it to one."""
+    if isinstance(estimator, Ranker):
+        return True
+    if not get_config()["enable_metadata_routing"] or not hasattr(estimator, "get_metadata_routing"):
+        return False  # a foreign estimator knows no queries
+    return "qid" in get_routing_for_object(estimator).consumes("predict", {"qid"})
 
 
 def scorer(metric: str, convention: str = "standard") -> MetricScorer:
