@@ -12,9 +12,6 @@ from toprank import cluster
 from toprank.data.frames import to_frame
 from toprank.errors import DataError
 
-# Real clusters of processes: one run on a very busy machine failed for reasons not found yet.
-pytestmark = pytest.mark.nightly
-
 pytest.importorskip("distributed")
 
 METRICS = ["ndcg@10", "map", "err@5", "mrr"]

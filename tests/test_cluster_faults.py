@@ -17,9 +17,6 @@ from toprank.cluster.running import Runner
 from toprank.cluster.spread import Placement, Root
 from toprank.rankers.base import ConvergenceWarning
 
-# Real clusters of processes: one run on a very busy machine failed for reasons not found yet.
-pytestmark = pytest.mark.nightly
-
 distributed = pytest.importorskip("distributed")
 
 

@@ -20,9 +20,6 @@ from toprank.cluster import neural
 from toprank.cluster.team import GlooTeam
 from toprank.rankers.neural_batches import plan_epoch
 
-# Real clusters of processes: one run on a very busy machine failed for reasons not found yet.
-pytestmark = pytest.mark.nightly
-
 
 @pytest.fixture(scope="module")
 def train():

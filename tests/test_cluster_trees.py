@@ -16,9 +16,6 @@ from toprank.cluster.trees import WorkerLostWarning, _Training
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 
-# Real clusters of processes: one run on a very busy machine failed for reasons not found yet.
-pytestmark = pytest.mark.nightly
-
 pytest.importorskip("distributed")
 
 FEW = {"n_trees": 6, "num_leaves": 5, "early_stopping": None, "threads": 1}
