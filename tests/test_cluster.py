@@ -85,6 +85,7 @@ def close(got, expected, rtol=1e-8):
     np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
+@pytest.mark.filterwarnings("ignore::toprank.cluster.QueriesMovedWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way):
     ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(sources[way](), cluster=two)
@@ -197,7 +198,9 @@ def test_predictions_written_by_the_workers(two, data, alone, sources, tmp_path)
 
 
 def test_cut_queries_are_moved(two, data, folder):
-    placed = two.place(cluster.read(folder))
+    with pytest.warns(cluster.QueriesMovedWarning, match=r"queries \(.* rows were moved.*number them apart") as told:
+        placed = two.place(cluster.read(folder))
+    assert told[0].filename == __file__
     assert placed.n_moved >= 1
     assert placed.n_queries == data.n_queries
     with pytest.raises(DataError, match="partitions must hold whole queries"):
@@ -212,7 +215,11 @@ def test_rows_in_any_order(two, data, alone):
     shuffled = dask.dataframe.from_pandas(frame, npartitions=3, sort=False)
     with pytest.raises(DataError, match="repair='all'"):
         two.place(shuffled)
-    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(two.place(shuffled, repair="all"))
+    with pytest.warns(cluster.QueriesMovedWarning, match=f"{data.n_queries} queries"):
+        placed = two.place(shuffled, repair="all")
+    sizes = [one.n_documents for one in placed.facts]
+    assert max(sizes) < 1.5 * data.n_documents / 3  # no worker gets them all
+    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(placed)
     close(ranker.coef_, alone.coef_)
 
 

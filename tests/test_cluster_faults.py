@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import toprank as tr
 from toprank import cluster
+from toprank.cluster import running
 from toprank.cluster.faults import LostError
 from toprank.cluster.placed import ClusterObjective
 from toprank.cluster.running import Runner
+from toprank.cluster.sources import DataPart
 from toprank.cluster.spread import Placement, Root
 from toprank.rankers.base import ConvergenceWarning
 
@@ -96,6 +99,113 @@ def test_objects_that_are_lost_again_and_again(two):
     with pytest.raises(cluster.ClusterError, match="Workers were lost 5 times during one pass"):
         lost.steadily(work)
     assert len(placed) == 5  # each time from the sources
+
+
+class Scheduler:
+    """What a client of Dask's knows, without any cluster."""
+
+    def __init__(self, status="running"):
+        self.status, self.scheduler, self.last_seen = status, self, {}
+
+    def identity(self):
+        return {"workers": {address: {"last_seen": seen} for address, seen in self.last_seen.items()}}
+
+    def ncores(self):
+        raise OSError("cannot be reached")
+
+    def sync(self, question, callback_timeout=None):
+        return question()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for us alone, that stands still unless it is told, or we sleep."""
+    now = [1000.0]
+    ours = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(running, "time", ours)
+    return now
+
+
+def test_a_worker_that_stands_still_counts_as_lost(clock):
+    client = Scheduler()
+    runner = Runner(client, 40.0, 20)
+    client.last_seen = {"a": 5.0, "b": 5.0}  # by another clock than ours
+    assert runner.present() == ["a", "b"]
+    for beat in range(3):
+        clock[0] += 20
+        client.last_seen["a"] = 6.0 + beat
+        assert runner.present() == (["a", "b"] if beat < 2 else ["a"])
+    assert runner.workers() == ["a"]
+    client.last_seen["b"] = 66.0  # it was asleep, and is back
+    assert runner.present() == ["a", "b"]
+
+
+def test_short_patience_is_no_reason_to_give_up_a_busy_worker(clock):
+    client = Scheduler()
+    runner = Runner(client, 1.0, 20)
+    client.last_seen = {"a": 5.0}
+    assert runner.workers() == ["a"]
+    clock[0] += 29
+    assert runner.workers() == ["a"]
+    clock[0] += 2
+    with pytest.raises(cluster.ClusterError, match="No worker has been there for 1 s"):
+        runner.workers()
+
+
+@pytest.mark.parametrize(("status", "waited"), [("closed", 0), ("closing", 0), ("connecting", 50)])
+def test_a_scheduler_that_is_gone_is_not_waited_for(clock, status, waited):
+    """A connection that is only interrupted may come back, for as long as patience lasts."""
+    with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
+        Runner(Scheduler(status), 50.0, 20).workers()
+    assert waited <= clock[0] - 1000 <= waited + 2
+
+
+def test_questions_that_nobody_answers():
+    with pytest.raises(LostError):
+        Runner(Scheduler(), 1.0, 20).threads()
+    with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
+        Runner(Scheduler("closed"), 1.0, 20).threads()
+
+
+def test_what_is_sent_to_a_worker_that_is_gone(two):
+    runner = Runner(two.client, 60.0, 20)
+    assert runner.threads() == dict.fromkeys(runner.workers(), 1)
+    with pytest.raises(LostError):
+        runner.scatter(np.ones(3), ["tcp://127.0.0.1:1"])
+    sent = runner.each(np.multiply, [1, 2], np.ones(1 << 18), homes=runner.workers())  # large: sent once, to these
+    assert [part.sum() for part in runner.results(sent, runner.workers())] == [1 << 18, 2 << 18]
+
+
+def test_those_who_gave_all_their_rows_are_needed_until_these_arrived(two, monkeypatch):
+    """A partition that lies on one worker is made of rows from the other, whose own partition is empty then."""
+    halves = [tr.RankingData(np.ones((2, 1)), [0, 1], qid=qid) for qid in ([1, 2], [2, 2])]
+    waited, wait = [], Runner.wait
+
+    def noting(self, futures, homes=()):
+        waited.append(set(homes))
+        wait(self, futures, homes)
+
+    monkeypatch.setattr(Runner, "wait", noting)
+    with pytest.warns(cluster.QueriesMovedWarning):
+        placed = two.place(cluster.Parts([DataPart(half, f"part {n}") for n, half in enumerate(halves)]))
+    assert set(placed.rows.placement().homes) < set(two._runner.workers())
+    assert waited == [set(two._runner.workers())]
+
+
+@pytest.mark.nightly
+def test_a_frozen_worker_is_not_waited_for(two, data, alone, monkeypatch):
+    """Stopped by the system: it holds its connection, and says nothing."""
+    monkeypatch.setattr(running, "_SILENCE", 5.0)
+    hasty = cluster.Cluster(two.client, patience=5.0)
+    placed = hasty.place(data)
+    pid = sorted(two.client.run(os.getpid).values())[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        ranker = tr.LinearRanker("Logistic", l2=1e-2).fit(placed)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    np.testing.assert_allclose(ranker.coef_, alone.coef_, rtol=1e-8)
+    two.client.wait_for_workers(2, timeout=60)
 
 
 @pytest.fixture

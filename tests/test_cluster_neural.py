@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 import toprank as tr
 from toprank import cluster
-from toprank.errors import DataError
+from toprank.errors import DataError, FileError
 
 pytest.importorskip("torch")
 pytest.importorskip("cloudpickle")
@@ -136,6 +138,74 @@ def test_refusals(train):
         cluster.fit_distributed(tr.NeuralRanker(), [1, 2])
     with pytest.raises(DataError, match="torchrun"):
         cluster.fit_distributed(tr.NeuralRanker(), train, processes=None)
+    for patience in (-1, 0, float("inf"), float("nan"), "60", None, True):
+        with pytest.raises(DataError, match="patience must be a positive number of seconds"):
+            cluster.fit_distributed(tr.NeuralRanker(), train, patience=patience)
+
+
+def test_what_cannot_be_read_is_said_as_the_reader_says_it(tmp_path, members):
+    missing = tmp_path / "d.toprank-data"
+    with pytest.raises(FileError) as alone:
+        tr.read(missing)
+    for paths in ({"data": missing}, {"data": tr.synthetic(n_queries=5, seed=0), "valid": missing}):
+        with pytest.raises(FileError) as found:
+            cluster.fit_distributed(tr.NeuralRanker(), processes=1, **paths)
+        assert str(found.value) == str(alone.value)
+    assert not members  # before any process is started
+    (tmp_path / "problem-1").write_text("file\nIt cannot be read.")  # nor where only a process finds it out
+    assert isinstance(neural._reason(tmp_path, 0, 1), FileError)
+
+
+def gone(pid, within=60.0):
+    """Whether a process ends, though nobody waits for its status."""
+    psutil = pytest.importorskip("psutil")
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the test holds a process up with a named pipe")
+def test_a_process_ends_with_the_one_that_started_it(tmp_path):
+    """Its standard input closes when that one is killed; the temporary copy, which nobody else can remove, goes too."""
+    folder = tmp_path / "toprank-abc"
+    folder.mkdir()
+    (folder / "train.toprank-data").write_text("a copy")
+    os.mkfifo(folder / "spec")  # which it waits for
+    command = [sys.executable, "-m", "toprank.cluster.member", str(folder), "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as member:
+        member.stdin.close()
+        member.wait(60)
+    assert not folder.exists()
+
+
+@pytest.mark.nightly
+def test_a_training_that_is_terminated_leaves_nothing(tmp_path):
+    """SIGTERM, as a batch system sends it: to the process that was started, not to those that it started."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import subprocess, toprank as tr\n"
+        "from toprank.cluster import neural\n"
+        "class Told(subprocess.Popen):\n"
+        "    def __init__(self, command, **options):\n"
+        "        super().__init__(command, **options)\n"
+        "        print(self.pid, command[-2], flush=True)\n"
+        "neural.subprocess.Popen = Told\n"
+        "data = tr.synthetic(n_queries=60, seed=0)\n"
+        "tr.cluster.fit_distributed(tr.NeuralRanker(epochs=10**6, threads=1), data, processes=2)\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # an input that is open as long as the test lasts
+    with subprocess.Popen([sys.executable, str(script)], text=True, **pipes) as parent:
+        told = [parent.stdout.readline().split() for _ in range(2)]
+        parent.terminate()
+        assert parent.wait(60) == -signal.SIGTERM
+        assert all(gone(int(pid)) for pid, _ in told)
+        assert not os.path.exists(told[0][1])
 
 
 @pytest.mark.nightly

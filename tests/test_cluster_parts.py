@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import pickle
 import socket
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from toprank.cluster.meeting import LeftAloneError, Meeting, free_port
 from toprank.cluster.placed import check_loss
 from toprank.cluster.queries import joined, moves, taken
 from toprank.cluster.running import added
-from toprank.cluster.sources import DataPart, FilePart, StorePart, even_ranges, parts_of
+from toprank.cluster.sources import DataPart, FilePart, StorePart, even_ranges, load, parts_of
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
@@ -169,12 +170,12 @@ def repaired(rows, repair):
     gone, come = {}, {}
     for move in planned:
         gone.setdefault(move.donor, []).append(move.qids)
-        come.setdefault(move.home, []).append(taken(rows[move.donor], move.qids))
+        come.setdefault(move.home, []).append(taken(rows[move.donor], move.donor, move.qids))
     after = list(rows)
     for number in {*gone, *come}:
         left = np.concatenate(gone[number]) if number in gone else None
-        after[number] = joined(rows[number], left, *come.get(number, []))
-    return [part.data for part in after if part.data is not None]
+        after[number] = joined(rows[number], number, left, *come.get(number, []))
+    return [part for part in after if part.data is not None]
 
 
 @given(scattered(), st.booleans(), st.booleans())
@@ -188,13 +189,21 @@ def test_repair_brings_every_query_together(case, weighted, is_sparse):
         data = RankingData(matrix, X[a:b, 0], qid=qid[a:b], regroup=True)
         return data.replace(query_weights=[weight[q] for q in data.qids.tolist()]) if weighted else data
 
-    rows = [work.Rows(part(a, b), f"part {n}", None) for n, (a, b) in enumerate(ranges)]
+    pieces = [part(a, b) for a, b in ranges]
+    rows = [work.Rows(piece, f"part {n}", None, piece.source_rows) for n, piece in enumerate(pieces)]
     after = repaired(rows, "all")
-    whole = concatenate(after)  # refuses a query in two parts
+    whole = concatenate([part.data for part in after])  # refuses a query in two parts
     expected = {q: [i + 1 for i in range(len(qid)) if qid[i] == q] for q in set(qid)}
     assert {q: whole.labels[r].tolist() for q, r in zip(whole.qids.tolist(), whole.queries, strict=True)} == expected
     if weighted:
         assert whole.query_weights.tolist() == [weight[q] for q in whole.qids.tolist()]
+    for part in after:  # every row knows where it stood: X holds its number in the whole
+        number = rows.index(part) if part in rows else None
+        owners = np.full(part.data.n_documents, number) if part.owners is None else part.owners
+        order = np.arange(part.data.n_documents) if part.order is None else part.order
+        starts = np.array([a for a, _ in ranges])
+        at = part.data.X.toarray() if is_sparse else part.data.X
+        np.testing.assert_array_equal(starts[owners] + order + 1, at[:, 0])
 
 
 def rows_of(*qids):
@@ -206,7 +215,7 @@ def rows_of(*qids):
 
 def test_what_is_repaired_and_what_is_refused():
     border = rows_of("aab", "bb", "bcc")  # b goes on over two borders
-    assert [data.qids.tolist() for data in repaired(border, "neighbours")] == [["a", "b"], ["c"]]
+    assert [part.data.qids.tolist() for part in repaired(border, "neighbours")] == [["a", "b"], ["c"]]
     with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 1; partitions must hold"):
         repaired(border, "none")
     apart = rows_of("aab", "cc", "bd")
@@ -215,7 +224,33 @@ def test_what_is_repaired_and_what_is_refused():
     restarted = rows_of("abc", "abc")
     with pytest.raises(DataError, match=r"Query a lies .* number them apart"):
         repaired(restarted, "neighbours")
-    assert len(repaired(restarted, "all")) == 1
+    assert sorted(qid for part in repaired(restarted, "all") for qid in part.data.qids.tolist()) == ["a", "b", "c"]
+
+
+def test_ids_that_start_again_in_files_of_one_query():
+    with pytest.raises(
+        DataError, match=r"Query 0 is the only one in each of 3 partitions, file 0 to file 2.*repair='all'"
+    ):
+        repaired(rows_of([0, 0], [0], [0, 0]), "neighbours")
+    assert len(repaired(rows_of([0, 0], [0], [0, 0]), "all")) == 1
+    assert len(repaired(rows_of([0, 0], [0]), "neighbours")) == 1  # as a table cut by rows may have it
+    assert len(repaired(rows_of([1, 0], [0], [0, 2]), "neighbours")) == 2
+
+
+def test_repair_does_not_fill_one_partition():
+    """Rows in any order: every partition has some of every query, and the first one most rows."""
+    rng = np.random.default_rng(0)
+    qid = rng.integers(0, 200, 4000)
+    parts = [qid[:1600], qid[1600:2800], qid[2800:]]
+    sizes = [part.data.n_documents for part in repaired(rows_of(*parts), "all")]
+    assert sum(sizes) == len(qid)
+    assert len(sizes) == 3
+    assert max(sizes) < 1.3 * len(qid) / 3
+
+
+def test_queries_go_where_most_of_their_rows_are():
+    rows = rows_of("aab", "abbb", "aacbccc")
+    assert [part.data.qids.tolist() for part in repaired(rows, "all")] == [["a"], ["b"], ["c"]]
 
 
 def test_a_query_keeps_one_weight():
@@ -225,14 +260,32 @@ def test_a_query_keeps_one_weight():
         repaired([work.Rows(one, "a", None), work.Rows(two, "b", None)], "neighbours")
 
 
+# ---- sizes ----
+
+
+def test_dask_is_told_what_a_partition_weighs(tmp_path):
+    data = graded(n_queries=400)
+    rows = work.Rows(data, "in memory", None)
+    content = sum(array.nbytes for array in data.arrays().values())
+    assert content <= sys.getsizeof(rows) < 1.2 * content + 500
+    sparse_rows = work.Rows(data.replace(X=sparse.csr_matrix(data.X)), "sparse", None)
+    assert sys.getsizeof(sparse_rows) > sparse_rows.data.X.data.nbytes + sparse_rows.data.X.indices.nbytes
+    tr.write(data, tmp_path / "d.toprank-data")
+    mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
+    assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
+    whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
+    part = work.part_objective(rows, Linear(3), tr.losses.ListNet(), Standardisation.of(data.X), whole, True)
+    assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
+    times = work.products(part, np.ones(3))
+    assert data.labels.nbytes < sys.getsizeof(times) < sys.getsizeof(rows)
+
+
 # ---- sources ----
 
 
 def test_rows_travel_as_their_recipe(tmp_path):
     data = tr.synthetic(n_queries=6, seed=0)
     tr.write(data, tmp_path / "d.toprank-data")
-    from toprank.cluster.sources import load
-
     rows = load(StorePart(str(tmp_path / "d.toprank-data"), 2, 5))
     assert rows.data.equals(data.select([2, 3, 4]))
     assert len(pickle.dumps(rows)) < 1000 < rows.data.X.nbytes
@@ -256,7 +309,7 @@ def test_stored_copies_are_cut_into_whole_queries(tmp_path):
     assert concatenate([part.load() for part in parts.sources]).equals(data)
     with pytest.raises(UnknownNameError, match="label"):
         cluster.read(tmp_path / "d.toprank-data", label="y")
-    with pytest.raises(DataError, match="partitions must be at least 1"):
+    with pytest.raises(DataError, match="partitions must be a whole number of at least 1"):
         cluster.read(tmp_path / "d.toprank-data", partitions=0)
     with pytest.raises(DataError, match="A file is a partition"):
         cluster.read([tmp_path / "d.txt"], partitions=3)
@@ -279,7 +332,7 @@ def test_what_can_be_distributed(tmp_path):
     assert all(isinstance(part, DataPart) for part in parts.sources)
     assert concatenate([part.data for part in parts.sources]).equals(data)
     assert parts_of(parts, partitions=2) is parts
-    with pytest.raises(DataError, match="A list cannot be distributed"):
+    with pytest.raises(DataError, match="Data of type list cannot be distributed"):
         parts_of([1, 2], partitions=2)
     with pytest.raises(tr.ToprankError, match=r"holds no Parquet files"):
         cluster.read(tmp_path)
@@ -313,7 +366,7 @@ def test_connecting_in_vain():
         cluster.connect("tcp://127.0.0.1:1", patience=0.5)
     with pytest.raises(DataError, match="not both"):
         cluster.connect("tcp://127.0.0.1:1", workers=2)
-    with pytest.raises(DataError, match="patience must be a positive"):
+    with pytest.raises(DataError, match="patience must be a positive number"):
         cluster.connect(workers=2, patience=0)
     with pytest.raises(DataError, match="checkpoint must be"):
         cluster.connect(workers=2, checkpoint=0)

@@ -11,12 +11,14 @@ import pytest
 
 import toprank as tr
 from toprank import cluster
+from toprank.cluster import tree_share
+from toprank.cluster.board import Board
 from toprank.cluster.sources import DataPart
 from toprank.cluster.trees import WorkerLostWarning, _Training
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
 FEW = {"n_trees": 6, "num_leaves": 5, "early_stopping": None, "threads": 1}
 """Trees so small that LightGBM's estimate of a leaf's documents, which is all it has on a cluster, decides nothing."""
@@ -148,6 +150,16 @@ def test_stopping_and_going_on(two, train, valid):
     assert goes_on[1].best_iteration_ == goes_on[0].best_iteration_
 
 
+def test_trainers_without_validation_queries_stop_with_the_others(two, train, valid):
+    """A metric whose small values are good, judged by one trainer only: the others must know that all the same."""
+    options = FEW | {"n_trees": 25, "early_stopping": 3, "boosting": "dart", "metric": "owa"}
+    one = valid.select(np.arange(1))
+    ranker = tr.TreeRanker("ListNet", **options).fit(train, valid=one, cluster=two)
+    history = ranker.history_["valid"]
+    assert ranker.best_iteration_ == 1 + int(np.argmin(history))
+    assert len(history) in (25, ranker.best_iteration_ + 3)
+
+
 def test_sampling_and_dart_run(two, train):
     sampled = tr.TreeRanker("ListNet", **FEW, query_fraction=0.5, row_fraction=0.8, feature_fraction=0.5)
     assert sampled.fit(train, cluster=two).best_iteration_ == 6
@@ -178,11 +190,11 @@ def test_refusals(two, train):
 def test_ctrl_c_keeps_the_rounds_so_far(two, train, monkeypatch):
     look, looks = _Training._look, []
 
-    def interrupt_once(self, futures):
+    def interrupt_once(self, trainers):
         looks.append(1)
         if len(looks) == 4:
             os.kill(os.getpid(), signal.SIGINT)
-        look(self, futures)
+        look(self, trainers)
 
     monkeypatch.setattr(_Training, "_look", interrupt_once)
     with pytest.warns(ConvergenceWarning, match="Interrupted after"):
@@ -191,18 +203,143 @@ def test_ctrl_c_keeps_the_rounds_so_far(two, train, monkeypatch):
     assert tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two).best_iteration_ == 6  # nothing is left behind
 
 
+def left_behind(client):
+    """What a training has left on the scheduler."""
+
+    def names(dask_scheduler):
+        extensions = dask_scheduler.extensions
+        kept = [*extensions["events"]._events, *extensions["variables"].variables]
+        return [str(name) for name in kept if "toprank" in str(name)]
+
+    return client.run_on_scheduler(names)
+
+
+def test_a_second_ctrl_c_ends_the_trainers(two, train, monkeypatch):
+    """Even where it comes before they were asked to stop; the workers are free again, and nothing is left behind."""
+    look = _Training._look
+
+    def interrupt(self, trainers):
+        look(self, trainers)
+        if self.board.last() is not None:  # in the middle of the rounds
+            raise KeyboardInterrupt
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    pids = two.client.run(os.getpid)
+    monkeypatch.setattr(_Training, "_look", interrupt)
+    monkeypatch.setattr(Board, "ask_to_stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 10**6})).fit(train, cluster=two)
+    for address in pids:
+        assert two.client.submit(abs, -1, workers=[address], pure=False).result(timeout=60) == 1
+    assert two.client.run(os.getpid) == pids
+    assert left_behind(two.client) == []
+
+
+def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
+    """Somebody else's task takes a worker the moment before the trainers start; it is neither lost nor restarted."""
+    pids = two.client.run(os.getpid)
+    begun, done = (distributed.Event(f"another-{name}", client=two.client) for name in ("begun", "done"))
+    doors, tasks = _Training._doors, []
+
+    def another():
+        distributed.Event("another-begun").set()
+        return distributed.Event("another-done").wait(timeout="120s")
+
+    def taken(self, addresses):
+        found = doors(self, addresses)
+        tasks.append(two.client.submit(another, workers=[sorted(addresses)[-1]], pure=False))
+        assert begun.wait(timeout="60s")
+        patch.setattr(self.runner, "patience", 3.0)  # not before: a busy machine needs some
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Training, "_doors", taken)
+        with pytest.raises(cluster.ClusterError, match=r"nothing was begun within 3 s on .*: busy") as told:
+            tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two)
+    done.set()
+    assert sorted(pids)[-1] in str(told.value)
+    assert len(tasks) == 1
+    assert tasks[0].result(timeout=60)
+    assert two.client.run(os.getpid) == pids
+    begun.clear()
+    done.clear()
+    assert left_behind(two.client) == []
+    assert tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two).best_iteration_ == 6
+
+
+def test_the_scheduler_goes_away(train, monkeypatch):
+    """Which is said at once, however patient we are."""
+    own = cluster.connect(workers=1, patience=10**6)
+    look = _Training._look
+
+    def close(self, trainers):
+        own.client.cluster.close()
+        look(self, trainers)
+
+    monkeypatch.setattr(_Training, "_look", close)
+    try:
+        with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
+            tr.TreeRanker("ListNet", **(FEW | {"n_trees": 10**6})).fit(train, cluster=own)
+    finally:
+        own.client.close(timeout=1)
+
+
+def test_a_training_that_fails_leaves_no_network(train, monkeypatch):
+    """LightGBM's connections belong to the worker's thread; here that is one of this process.
+
+    A booster that knows of them would end those of a later training, whenever it is collected.
+    """
+    import lightgbm
+
+    psutil = pytest.importorskip("psutil")
+    kept, met, ports = [], [], set()
+
+    def established(ports):
+        return [
+            line
+            for line in psutil.Process().net_connections()
+            if line.status == psutil.CONN_ESTABLISHED and line.laddr.port in ports
+        ]
+
+    def fails(ranker, parameters, sets, *_):
+        kept.append(lightgbm.Booster(parameters, sets["train"]))
+        met.append(len(established(ports)))
+        raise DataError("It cannot be trained.")
+
+    monkeypatch.setattr(tree_share, "make_rounds", fails)
+    monkeypatch.setattr(tree_share, "_quieten", lambda: None)
+    doors = _Training._doors
+
+    def noted(self, addresses):
+        hub, machines = doors(self, addresses)
+        ports.update(int(machine.rpartition(":")[2]) for machine in machines)
+        return hub, machines
+
+    monkeypatch.setattr(_Training, "_doors", noted)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
+        with pytest.raises(DataError, match="It cannot be trained"):
+            tr.TreeRanker("ListNet", **FEW).fit(train, cluster=client)
+        assert len(kept) == len(ports) == 2
+        assert max(met) > 0
+        assert not any(booster._network for booster in kept)
+        assert not established(ports)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_worker_dies_and_training_goes_on_from_a_checkpoint(two, train, valid, rank, monkeypatch):
     """Killed by the system once there is a checkpoint; the first trainer (which posts them), or another."""
     look, killed = _Training._look, []
 
-    def kill_after_a_checkpoint(self, futures):
+    def kill_after_a_checkpoint(self, trainers):
         if not killed and self.board.last() is not None:
             pids = two.client.run(os.getpid)
-            killed.append(pids[list(futures)[rank]])
+            killed.append(pids[trainers.addresses[rank]])
             os.kill(killed[0], signal.SIGKILL)
-        look(self, futures)
+        look(self, trainers)
 
     monkeypatch.setattr(_Training, "_look", kill_after_a_checkpoint)
     with pytest.warns(WorkerLostWarning, match=r"training goes on from round [1-9]\d*\."):
@@ -210,4 +347,5 @@ def test_a_worker_dies_and_training_goes_on_from_a_checkpoint(two, train, valid,
     assert ranker.best_iteration_ == 600
     assert ranker.history_["round"] == list(range(1, 601))
     assert "A worker was lost; training went on from round" in ranker.stopped_
+    assert left_behind(two.client) == []
     two.client.wait_for_workers(2, timeout=60)

@@ -224,6 +224,11 @@ class TestWriting:
         for name, of in found.means.items():
             assert re.search(rf"^{re.escape(name)} +{of['ndcg@10']:.4f} +{of['map']:.4f}$", text, re.MULTILINE)
 
+    def test_one_test_is_one_test(self):
+        found = compare_values({"a": {"map": [0.1, 0.2, 0.4]}, "b": {"map": [0.2, 0.1, 0.3]}}, **FAST)
+        assert "Holm over 1 test (1 × 1, pairs × metrics)" in str(found)
+        assert "(Holm, 1 test)" in found.verdicts[0]
+
     def test_columns_are_aligned(self):
         lines = Table(("name", "value"), [("x", "1.0"), ("longer", "-10.0")], names=1).text().splitlines()
         assert lines == ["name    value", "------  -----", "x         1.0", "longer  -10.0"]

@@ -333,6 +333,13 @@ def test_a_cell_depends_on_everything_that_its_scores_depend_on(tmp_path, comput
     assert fits([system], DATA.replace(X=X)) == 3
 
 
+def test_counts_of_one_are_singular(results):
+    assert "Holm over 2 tests (1 system × 2 metrics)." in str(results)
+    whole = Fold("all", *tr.split(DATA))
+    assert repr(experiment(data=[whole])).startswith("Experiment(data (1 fold); ")
+    assert repr(experiment()).startswith("Experiment(data (3 folds); ")
+
+
 def test_one_thing_under_two_names_is_computed_once(computed):
     results = experiment({"a": "LeastSquares", "b": ("LeastSquares", {})}).run()
     assert len(computed) == 3

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow import csv, ipc, parquet
+from pyarrow import csv, feather, ipc, parquet
 
 from ragged import ranking_data
 from toprank.data.dataset import RankingData
 from toprank.data.frames import from_frame, to_frame
-from toprank.data.tables import read_table, write_table
+from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.tables import read_table, sources, write_table
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
 KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
@@ -186,6 +187,16 @@ def test_to_frame_and_back(data, kind):
     assert from_frame(frame, dtype=data.X.dtype).equals(dense(data))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "type_of"), [((), pd.DataFrame), (("polars",), pl.DataFrame), (("arrow",), pa.Table)]
+)
+def test_data_become_a_frame_by_a_method(kinds, type_of):
+    data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
+    frame = data.to_frame(*kinds)
+    assert type(frame) is type_of
+    assert RankingData.from_frame(frame).equals(from_frame(to_frame(data)))
+
+
 @given(ranking_data(), st.sampled_from(["parquet", "arrow", "feather", "pq"]))
 @file_settings
 def test_parquet_and_arrow_files_read_back_exactly(tmp_path, data, suffix):
@@ -256,16 +267,98 @@ def test_several_files_and_folders_are_one_table(tmp_path):
     assert read_table([folder / "part-1.parquet", folder / "part-0.parquet"]).equals(data.select([1, 0]))
 
 
-def test_files_of_one_table_may_differ_in_types_but_not_in_columns(tmp_path):
+def test_files_of_one_table_have_the_same_columns_and_types(tmp_path):
     first = {"qid": [1], "label": [0], "f": np.float32([0.5])}
     parquet.write_table(pa.table(first), tmp_path / "0.parquet")
-    parquet.write_table(pa.table({"f": [2**24 + 1], "label": [1.5], "qid": [2]}), tmp_path / "1.parquet")
-    data = read_table(tmp_path)
+    parquet.write_table(pa.table({"f": [2**24 + 1], "label": [1], "qid": [2]}), tmp_path / "1.parquet")
+    for regroup in (False, True):
+        with pytest.raises(FormatError, match=r"1\.parquet: Column 'f' holds int64, but float in .*0\.parquet.*dtype="):
+            read_table(tmp_path, regroup=regroup)
+    data = read_table(tmp_path, dtype="float64")
     assert data.X.tolist() == [[0.5], [2**24 + 1]]
-    assert data.labels.tolist() == [0, 1.5]
-    parquet.write_table(pa.table({"qid": [3], "label": [1]}), tmp_path / "2.parquet")
-    with pytest.raises(FormatError, match=r"2\.parquet: There is no column 'f'"):
+    parquet.write_table(pa.table(first | {"g": [1.0]}), tmp_path / "1.parquet")
+    with pytest.raises(FormatError, match=r"1\.parquet: There is a column 'g', which .*0\.parquet does not have"):
         read_table(tmp_path)
+    assert read_table(tmp_path, features=["f"]).n_features == 1
+    parquet.write_table(pa.table({"qid": [3], "label": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(FormatError, match=r"1\.parquet: There is no column 'f'"):
+        read_table(tmp_path)
+
+
+def test_the_index_of_a_pandas_frame_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"qid": [1, 1, 2, 2], "label": [0, 1, 0, 1], "f": [1.0, 2, 3, 4]})
+    some = frame[frame.f != 2]
+    frame.iloc[:1].to_parquet(tmp_path / "0.parquet")  # its index is a plain range, which takes no column
+    some[1:].to_parquet(tmp_path / "1.parquet")
+    assert "__index_level_0__" in parquet.read_schema(tmp_path / "1.parquet").names
+    expected = from_frame(some)
+    assert expected.feature_names == ("f",)
+    assert read_table(tmp_path).equals(expected)
+    assert read_table(sorted(tmp_path.iterdir(), reverse=True)).equals(expected.select([1, 0]))
+    assert from_frame(pa.Table.from_pandas(some)).equals(expected)
+    assert read_table(tmp_path / "1.parquet", features=["__index_level_0__"]).X[:, 0].tolist() == [2, 3]
+    frame.set_index("qid").to_parquet(tmp_path / "2.parquet")  # an index may still play a role
+    assert read_table(tmp_path / "2.parquet").qids.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"", b"[]", b"{", b'{"index_columns": 3}', b'{"index_columns": [{"kind": "range"}]}']
+)
+def test_strange_metadata_of_pandas_do_no_harm(metadata):
+    table = pa.table(TABLE).replace_schema_metadata({b"pandas": metadata})
+    assert from_frame(table).equals(from_frame(pa.table(TABLE)))
+
+
+def test_folders_among_files_and_folders_called_like_a_file(tmp_path):
+    data = from_frame(pa.table(TABLE | {"qid": ["a", "b", "c"]}))
+    inner = tmp_path / "one" / "sub.parquet"
+    inner.mkdir(parents=True)
+    write_table(data.select([0]), tmp_path / "one" / "first.parquet")
+    write_table(data.select([1]), inner / "part.parquet")
+    write_table(data.select([2]), tmp_path / "last.parquet")
+    assert read_table([tmp_path / "one", tmp_path / "last.parquet"]).equals(data)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match="empty holds no Parquet files"):
+        read_table([tmp_path / "one", tmp_path / "empty"])
+
+
+@pytest.mark.parametrize(("name", "kind"), [("data.csv", "gz"), ("data.tsv", "zst"), ("data.csv.gz", "csv")])
+def test_compressed_tables_are_told_by_content(tmp_path, name, kind):
+    data, suffix = from_frame(pa.table(TABLE)), name.split(".")[1]
+    written = tmp_path / ("other.csv" if kind == "csv" else f"other.{suffix}.{kind}")
+    write_table(data, written)
+    written.rename(tmp_path / name)
+    assert read_table(tmp_path / name).equals(data)
+
+
+def test_what_is_not_used_of_an_arrow_file_is_not_unpacked(tmp_path):
+    rows = 20_000
+    wide = {f"f{number}": np.random.default_rng(number).random(rows) for number in range(20)}
+    table = pa.table({"qid": np.zeros(rows, int), "label": np.zeros(rows)} | wide)
+    feather.write_feather(table, tmp_path / "data.feather", compression="zstd")
+    [source] = sources.sources_of(tmp_path / "data.feather")
+    layout = sources.common_layout([source], dict.fromkeys(USUAL_NAMES), ["f3"], None)
+    assert source.n_rows == rows
+    before, unpacked = pa.total_allocated_bytes(), []
+    for batch in source.batches(layout):
+        unpacked.append(pa.total_allocated_bytes() - before)
+        assert batch.schema.names == ["label", "qid", "f3"]
+    assert max(unpacked) < 4 * 8 * rows < wide["f0"].nbytes * len(wide) / 4
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_table_that_becomes_shorter_is_refused(tmp_path, suffix, monkeypatch):
+    path = tmp_path / f"data.{suffix}"
+    write_table(from_frame(pa.table({"qid": [1] * 3000, "label": [0] * 3000, "f": [1.0] * 3000})), path)
+    monkeypatch.setattr(sources, "_STRIP", 1024)
+    [source] = sources.sources_of(path)
+    layout = sources.common_layout([source], dict.fromkeys(USUAL_NAMES), None, None)
+    batches = source.batches(layout)
+    assert next(batches).num_rows == 1024
+    getsize = sources.os.path.getsize
+    monkeypatch.setattr(sources.os.path, "getsize", lambda file: getsize(file) - 1)
+    with pytest.raises(FileError, match=rf"{path.name} became shorter while it was read"):
+        next(batches)
 
 
 def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):

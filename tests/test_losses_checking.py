@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import toprank as tr
 from loss_cases import LOSSES, Problem
 from toprank import losses
 from toprank.data.queries import Queries
@@ -80,6 +81,10 @@ class BoundToy(BoundLoss):
             scores += 1.0
         if self.fault == "one number":
             return np.mean(values)
+        if self.fault == "one number in an array":
+            return np.mean(values, keepdims=True)
+        if self.fault == "nothing":
+            return None
         return values
 
     def curvature_block(self, scores, first, last):
@@ -136,6 +141,31 @@ def test_a_broken_promise_is_said(fault, sentence):
     found = check_loss(Toy(fault))
     assert sentence in " ".join(found)
     assert all(one.endswith((".", "today", "'lost'")) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("ranker", "options"),
+    [
+        (tr.LinearRanker, {}),
+        (tr.ExpectedGainRanker, {}),
+        (tr.TreeRanker, {"n_trees": 2, "threads": 1}),
+        (tr.NeuralRanker, {"epochs": 1, "hidden": (), "threads": 1, "device": "cpu"}),
+    ],
+)
+@pytest.mark.parametrize("fault", ["one number", "one number in an array", "nothing"])
+def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, fault):
+    data = tr.synthetic(n_queries=8, n_documents=4, n_features=2, seed=0)
+    if issubclass(ranker, tr.NeuralRanker):
+        pytest.importorskip("torch")
+    with pytest.raises(DataError, match=r"`block` of BoundToy was asked for 2 queries and returned .* number for each"):
+        ranker(Toy(fault), **options).fit(data)
+
+
+def test_one_query_has_a_number_of_its_own():
+    one = Queries([0, 3])
+    assert Toy().on([1.0, 0.0, 0.0], one).at([1.0, 0.0, 0.0]).value == 0.0
+    with pytest.raises(DataError, match="was asked for 1 query and returned"):
+        Toy("one number").on([1.0, 0.0, 0.0], one)
 
 
 @pytest.mark.parametrize("fault", ["", "refuses document weights"])

@@ -190,7 +190,7 @@ def test_refusals():
     with pytest.raises(UnknownNameError, match="did you mean 'constant'"):
         OWPC(weights="constants")
     for p in (0, 101, math.nan):
-        with pytest.raises(DataError, match="percentage above 0 and up to 100"):
+        with pytest.raises(DataError, match="a percentage, must be a number above 0 and at most 100"):
             OWPC(p=p)
     with pytest.raises(DataError, match="threshold must be a finite number"):
         SVMmap(threshold=math.nan)

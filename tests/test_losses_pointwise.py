@@ -248,12 +248,12 @@ def test_unknown_names_offer_the_nearest(make, message):
     ("make", "message"),
     [
         (lambda: Squared(max_grade=math.inf), "max_grade must be a finite number"),
-        (lambda: PowerRegression(power=1.5), "power must lie between 2 and 32"),
-        (lambda: PowerRegression(power=64), "power must lie between 2 and 32"),
+        (lambda: PowerRegression(power=1.5), "power must be a number of at least 2 and at most 32"),
+        (lambda: PowerRegression(power=64), "power must be a number of at least 2 and at most 32"),
         (lambda: ImportanceWeightedSquared(delta=math.nan), "delta must be a finite number"),
-        (lambda: ImportanceWeightedSquared(u=-1), "u must be finite and not negative"),
-        (lambda: ImportanceWeightedSquared(top_k=0), "top_k must be at least 1"),
-        (lambda: Multinomial(n_grades=1), "n_grades must be at least 2"),
+        (lambda: ImportanceWeightedSquared(u=-1), "u must be a number of at least 0"),
+        (lambda: ImportanceWeightedSquared(top_k=0), "top_k must be a whole number of at least 1"),
+        (lambda: Multinomial(n_grades=1), "n_grades must be a whole number of at least 2"),
     ],
 )
 def test_bad_settings_are_refused(make, message):

@@ -174,6 +174,26 @@ def test_custom_measures_where_ties_are_ordered():
     assert result.per_query["top"].tolist() == [0.0, 1.0]
 
 
+def test_a_custom_measure_says_none_to_leave_a_query_out():
+    data = RankingData(np.zeros((4, 0)), [0, 1, 0, 0], qid=[1, 1, 2, 2])
+    top = tm.Custom("top", lambda labels: labels[0] if labels.any() else None)
+    result = tm.evaluate([1.0, 2.0, 2.0, 1.0], data, [top], convention="letor4")
+    assert result.mean["top"] == 1.0
+    assert result.counted["top"] == 1
+
+
+@pytest.mark.parametrize(("value", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), ("x", "'x'")])
+def test_a_custom_measure_must_give_a_number(value, shown):
+    data = RankingData(np.zeros((2, 0)), [0, 1], qid=[1, 1])
+    with pytest.raises(DataError, match=rf"'own' gives {shown} for a query with the labels \[1\. 0\.\]"):
+        tm.evaluate([1.0, 2.0], data, [tm.Custom("own", lambda labels: value)], convention="letor4")
+
+
+@pytest.mark.parametrize(("queries", "words"), [(1, "1 query)"), (2, "2 queries)")])
+def test_an_evaluation_counts_its_queries(queries, words):
+    assert repr(tm.evaluate(np.zeros(queries), np.ones(queries), qid=np.arange(queries))).endswith(words)
+
+
 def test_weighted_mean_and_scattered_rows():
     scores, labels = [2.0, 1.0, 1.0, 2.0], [1, 0, 1, 0]
     grouped = tm.evaluate(scores, labels, "mrr", qid=[1, 1, 2, 2])

@@ -142,7 +142,7 @@ def test_a_constant_ranking_is_worth_its_random_order():
 def test_err_of_a_huge_tied_list_takes_no_time():
     labels = np.zeros(20_000)
     labels[7] = 2.0
-    value = tm.evaluate(np.zeros(20_000), labels, "err", max_grade=2).mean["err"]
+    value = tm.evaluate(np.zeros(20_000), labels, "err", qid=np.zeros(20_000), max_grade=2).mean["err"]
     stop = 3 / 4
     assert value == pytest.approx(stop * np.mean(1 / np.arange(1, 20_001)), rel=1e-12)
 

@@ -7,6 +7,7 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import ConstantScoresWarning
 from toprank.rankers.probabilities import calibration_curve, expected_dcg
 
 
@@ -116,6 +117,17 @@ def test_expected_dcg_of_the_ranker(truth, fitted):
     mean, deviation = fitted.expected_dcg(truth, k=5).overall()
     seen = tr.evaluate(fitted.predict(truth), truth, "dcg@5").mean["dcg@5"]
     assert abs(mean - seen) < 4 * deviation + 0.05 * seen
+
+
+def test_the_grades_of_the_columns_are_named(truth, fitted):
+    assert not hasattr(tr.ExpectedGainRanker(), "classes_")
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    assert tr.ExpectedGainRanker(n_grades=5).fit(truth).classes_.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_labels_that_are_all_alike_are_said(truth):
+    with pytest.warns(ConstantScoresWarning, match="all training documents have the label 2"):
+        tr.ExpectedGainRanker().fit(truth.replace(labels=np.full(truth.n_documents, 2.0)))
 
 
 @pytest.mark.parametrize("calibration", [None, "sigmoid", "isotonic"])

@@ -221,7 +221,7 @@ def test_owpc_says_when_nothing_beats_zero():
         ({"loss": "ListNext"}, UnknownNameError, "ListNet"),
         ({"loss": 3}, DataError, "loss"),
         ({"l2": -1.0}, DataError, "0 or more"),
-        ({"l1": -1.0}, DataError, "0 or more"),
+        ({"l1": -1.0}, DataError, "l1 must be a number of at least 0"),
         ({"solver": "newtown"}, UnknownNameError, "newton"),
         ({"loss": "Multinomial"}, DataError, "ExpectedGainRanker"),
         ({"start": [1.0]}, DataError, "start"),

@@ -197,6 +197,25 @@ def test_mcranks_probabilities(halves):
     np.testing.assert_allclose(table.predict(test), chances @ np.arange(4.0))
     with pytest.raises(AttributeError, match="predict_proba"):
         _ = trees().fit(train).predict_proba
+    assert not hasattr(trees().fit(train), "expected_dcg")
+    assert not hasattr(trees(outputs="grades"), "classes_")  # not fitted
+
+
+def test_what_to_expect_of_grades(halves):
+    """P(grade | x) forecasts DCG, and can be compared with what happened, as those of an ExpectedGainRanker."""
+    train, test = halves
+    ranker = trees("Multinomial", outputs="grades", n_trees=20).fit(train)
+    chances = ranker.predict_proba(test)
+    assert ranker.classes_.tolist() == [0, 1, 2, 3]
+    expected = ranker.expected_dcg(test, k=1, gain="linear")
+    first = [rows.start + int(np.argmax(chances[rows] @ (2.0 ** np.arange(4) - 1))) for rows in test.queries]
+    own = ranker.expected_dcg(test, ranker.predict(test), k=1, gain="linear")
+    np.testing.assert_allclose(own.mean, chances[first] @ np.arange(4.0))  # no ties: one document counts
+    assert (expected.mean >= own.mean - 1e-12).all()  # its own order is the best for the gain that is asked for
+    curve = ranker.calibration_curve(test, at_least=2, bins=5)
+    assert curve.documents.sum() == test.n_documents
+    assert curve.documents @ curve.predicted == pytest.approx(chances[:, 2:].sum())
+    assert curve.documents @ curve.observed == (test.labels >= 2).sum()
 
 
 def test_missing_values_are_a_way_of_their_own(data):
@@ -459,7 +478,7 @@ def test_the_seed_decides(halves, loss):
     ],
 )
 def test_what_is_read_equals_what_was_saved(data, tmp_path, options):
-    ranker = trees(**options).fit(data, valid=data)
+    ranker = trees(**options).fit(data, valid=data.select(np.arange(20)))
     ranker.save(tmp_path / "m.toprank")
     back = tr.load(tmp_path / "m.toprank")
     assert back.predict(data).tobytes() == ranker.predict(data).tobytes()
@@ -580,12 +599,12 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"n_trees": 2.5}, "n_trees must be a whole number"),
         ({"num_leaves": 1}, "num_leaves must be a whole number of at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
-        ({"l2": -1.0}, "l2 must be 0 or more"),
-        ({"row_fraction": 0.0}, "row_fraction must be above 0"),
-        ({"query_fraction": 1.5}, "query_fraction must be above 0"),
+        ({"l2": -1.0}, "l2 must be a number of at least 0"),
+        ({"row_fraction": 0.0}, "row_fraction must be a number above 0 and at most 1"),
+        ({"query_fraction": 1.5}, "query_fraction must be a number above 0 and at most 1"),
         ({"boosting": "drat"}, "did you mean 'dart'"),
         ({"outputs": "grade"}, "did you mean 'grades'"),
-        ({"early_stopping": 0}, "early_stopping must be a number of rounds"),
+        ({"early_stopping": 0}, "early_stopping, a number of rounds or None"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),

@@ -14,10 +14,12 @@ from scipy import sparse
 
 import toprank as tr
 from toprank.data import checks
+from toprank.data.queries import Queries
 from toprank.data.store import open_store
 from toprank.rankers import objective as objectives
 from toprank.rankers import trees as tree_rankers
 from toprank.rankers.objective import RankingObjective
+from toprank.scorers import expected_gain
 from toprank.scorers import features as scorer_features
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
@@ -151,6 +153,45 @@ def test_sparse_features_are_passed_over_in_parts(both, monkeypatch):
     np.testing.assert_array_equal(whole.spread, parts.spread)
     rows = slice(3, mapped.n_documents)
     np.testing.assert_array_equal(product, Features(mapped.X, parts).times(rows, weights))
+
+
+@pytest.mark.parametrize("kind", [Logits(6, 3), ExpectedGain(6, np.array([0.0, 1.0, 3.0]))])
+def test_one_large_query_needs_no_copy_of_its_features(both, monkeypatch, kind):
+    data = both[1]
+    loss = tr.losses.Multinomial(n_grades=3) if isinstance(kind, Logits) else tr.losses.ListNet()
+    bound = loss.on(data.labels, Queries([0, data.n_documents]))
+    weights, direction = np.random.default_rng(1).normal(size=(2, kind.n_weights))
+    objective = RankingObjective(kind, Features(data.X, Standardisation.of(data.X)), bound)
+    sizes, dense = [], Features.dense
+    monkeypatch.setattr(Features, "dense", lambda self, rows: sizes.append(rows.stop - rows.start) or dense(self, rows))
+
+    def everything():
+        value, grad = objective.value_and_grad(weights)
+        return [value, grad, objective.scores(weights), objective.hessian_times(weights)(direction)]
+
+    whole = everything()
+    assert min(sizes) == data.n_documents
+    sizes.clear()
+    monkeypatch.setattr(expected_gain, "_HELD", 100 * 6 * 8)
+    for one, other in zip(whole, everything(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+    assert max(sizes) == 100
+
+
+def test_a_large_sparse_query_is_multiplied_in_parts(both, monkeypatch):
+    data = both[1]
+    if not data.is_sparse:
+        pytest.skip("about sparse features")
+    features = Features(data.X, Standardisation.of(data.X))
+    rows, values = slice(3, data.n_documents), np.random.default_rng(0).normal(size=data.n_documents - 3)
+    whole, sizes, filled = features.transposed_times(rows, values), [], Features._filled
+    monkeypatch.setattr(scorer_features, "_CHUNK", 7)
+    monkeypatch.setattr(
+        Features, "_filled", lambda self, part: sizes.append(part.stop - part.start) or filled(self, part)
+    )
+    np.testing.assert_allclose(features.transposed_times(rows, values), whole, rtol=1e-12)
+    assert max(sizes) == 7
+    assert sum(sizes) == len(values)
 
 
 # Prediction in blocks

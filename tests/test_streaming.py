@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import mmap
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +21,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from scipy.sparse import csr_matrix
+from typer.testing import CliRunner
 
 from ragged import ranking_data
-from toprank.data import store_writing, streaming
+from toprank.cli.main import app
+from toprank.data import store_streaming, store_writing, streaming
+from toprank.data.bytesource import open_bytes
+from toprank.data.dataset import RankingData
 from toprank.data.files import read, write
 from toprank.data.letor import passes as letor_passes
 from toprank.data.letor import streaming as letor_streaming
@@ -156,6 +165,33 @@ def test_a_pipe_passes_through(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("line", "row_bytes"),
+    [
+        ("0 qid:1 1:2 # docid = " + "i" * 40, 4 + 8 + 4 * 40),
+        ("0 qid:1 1:2 # docid = " + "ä" * 20, 4 + 8 + 4 * 20),
+        ("0 qid:1", 8),
+    ],
+)
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_blocks_are_small_whatever_rows_are_made_of(tmp_path, monkeypatch, line, row_bytes, layout):
+    monkeypatch.setattr(letor_streaming, "_PART", 1000)
+    (tmp_path / "data.txt").write_text(f"{line}\n" * 500)
+    blocks = list(letor_streaming.LetorStream(tmp_path / "data.txt", threads=1, layout=layout).blocks())
+    rows_in_a_chunk = 40 // len(line) + 1
+    assert max(sum(array.nbytes for array in block.values()) for block in blocks) <= 1000 + rows_in_a_chunk * (
+        row_bytes + 24
+    )
+    assert sum(len(block["labels"]) for block in blocks) == 500
+
+
+def test_threads_do_not_make_blocks_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(letor_streaming, "_PART", 1000)
+    (tmp_path / "data.txt").write_text("0 qid:1 9:2\n" * 500)
+    blocks = list(letor_streaming.LetorStream(tmp_path / "data.txt", threads=200).blocks())
+    assert max(block["X"].nbytes for block in blocks) <= 2 * 1000 + 4 * 9 * 4
+
+
 # Several files
 
 
@@ -185,14 +221,16 @@ def test_queries_that_meet_at_the_border_of_files_are_joined(tmp_path):
 
 def test_a_query_that_comes_back_is_refused_by_file_and_place(tmp_path):
     folder = parts(tmp_path, part([1, 1, 2]), part([2, 3, 4, 4, 1, 1]))
-    with pytest.raises(FormatError, match=r"Query 1 starts again at row 4 .* regroup, which holds all data in memory"):
+    with pytest.raises(
+        FormatError, match=r"Query 1 starts again at row 4 .* regroup=True, which holds all data in memory"
+    ):
         convert(folder, tmp_path / "a.toprank-data")
     with pytest.raises(FormatError) as caught:
         convert(folder, tmp_path / "a.toprank-data")
     assert caught.value.path == folder / "part-1.parquet"
     assert convert(folder, tmp_path / "a.toprank-data", regroup=True).queries.sizes.tolist() == [4, 2, 1, 2]
     (tmp_path / "a.txt").write_text("\n".join([*LINES, LINES[0]]))
-    with pytest.raises(FormatError, match=r"Query 0 starts again here.* regroup, which holds all data") as caught:
+    with pytest.raises(FormatError, match=r"Query 0 starts again here.* regroup=True, which holds all data") as caught:
         convert(tmp_path / "a.txt", tmp_path / "b.toprank-data")
     assert (caught.value.path, caught.value.line, caught.value.column) == (tmp_path / "a.txt", 21, 7)
     assert not (tmp_path / "b.toprank-data").exists()
@@ -236,6 +274,132 @@ def test_more_files_than_may_be_open(tmp_path):
         assert read(folder).n_queries == 80
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_weights_of_queries_that_go_on(tmp_path):
+    qids = np.repeat([1, 2, 3], [2, 11, 4])
+    tables = [
+        part(list(qids[rows]), query_weight=qids[rows] / 2) for rows in (slice(0, 5), slice(5, 9), slice(9, None))
+    ]
+    folder = parts(tmp_path, *tables)
+    assert convert(folder, tmp_path / "a.toprank-data").query_weights.tolist() == [0.5, 1, 1.5]
+    tables[1]["query_weight"] = [1.0, 1, 1, 2]
+    with pytest.raises(FormatError, match=r"part-1.parquet: Query 2 has several query weights"):
+        convert(parts(tmp_path, *tables), tmp_path / "a.toprank-data")
+    tables[1]["query_weight"] = [3.0] * 4  # its own rows agree
+    with pytest.raises(FormatError, match=r"part-1.parquet: Query 2 has several query weights"):
+        convert(parts(tmp_path, *tables), tmp_path / "a.toprank-data")
+
+
+def test_regroup_refuses_drift_too(tmp_path):
+    folder = parts(tmp_path, part([1, 2]), part([1], g=[1.0]))
+    with pytest.raises(FormatError, match=r"part-1.parquet: There is a column 'g'"):
+        convert(folder, tmp_path / "a.toprank-data", regroup=True)
+    assert os.listdir(tmp_path) == ["parts"]
+
+
+def test_several_folders(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, qid in ((one, 1), (other, 2)):
+        folder.mkdir()
+        parts(folder, part([qid] * 9))
+    data = convert([one / "parts", other / "parts"], tmp_path / "a.toprank-data")
+    assert data.queries.sizes.tolist() == [9, 9]
+
+
+# Stored copies
+
+
+def stored(tmp_path, *some):
+    for number, data in enumerate(some):
+        write(data, tmp_path / f"{number}.toprank-data")
+    return [tmp_path / f"{number}.toprank-data" for number in range(len(some))]
+
+
+@given(ranking_data(), st.sampled_from(["dense", "sparse", "mixed"]), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_copies_of_parts_become_the_copy_of_the_whole(tmp_path_factory, data, layout, draw):
+    """Also where a query is cut in two."""
+    tmp_path = tmp_path_factory.mktemp("stored")
+    n = data.n_documents
+    if data.is_sparse:
+        data = data.replace(X=data.X.toarray())
+    borders = sorted({0, n, *draw.draw(st.lists(st.integers(1, n), max_size=3))})
+    pieces = []
+    for number, (first, last) in enumerate(pairwise(borders)):
+        some = data.keep((np.arange(n) >= first) & (np.arange(n) < last))
+        is_sparse = layout == "sparse" or (layout == "mixed" and number == 0)
+        pieces.append(some.replace(X=csr_matrix(some.X)) if is_sparse else some)
+    whole = data if layout == "dense" else data.replace(X=csr_matrix(data.X))
+    copies = stored(tmp_path, *pieces)
+    together = convert(copies, tmp_path / "all.toprank-data", verify=True)
+    assert together.equals(whole)
+    assert open_store(tmp_path / "all.toprank-data", verify=True).fingerprint == whole.fingerprint
+    assert read(copies).equals(whole)
+    write(read(copies), tmp_path / "read.toprank-data")
+    assert content(tmp_path / "all.toprank-data") == content(tmp_path / "read.toprank-data")
+
+
+def plain(qids, **more):
+    return RankingData(np.arange(float(len(qids))).reshape(-1, 1), np.zeros(len(qids)), qid=qids, **more)
+
+
+def test_copies_pass_in_views_of_the_map(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_streaming, "_PART", 200)
+    copies = stored(tmp_path, plain([1] * 9), plain([2] * 9))
+    blocks = list(store_streaming.StoreStream(copies).blocks())
+    assert len(blocks) > 4
+    for block in blocks:
+        base = block["X"]
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        assert isinstance(base.base, mmap.mmap)
+
+
+def test_copies_of_moved_rows_remember_all_sources(tmp_path):
+    moved = plain([1, 2, 1, 2], regroup=True)
+    data = convert(stored(tmp_path, plain([5, 5]), moved, moved.replace(qids=[3, 4])), tmp_path / "all.toprank-data")
+    rows = np.arange(10)
+    np.testing.assert_array_equal(data.aligned(rows), [0, 1, 2, 4, 3, 5, 6, 8, 7, 9])
+    np.testing.assert_array_equal(data.in_source_order(data.aligned(rows)), rows)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (plain([3, 1]), r"Query 1 is in .*0\.toprank-data already"),
+        (plain([2, 3], query_weights=[5, 1]), r"Query 2 goes on here with another weight"),
+        (plain([2, 3]), r"There are no query weights, which .*0\.toprank-data has\."),
+        (
+            plain([2, 3], query_weights=[1, 1], positions=[1, 2]),
+            r"There are positions, which .*0\.toprank-data does not have\.",
+        ),
+        (plain([2, 3], feature_names=["g"]), "The names of the features are not those in .*0"),
+        (RankingData(np.zeros((1, 2)), [0], qid=[2]), "There are 2 features, but 1 in .*0"),
+    ],
+)
+def test_copies_that_are_not_alike_are_refused_by_name(tmp_path, second, message):
+    first = plain([1, 1, 2], query_weights=[1, 1])
+    if second.qids.tolist() == [3, 1]:
+        second = second.replace(query_weights=[1, 1])
+    copies = stored(tmp_path, first, second)
+    for attempt in (read, lambda source: convert(source, tmp_path / "a.toprank-data")):
+        with pytest.raises(FormatError, match=rf"1\.toprank-data: {message}"):
+            attempt(copies)
+    assert not (tmp_path / "a.toprank-data").exists()
+
+
+def test_copies_are_verified_on_request(tmp_path):
+    [copy] = stored(tmp_path, plain([1, 2]))
+    content = bytearray((copy / "labels.npy").read_bytes())
+    content[-1] ^= 1
+    (copy / "labels.npy").write_bytes(content)
+    convert(copy, tmp_path / "a.toprank-data")
+    with pytest.raises(FormatError, match="hash differs"):
+        convert(copy, tmp_path / "b.toprank-data", verify=True)
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+    with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
+        convert(tmp_path / "data.txt", tmp_path / "b.toprank-data", verify=True)
 
 
 # Bad content
@@ -322,7 +486,7 @@ def test_a_full_disk_leaves_the_old_copy(old_copy, monkeypatch, call):
 def test_too_little_room_is_seen_before_anything_is_written(old_copy, monkeypatch):
     usage = store_writing.shutil.disk_usage
     monkeypatch.setattr(store_writing.shutil, "disk_usage", lambda path: usage(path)._replace(free=100))
-    with pytest.raises(FileError, match=r"an array takes 0\.0 MB, and 0\.0 MB are free there\. Make room"):
+    with pytest.raises(FileError, match=r"takes 0\.0 MB.*, and 0\.0 MB are free there\. Make room"):
         convert(old_copy / "data.txt", old_copy / "data.toprank-data")
 
 
@@ -369,6 +533,60 @@ def test_a_source_that_changes_meanwhile_is_refused(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["parts"]
 
 
+def test_text_that_becomes_shorter_is_refused(tmp_path, monkeypatch):
+    """While it is surveyed, and between the survey and the reading: what is mapped and gone ends the process."""
+    path = tmp_path / "data.txt"
+    path.write_text("\n".join(LINES))
+    survey = streaming._stream
+
+    def surveyed(*args):
+        stream = survey(*args)
+        os.truncate(path, 200)
+        return stream
+
+    monkeypatch.setattr(streaming, "_stream", surveyed)
+    with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
+        convert(path, tmp_path / "a.toprank-data")
+    chunks = letor_passes._chunks(open_bytes(path), 0)
+    os.truncate(path, 100)
+    with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
+        [letor_passes._survey(chunk) for chunk in chunks]
+    assert os.listdir(tmp_path) == ["data.txt"]
+
+
+def test_a_pipe_that_does_not_fit_blames_the_disk(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("\n".join(LINES)))
+    writer.start()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(
+            FileError, match=r"comes from .*pipe cannot be kept beside the target: File too large\. Make"
+        ):
+            convert(tmp_path / "pipe", tmp_path / "a.toprank-data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    writer.join()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_folders_that_may_not_be_read_are_named(tmp_path, monkeypatch):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+
+    def forbidden(self):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    for method in ("iterdir", "is_dir"):
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, method, forbidden)
+            with pytest.raises(FileError, match=r"locked cannot be read: Permission denied"):
+                read(locked)
+            with pytest.raises(FileError, match=r"locked cannot be read: Permission denied"):
+                read(locked, format="parquet")
+
+
 def test_places_where_no_copy_can_be(tmp_path):
     (tmp_path / "data.txt").write_text("\n".join(LINES))
     with pytest.raises(DataError, match=r"suffix \.toprank-data"):
@@ -399,11 +617,100 @@ def test_the_command(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_command_says_which_columns_are_what(tmp_path):
+    def converted(*arguments):
+        return CliRunner().invoke(app, ["convert", *map(str, arguments)])
+
+    table = {"session": [1, 1, 2], "clicks": [0, 1, 2], "id": ["x", "y", "z"], "f": [1.0, 2, 3], "title": ["a"] * 3}
+    parquet.write_table(pa.table(table | {"w": [1, 2, 3], "qw": [4, 4, 5], "at": [1, 2, 1]}), tmp_path / "log.parquet")
+    source, target = tmp_path / "log.parquet", tmp_path / "a.toprank-data"
+    refused = str(converted(source, target).exception)
+    assert "Give --label COLUMN, or --label '' for unjudged documents." in refused
+    refused = str(converted(source, target, "--label", "clicks", "--qid", "session").exception)
+    assert "Leave it out with --features A,B,..., or encode" in refused
+    roles = {"label": "clicks", "qid": "session", "document_id": "id", "query_weight": "qw", "position": "at"}
+    options = [word for role, name in roles.items() for word in ("--" + role.replace("_", "-"), name)]
+    assert converted(source, target, *options, "--features", "f", "--weight", "w", "--dtype", "float32").exit_code == 0
+    assert open_store(target).equals(read(source, **roles, weight="w", features=["f"], dtype="float32"))
+    assert converted(source, tmp_path / "a.parquet", "--label", "", "--qid", "", "--features", "f").exit_code == 0
+    assert not read(tmp_path / "a.parquet").judged.any()
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+    assert converted(tmp_path / "data.txt", target, "--n-features", "7").exit_code == 0
+    assert open_store(target).n_features == 7
+    assert isinstance(converted(tmp_path / "data.txt", target, "--label", "clicks").exception, UnknownNameError)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "words"), [("SIGTERM", 143, "Terminated"), ("SIGINT", 130, "Interrupted")]
+)
+def test_signals_end_the_command_and_leave_nothing(tmp_path, number, status, words):
+    os.mkfifo(tmp_path / "pipe")
+    target = tmp_path / "a.toprank-data"
+    command = [sys.executable, "-m", "toprank", "convert", str(tmp_path / "pipe"), str(target)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "pipe", "w"):  # opens when the command does, and then lets it wait
+        process.send_signal(getattr(signal, number))
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_an_interrupt_before_the_command_begins_is_a_sentence():
+    script = """
+import sys, types
+class Interrupting(types.ModuleType):
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+from toprank.cli import main
+sys.modules["toprank.cli.commands"] = Interrupting("toprank.cli.commands")
+main.run()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "toprank: Interrupted.\n")
+    script = "import sys, toprank.cli.main; print([name for name in ('typer', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_interrupt_of_any_command_is_a_sentence(monkeypatch):
+    class Interrupting(dict):
+        def values(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("toprank.metrics.CONVENTIONS", Interrupting())
+    result = CliRunner().invoke(app, ["conventions"])
+    assert (result.exit_code, result.stderr) == (130, "toprank: Interrupted.\n")
+
+
+def test_an_interrupt_behind_the_last_step_says_that_the_copy_is_there(tmp_path, monkeypatch):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    (tmp_path / "data.txt").write_text("\n".join(LINES))
+    target = tmp_path / "data.toprank-data"
+    monkeypatch.setattr(streaming, "open_store", interrupted)
+    for _ in range(2):  # also where it takes the place of another
+        result = CliRunner().invoke(app, ["convert", str(tmp_path / "data.txt"), str(target)])
+        assert (result.exit_code, result.stderr) == (130, f"Interrupted, but {target} is complete.\n")
+
+
+def test_errors_of_the_system_name_the_file(monkeypatch, capsys):
+    from toprank.cli import commands, main
+
+    def forbidden():
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "locked/x")
+
+    monkeypatch.setattr(commands, "app", forbidden)
+    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
+    monkeypatch.setattr(main.signal, "signal", lambda *args: None)
+    with pytest.raises(SystemExit):
+        main.run()
+    assert capsys.readouterr().err == "toprank: locked/x: Permission denied.\n"
+
+
 def test_an_interrupt_of_the_command_is_a_sentence(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from toprank.cli.main import app
-
     (tmp_path / "data.txt").write_text("\n".join(LINES))
 
     def interrupted(self):

@@ -71,7 +71,7 @@ def test_names_and_options():
         systems.make("RankSWM")
     with pytest.raises(UnknownNameError, match="pcf"):
         systems.make("cs-RgList", pfc=2.0)
-    with pytest.raises(DataError, match="above 0"):
+    with pytest.raises(DataError, match="C must be a positive number"):
         systems.make("RankSVM", C=0.0)
     for system in systems.SYSTEMS.values():
         assert system.source
@@ -118,7 +118,7 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
         (["train", "train.txt", "--set", "pcf", "--model", "m"], 2, "key=value"),
         (["train", "train.txt", "--set", "l2=-1", "--model", "m"], 1, "0 or more"),
         (["train", "train.txt", "--set", "l2=abc", "--model", "m"], 1, "l2"),
-        (["train", "train.txt", "--set", "pcf=x", "--model", "m"], 1, "wrong kind"),
+        (["train", "train.txt", "--set", "pcf=x", "--model", "m"], 1, "pcf must be a number"),
         (["train", "train.txt", "--set", "loss=Squared", "--model", "m"], 1, "loss of its own"),
         (["train", "none.txt", "--model", "m"], 1, "none.txt"),
         (["predict", "train.txt", "train.txt"], 1, "not a whole toprank model"),
@@ -222,11 +222,11 @@ def test_selection_by_a_measure_where_less_is_better(parts):
 
 def test_wrong_options_are_refused_not_ignored(parts):
     train, valid, _ = parts
-    with pytest.raises(DataError, match="above 0"):
+    with pytest.raises(DataError, match="C must be a positive number"):
         tr.select("RankSVM", train, valid, C=0)
     with pytest.raises(DataError, match="loss of its own"):
         systems.make("RankSVM", loss="Squared")
-    with pytest.raises(DataError, match="wrong kind"):
+    with pytest.raises(DataError, match="pcf must be a number"):
         systems.make("cs-RgList", pcf="x")
     with pytest.raises(DataError, match="wrong kind"):
         systems.make("LambdaMART", early_stopping="soon")

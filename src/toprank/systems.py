@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from toprank import losses
+from toprank.data.arguments import check_number
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["SYSTEMS", "System", "get", "make", "names"]
@@ -72,9 +73,10 @@ class System:
         """The options with the papers' trade-off constant C, where given, as l2 = 1/C."""
         plain = dict(options)
         if "C" in plain and self.loss is not None:
+            if "l2" in plain:
+                raise DataError("C and l2 say the same, l2 = 1/C; give one of them.")
             C = plain.pop("C")
-            if not isinstance(C, int | float) or not C > 0:
-                raise DataError(f"C must be a number above 0, not {C!r}.")
+            check_number("C", C, above=0)
             plain["l2"] = 1.0 / C
         return plain
 
@@ -290,7 +292,14 @@ def names() -> tuple[str, ...]:
 
 def get(name: str) -> System:
     """The system of that name; capitals do not matter, nor `_` for `-`."""
+    if not isinstance(name, str):
+        raise DataError(f"A system is asked for by its name, such as 'LambdaMART', not by {name!r}.")
     key = name.strip().lower().replace("_", "-")
+    if key == "auto":
+        raise DataError(
+            "auto is no system: it tries several within a budget and blends the best. Call tr.auto(train, valid), or "
+            "toprank train --system auto; elsewhere name the systems themselves."
+        )
     if key not in _BY_KEY:
         raise UnknownNameError("system", name, SYSTEMS)
     return SYSTEMS[_BY_KEY[key]]

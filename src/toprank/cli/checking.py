@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli.wording import as_options
 
 
+@reads_data
 def check(
     data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
     cutoffs: Annotated[str, typer.Option(help="Cut-offs you evaluate at, separated by commas.")] = "10",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where anything is found.")] = False,
     json: common.Json = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     threads: common.Threads = None,
@@ -38,13 +42,15 @@ def check(
         depths = ()
     if not depths or min(depths) < 1:
         raise typer.BadParameter(f"--cutoffs takes whole numbers of at least 1, separated by commas, not '{cutoffs}'.")
-    options = {"missing": missing.value} if missing != common.Missing.nan else {}
-    options |= {"layout": layout} if layout else {}
+    options = common.reading_options(missing, columns, layout=layout)
     with common.progress(f"Examining {data[0]} …", quiet):
         report = check_file(data, cutoffs=depths, threads=threads, **options)
     if json:
-        common.print_json(report.to_dict())
+        found = report.to_dict()
+        for finding in found["findings"]:
+            finding["remedy"] = as_options(finding["remedy"])
+        common.print_json(found)
     else:
-        typer.echo(str(report))
+        typer.echo(as_options(str(report)))
     if strict and report.findings:
         raise typer.Exit(1)

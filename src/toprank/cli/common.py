@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default. Results never depend on it.")]
+TrainingThreads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random; the same seed gives the same bits.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
@@ -33,6 +37,10 @@ Cache = Annotated[bool, typer.Option(help="Keep a binary copy beside a text file
 
 Layout = Annotated[str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")]
 Verify = Annotated[bool, typer.Option("--verify", help="With --cache or a stored copy: compare contents with hashes.")]
+
+
+TABLES = ("parquet", "arrow", "csv")
+"""Formats whose columns have names."""
 
 
 class Missing(StrEnum):
@@ -56,10 +64,15 @@ def say(message: str, quiet: bool) -> None:
         sys.stderr.write(message + "\n")
 
 
+def is_watched(quiet: bool) -> bool:
+    """Whether a person looks at standard error and wants to know how it goes."""
+    return not quiet and sys.stderr.isatty()
+
+
 @contextmanager
 def progress(message: str, quiet: bool) -> Iterator[None]:
     """Show that work goes on while it does, where a person is watching."""
-    if quiet or not sys.stderr.isatty():
+    if not is_watched(quiet):
         yield
         return
     from rich.console import Console
@@ -68,12 +81,47 @@ def progress(message: str, quiet: bool) -> Iterator[None]:
         yield
 
 
-def read_data(path: Path, quiet: bool, missing: Missing = Missing.nan, **options: Any) -> RankingData:
-    """Read data, with progress. Options are handed on only where they were asked for: not every format has all."""
-    from toprank.data.files import read
-
+def reading_options(missing: Missing, columns: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Keywords of `toprank.read`. They are handed on only where they were asked for: not every format has all."""
     wanted = {name: value for name, value in options.items() if value}
     if missing != Missing.nan:
         wanted["missing"] = missing.value
+    return {**wanted, **columns}
+
+
+def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
+    """Read data, with progress."""
+    from toprank.data.files import read
+
     with progress(f"Reading {path} …", quiet):
-        return read(path, **wanted)
+        return read(path, **options)
+
+
+def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:
+    """Read data with the features of others.
+
+    Args:
+        path: the file.
+        quiet: whether to show no progress.
+        options: from `reading_options`.
+        like: the training data, or a fitted ranker.
+    """
+    from toprank.data.dataset import RankingData
+
+    known = isinstance(like, RankingData)
+    width = like.n_features if known else like.n_features_in_
+    names = like.feature_names if known else getattr(like, "feature_names_in_", None)
+    kind = format_told(path)
+    wanted = dict(options)
+    if kind == "letor":
+        wanted["n_features"] = width  # trailing features may be absent from a text file
+    elif kind in TABLES and names is not None:
+        wanted.setdefault("features", list(names))  # whatever else the table holds, and in whatever order
+    return read_data(path, quiet, wanted)
+
+
+def format_told(path: Path) -> str:
+    """The format of a file; what comes through a pipe, whose bytes can be had once, is taken for text."""
+    from toprank.data.files import format_of
+
+    return "letor" if path.is_fifo() or path.is_char_device() or path.is_socket() else format_of(path)

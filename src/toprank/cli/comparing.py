@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
 from toprank.errors import FileError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Correction(StrEnum):
     none = "none"
 
 
+@reads_data
 def compare(
     data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")],
     scores: Annotated[
@@ -57,6 +59,7 @@ def compare(
     json: common.Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
@@ -83,16 +86,19 @@ def compare(
         raise typer.BadParameter("choose one of --json, --markdown and --latex.")
     if len(scores) < 2:
         raise typer.BadParameter("give at least two files of scores.")
+    _refuse_twice(scores)
     if model and html is None:
         raise typer.BadParameter("--model tells a report more; give --html, too.")
     if html is not None:
         check_writable(html)
     parse_all(metrics)
     Convention.of(convention)
-    reading = {"layout": layout, "regroup": regroup, "cache": cache, "verify": verify, "threads": threads}
-    documents = common.read_data(data, quiet, missing, **reading)
-    columns = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
-    systems = {name: documents.aligned(column) for name, column in columns.items()}
+    reading = common.reading_options(
+        missing, columns, layout=layout, regroup=regroup, cache=cache, verify=verify, threads=threads
+    )
+    documents = common.read_data(data, quiet, reading)
+    given = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
+    systems = {name: documents.aligned(values) for name, values in given.items()}
     with common.progress("Comparing …", quiet):
         result = compare_systems(
             systems,
@@ -147,6 +153,13 @@ def _report(
         result, documents, systems, rankers=rankers, name=data.name, command=command_line(), threads=threads
     )
     write_html(html, content)
+
+
+def _refuse_twice(paths: list[Path]) -> None:
+    places = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise typer.BadParameter(f"{path} is given twice; a comparison is of different scores.")
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:

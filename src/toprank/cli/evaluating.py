@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli.wording import as_options
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Unjudged(StrEnum):
     drop = "drop"
 
 
+@reads_data
 def evaluate(
     data: Annotated[
         Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")
@@ -45,6 +48,7 @@ def evaluate(
     unjudged: Annotated[Unjudged | None, typer.Option(help="What labels of -1 mean. Default: refuse them.")] = None,
     complete: Annotated[bool, typer.Option(help="With --run: unanswered queries count 0 (trec_eval -c).")] = False,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
@@ -69,6 +73,8 @@ def evaluate(
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
             raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
+        if columns:
+            raise typer.BadParameter(f"--{next(iter(columns)).replace('_', '-')} names a column of DATA, not of a run.")
         name = convention or "trec_eval"
         condense = {None: False, Unjudged.irrelevant: False, Unjudged.condense: True}.get(unjudged)
         if condense is None:
@@ -81,7 +87,9 @@ def evaluate(
         if complete or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
-        reading = {"missing": missing, "layout": layout, "regroup": regroup, "cache": cache, "verify": verify}
+        reading = common.reading_options(
+            missing, columns, layout=layout, regroup=regroup, cache=cache, verify=verify, threads=threads
+        )
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, reading, quiet)
     _print(results, per_query, json)
 
@@ -103,7 +111,7 @@ def _evaluate_scores(
     parse_all(metrics)  # a misspelt name is said before a large file is read
     if convention != "all":
         Convention.of(convention)
-    documents = common.read_data(data, quiet, threads=shared["threads"], **reading)
+    documents = common.read_data(data, quiet, reading)
     values = documents.aligned(read_scores(scores, documents.n_documents))
     if convention == "all":
         return evaluate_under_all(values, documents, metrics, **shared)
@@ -139,7 +147,9 @@ def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool) ->
 
     if json:
         every = {
-            name: result.to_dict(per_query) if isinstance(result, Evaluation) else {"not_applicable": result}
+            name: result.to_dict(per_query)
+            if isinstance(result, Evaluation)
+            else {"not_applicable": as_options(result)}
             for name, result in results.items()
         }
         common.print_json(next(iter(every.values())) if len(every) == 1 else {"conventions": every})
@@ -171,7 +181,7 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
             values = [f"{result.mean[metric]:>{w}.4f}" for metric, w in zip(metrics, cells, strict=True)]
             lines.append("  ".join([f"{name:<{width}}", *values]))
         else:
-            lines.append(f"{name:<{width}}  not applicable: {result}")
+            lines.append(f"{name:<{width}}  not applicable: {as_options(result)}")
     return "\n".join(lines)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
 from toprank.cli.comparing import check_writable
+from toprank.cli.settings import refuse_set, value_of
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 _GROUPS = {"all-linear": ("LinearRanker",), "all-trees": ("TreeRanker",), "all-networks": ("NeuralRanker",)}
 
+_DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
+
+@reads_data
 def cv(
     data: Annotated[
         list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
@@ -53,12 +57,13 @@ def cv(
     json: common.Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables.")] = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
     seed: common.Seed = 0,
-    threads: common.Threads = None,
+    threads: common.TrainingThreads = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Cross-validate systems: choose on validation data, judge on test data, fold by fold.
@@ -77,14 +82,16 @@ def cv(
     for path in (output, html):
         if path is not None:
             check_writable(path)
+    if output is not None and output.suffix.lower() not in (".parquet", ".pq"):
+        raise typer.BadParameter(f"--output writes a Parquet file: name it {output.with_suffix('.parquet')}.")
     if keep_models and folder is None:
         raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
-    reading = {"layout": layout, "regroup": regroup, "cache": cache}
+    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache)
     chosen = _systems(systems, setting or [])
     if html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
     experiment = Experiment(
-        _datasets(data, folds, seed, missing, reading),
+        _datasets(data, folds, seed, reading),
         chosen,
         metrics=metrics,
         conventions=_conventions(convention),
@@ -125,14 +132,11 @@ def _tell(
         common.say(f"{html}: the report", quiet)
 
 
-def _datasets(paths: list[Path], k: int, seed: int, missing: common.Missing, options: dict[str, Any]) -> dict[str, Any]:
+def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> dict[str, Any]:
     """Folds of every path, by the path's name; by the whole path where names coincide."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
 
-    wanted = {name: value for name, value in options.items() if value}
-    if missing != common.Missing.nan:
-        wanted["missing"] = missing.value
     found: dict[str, Any] = {}
     places = [path.resolve() for path in paths]
     for number, path in enumerate(paths):
@@ -142,7 +146,7 @@ def _datasets(paths: list[Path], k: int, seed: int, missing: common.Missing, opt
         name = path.resolve().name if own else path.name.split(".")[0]
         if name in found:
             name = str(path)
-        found[name] = folds(path, **wanted) if own else folds(path, k, seed=seed, **wanted)
+        found[name] = folds(path, **reading) if own else folds(path, k, seed=seed, **reading)
     return found
 
 
@@ -152,26 +156,26 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
 
     names: dict[str, dict[str, Any]] = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):
+        if word.lower() == "auto":
+            raise typer.BadParameter("auto belongs to toprank train: it tries several systems; name those to compare.")
         kinds = _GROUPS.get(word.lower())
         group = [one.name for one in SYSTEMS.values() if word.lower() == "all" or (kinds and one.ranker in kinds)]
         for name in group or [get(word).name]:
             names.setdefault(name, {})
     for setting in settings:
         path, equals, value = setting.partition("=")
-        system, dot, key = path.partition(".")
-        if not equals or not dot or not key.strip():
+        system, dot, key = (part.strip() for part in path.partition("."))
+        if not equals or not dot or not key:
             raise typer.BadParameter(f"--set takes SYSTEM.key=value, not '{setting}'.")
-        if get(system).name not in names:
-            raise typer.BadParameter(f"--set {setting}: {get(system).name} is not among the systems.")
-        names[get(system).name][key.strip()] = _value(value)
+        name = get(system).name
+        if name not in names:
+            raise typer.BadParameter(f"--set {setting}: {name} is not among the systems.")
+        if key in names[name]:
+            raise typer.BadParameter(f"--set names {name}.{key} twice.")
+        if key in _DECIDED:
+            raise refuse_set(f"{name}.{key}", "is the same for all systems", _DECIDED[key])
+        names[name][key] = value_of(value)
     return {name: (name, options) for name, options in names.items()}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json_text.loads(text)
-    except ValueError:
-        return text
 
 
 def _conventions(text: str) -> list[str]:

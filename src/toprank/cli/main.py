@@ -1,68 +1,29 @@
-"""The command `toprank`: one function a command, exit status 0 (done), 1 (bad input) or 2 (wrong usage)."""
+"""The command `toprank`: exit status 0 (done), 1 (bad input), 2 (wrong usage), 130 (Ctrl-C) or 143 (ended by a signal).
+
+Nothing is imported before `run` is called, so that Ctrl-C is a sentence from the start.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from toprank import __version__
-from toprank.cli import (
-    checking,
-    comparing,
-    converting,
-    demonstrating,
-    evaluating,
-    experimenting,
-    predicting,
-    reproducing,
-    training,
-    tuning,
-)
 from toprank.errors import ToprankError, UnknownNameError
+
+if TYPE_CHECKING:
+    from toprank.cli.commands import app
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(
-    name="toprank",
-    help="Learning to rank, focused on the top of the list.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("evaluate")(evaluating.evaluate)
-app.command("compare")(comparing.compare)
-app.command("cv")(experimenting.cv)
-app.command("reproduce")(reproducing.reproduce)
-app.command("check")(checking.check)
-app.command("convert")(converting.convert)
-app.command("conventions")(evaluating.conventions)
-app.command("train")(training.train)
-app.command("tune")(tuning.tune)
-app.command("predict")(predicting.predict)
-app.command("rank")(predicting.rank)
-app.command("inspect")(predicting.inspect)
-app.command("systems")(training.systems)
-app.command("demo")(demonstrating.demo)
 
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from toprank.cli.commands import app
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"toprank {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
-    """Learning to rank, focused on the top of the list."""
+    return app
 
 
 def run() -> None:
@@ -70,19 +31,33 @@ def run() -> None:
     if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
         sys.argv[1:] = ["--version"]
     warnings.showwarning = _say_warning  # type: ignore[assignment]
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
     try:
+        from toprank.cli.commands import app
+
         app()
     except UnknownNameError as problem:
         _fail(str(problem), 2)
     except ToprankError as problem:
         _fail(str(problem), 1)
+    except KeyboardInterrupt:
+        _fail("Interrupted.", 130)
     except MemoryError:
         _fail("There is not enough memory for this; use sparse features, a stored copy, or a larger machine.", 1)
     except BrokenPipeError:  # the reader of our output has gone: nothing is left to say
         sys.stderr.close()
         sys.exit(1)
     except OSError as problem:
-        _fail(f"{problem.strerror or problem}.", 1)
+        about = "" if problem.filename is None else f"{problem.filename}: "
+        _fail(f"{about}{problem.strerror or problem}.", 1)
+
+
+def _terminated(number: int, frame: Any) -> None:
+    """Leave by way of everyone who has to clear up, which the system's own way of ending a process skips."""
+    del frame
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked a second time, we go at once
+    _fail("Terminated.", 128 + number)
 
 
 def _say_warning(message: Warning | str, *_: Any) -> None:

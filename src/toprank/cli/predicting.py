@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -16,22 +17,33 @@ Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
 
 
-def _load(model: Path, data: Path, quiet: bool, **reading: Any) -> tuple[Any, RankingData]:
-    from toprank.cli.training import _is_text
+def _load(model: Path, data: Path, quiet: bool, options: dict[str, Any]) -> tuple[Any, RankingData]:
     from toprank.rankers.files import load
 
     ranker = load(model)
-    if _is_text(data):
-        reading["n_features"] = ranker.n_features_in_  # trailing features may be absent from a text file
-    return ranker, common.read_data(data, quiet, **reading)
+    named = "features" in options or hasattr(ranker, "feature_names_in_")
+    if "label" not in options and common.format_told(data) in common.TABLES and (named or not _has_label(data)):
+        options["label"] = False
+    return ranker, common.read_alike(data, quiet, options, like=ranker)
 
 
+def _has_label(table: Path) -> bool:
+    """Whether a column is called as labels are: it must not be taken for a feature."""
+    from toprank.data.frames.layout import USUAL_NAMES
+    from toprank.data.tables.sources import sources_of
+
+    [first, *_] = sources_of(table, common.format_told(table))
+    return any(name.lower() in USUAL_NAMES["label"] for name in first.schema.names)
+
+
+@reads_data
 def predict(
     model: Model,
     data: Data,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")
     ] = None,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
@@ -49,7 +61,8 @@ def predict(
     del seed
     from toprank.data.scores import write_scores
 
-    ranker, documents = _load(model, data, quiet, missing=missing, layout=layout, regroup=regroup, threads=threads)
+    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, threads=threads)
+    ranker, documents = _load(model, data, quiet, reading)
     scores = documents.in_source_order(ranker.predict(documents))
     if output is not None:
         write_scores(scores, output)
@@ -58,12 +71,14 @@ def predict(
         typer.echo("\n".join(repr(score) for score in scores.tolist()))
 
 
+@reads_data
 def rank(
     model: Model,
     data: Data,
     top: Annotated[int, typer.Option(min=1, help="How many documents of each query.")] = 10,
     trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
     json: common.Json = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
@@ -80,7 +95,8 @@ def rank(
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
     del seed
-    ranker, documents = _load(model, data, quiet, missing=missing, layout=layout, regroup=regroup, threads=threads)
+    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, threads=threads)
+    ranker, documents = _load(model, data, quiet, reading)
     scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
         common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_text
 import shlex
 import sys
+from contextlib import nullcontext
+from dataclasses import fields
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toprank.cli import common
+from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli.settings import read_settings, refuse_set
 from toprank.errors import FileError
 
 if TYPE_CHECKING:
@@ -20,8 +24,14 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 _BUDGET = 120.0
+_IN_ROUNDS = ("TreeRanker", "NeuralRanker")  # rankers that tell round, metric and time left themselves
+_UNSEARCHED = (
+    "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
+    "The metric is that of the training data."
+)
 
 
+@reads_data
 def train(
     data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
     model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
@@ -36,15 +46,18 @@ def train(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="What to choose by. Default: the system's own.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What to choose by with --valid, else what to print. Default: the system's own.")
+    ] = None,
     convention: common.ConventionName = "standard",
     json: common.Json = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
     seed: common.Seed = 0,
-    threads: common.Threads = None,
+    threads: common.TrainingThreads = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Train a ranker and write it to a file.
@@ -57,23 +70,13 @@ def train(
       toprank train train.txt --system auto --budget 60 --model m.toprank
     """
     automatic = system.strip().lower() == _AUTO
-    options = _settings(setting or [])
+    options = read_settings(setting or [])
     _check_options(automatic, metric, convention, model, budget, blend, options)
     _check_settings(options, valid is not None)
     chosen = None if automatic else _system(system, options, seed)
-    reading: dict[str, Any] = {
-        "missing": missing,
-        "layout": layout,
-        "regroup": regroup,
-        "cache": cache,
-        "threads": threads,
-    }
-    documents = common.read_data(data, quiet, **reading)
-    held_out = None
-    if valid is not None:
-        if _is_text(valid):
-            reading["n_features"] = documents.n_features  # trailing features may be absent from a text file
-        held_out = common.read_data(valid, quiet, **reading)
+    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache, threads=threads)
+    documents = common.read_data(data, quiet, reading)
+    held_out = None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
     if chosen is None:
         choice = _choose(documents, held_out, metric, convention, budget, blend, seed, threads, quiet)
         _save(choice.ranker, _AUTO, documents, metric or choice.metric, convention, model)
@@ -81,6 +84,8 @@ def train(
         return
     ranker, tried = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
     _save(ranker, chosen.name, documents, metric or chosen.metric, convention, model)
+    if held_out is None:
+        common.say(_UNSEARCHED, quiet)
     _report(chosen.name, ranker, tried, model, json, quiet)
 
 
@@ -111,19 +116,26 @@ def _check_options(
 
 def _check_settings(options: dict[str, Any], chooses: bool) -> None:
     """Refuse to fix what the command decides; without validation data a ranker may have a metric of its own."""
-    for name in ("threads", *(("metric", "convention") if chooses else ())):
+    for name in ("threads", "seed"):
         if name in options:
-            why = "belongs to the command" if name == "threads" else "is what to choose by on the validation data"
-            raise typer.BadParameter(f"{name} {why}: use --{name}, not --set {name}=.")
+            raise refuse_set(name, "belongs to the command")
+    for name in ("metric", "convention") if chooses else ():
+        if name in options:
+            raise refuse_set(name, "is what to choose by on the validation data")
 
 
 def _system(name: str, options: dict[str, Any], seed: int) -> System:
-    """The system, its options checked; the seed is added to them where it has one."""
-    from toprank import systems
+    """The system, its options checked; the seed is added to them where the ranker or its loss draws by one."""
+    from toprank import losses, systems
 
     system = systems.get(name)
-    if "seed" in system.make(**options).get_params(deep=False):
-        options.setdefault("seed", seed)
+    of_ranker = set(system.make(**options).get_params(deep=False))
+    of_loss = set() if system.loss is None else {one.name for one in fields(type(losses.make(system.loss)))}
+    for own in of_loss - of_ranker:
+        if own in options and f"loss.{own}" in options:
+            raise typer.BadParameter(f"--set names {own} twice: {own} and loss.{own} are the same.")
+    if "seed" in of_ranker or ("seed" in of_loss and "loss.seed" not in options):
+        options["seed"] = seed
     return system
 
 
@@ -174,10 +186,6 @@ def _save(ranker: Any, system: str, data: RankingData, metric: str, convention: 
     ranker.save(model)
 
 
-def _is_text(path: Path) -> bool:
-    return path.suffix in (".txt", ".gz", ".zst", ".dat", ".svm", ".letor") or path.suffix == ""
-
-
 def _train(
     system: Any,
     data: RankingData,
@@ -190,11 +198,21 @@ def _train(
 ) -> tuple[Any, list[dict[str, Any]]]:
     from toprank.selection import select
 
-    with common.progress(f"Training {system.name} …", quiet):
+    tells = common.is_watched(quiet) and system.ranker in _IN_ROUNDS
+    asked = {"verbose": True, **options} if tells else options
+    if tells and valid is not None:
+        n = prod(len(values) for name, values in system.grid.items() if name not in options)
+        candidates = "1 candidate tells" if n == 1 else f"each of {n} candidates tells"
+        common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
+    with nullcontext() if tells else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
-            return system.make(**{"threads": threads, **options}).fit(data), []
-        result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **options)
-        return result.ranker, result.tried
+            ranker, tried = system.make(**{"threads": threads, **asked}).fit(data), []
+        else:
+            result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **asked)
+            ranker, tried = result.ranker, result.tried
+    if tells:  # who loads the model may not want to be told
+        ranker.set_params(verbose=options.get("verbose", False))
+    return ranker, tried
 
 
 def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: str) -> dict[str, float]:
@@ -227,20 +245,6 @@ def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, js
     if solution is not None:
         typer.echo(solution.message)
     common.say(f"{model}: {name}, {ranker.n_features_in_} features", quiet)
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """key=value pairs, the values as JSON where they are, else as text."""
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"--set takes key=value, not '{pair}'.")
-        try:
-            options[key.strip()] = json_text.loads(value)
-        except ValueError:
-            options[key.strip()] = value
-    return options
 
 
 def systems(

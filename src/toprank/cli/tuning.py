@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import shlex
 import sys
 from inspect import signature
@@ -12,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from toprank.cli import common
-from toprank.cli.training import _AUTO, _is_text, _settings
+from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli.settings import read_settings, refuse_set, value_of
 from toprank.errors import FileError
 
 
+@reads_data
 def tune(
     data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
     model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
@@ -39,12 +40,13 @@ def tune(
     study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw importance and history to this .svg file.")] = None,
     json: common.Json = False,
+    columns: Columns = GUESSED,
     missing: common.MissingValues = common.Missing.nan,
     layout: common.Layout = None,
     regroup: common.Regroup = False,
     cache: common.Cache = False,
     seed: common.Seed = 0,
-    threads: common.Threads = None,
+    threads: common.TrainingThreads = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Search hyper-parameters, fit the best, and write it to a file.
@@ -61,14 +63,16 @@ def tune(
     from toprank.metrics import Convention, parse
     from toprank.tuning import tune as search
     from toprank.tuning.picture import check_picture_path
+    from toprank.tuning.space import read_space
 
-    if system.strip().lower() == _AUTO:
+    if system.strip().lower() == "auto":
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
     needs("optuna", "tune", "toprank tune")
-    chosen, fixed, searched = systems.get(system), _settings(setting or []), _space(space or [])
+    chosen, fixed, searched = systems.get(system), read_settings(setting or []), _space(space or [])
     for name in fixed:
         if name in signature(search).parameters:
-            raise typer.BadParameter(f"{name} belongs to the search: use --{name}, not --set {name}=.")
+            raise refuse_set(name, "belongs to the search")
+    read_space(chosen, searched or None, chosen.plain_options(fixed))  # refused before anything is read
     if metric is not None:
         parse(metric)
     Convention.of(convention)
@@ -77,19 +81,9 @@ def tune(
             raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
     if plot is not None:
         check_picture_path(plot)
-    reading: dict[str, Any] = {
-        "missing": missing,
-        "layout": layout,
-        "regroup": regroup,
-        "cache": cache,
-        "threads": threads,
-    }
-    documents = common.read_data(data, quiet, **reading)
-    held_out = None
-    if valid is not None:
-        if _is_text(valid):
-            reading["n_features"] = documents.n_features  # trailing features may be absent from a text file
-        held_out = common.read_data(valid, quiet, **reading)
+    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache, threads=threads)
+    documents = common.read_data(data, quiet, reading)
+    held_out = None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
     tuned = search(
         chosen,
         documents,
@@ -104,7 +98,7 @@ def tune(
         study=study,
         seed=seed,
         threads=threads,
-        verbose=not quiet and sys.stderr.isatty(),
+        verbose=common.is_watched(quiet),
         **fixed,
     )
     tuned.ranker.training_ |= {
@@ -140,6 +134,8 @@ def _space(pairs: list[str]) -> dict[str, Any]:
 
     >>> _space(["num_leaves=8:128:log", "l2=0.1,1", "hidden=[[64],[32,32]]"])
     {'num_leaves': (8, 128, 'log'), 'l2': [0.1, 1], 'hidden': [[64], [32, 32]]}
+    >>> _space(["hidden=(64,),(32,32)"])
+    {'hidden': [(64,), (32, 32)]}
     """
     space: dict[str, Any] = {}
     for pair in pairs:
@@ -148,7 +144,9 @@ def _space(pairs: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"--space takes name=low:high, name=low:high:log or name=a,b,c, not '{pair}'.")
         if name in space:
             raise typer.BadParameter(f"--space names {name} twice.")
-        listed = _value(text)
+        listed = value_of(text)
+        if text.startswith("(") and not (isinstance(listed, list) and listed and isinstance(listed[0], tuple)):
+            raise typer.BadParameter(f"--space {pair}: a range is {name}=low:high, a choice {name}=a,b,c.")
         if isinstance(listed, list):
             space[name] = listed
         elif "[" in text or "]" in text:
@@ -156,15 +154,7 @@ def _space(pairs: list[str]) -> dict[str, Any]:
                 f"--space {pair} is not a list: {name}=a,b,c, or JSON as in hidden=[[64],[32,32]]."
             )
         elif "," in text or ":" not in text:
-            space[name] = [_value(part.strip()) for part in text.split(",")]
+            space[name] = [value_of(part.strip()) for part in text.split(",")]
         else:
-            space[name] = tuple(_value(part.strip()) for part in text.split(":"))
+            space[name] = tuple(value_of(part.strip()) for part in text.split(":"))
     return space
-
-
-def _value(text: str) -> Any:
-    """A value as JSON where it is, else as text."""
-    try:
-        return json_text.loads(text)
-    except ValueError:
-        return text

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
 
 from toprank.cluster.faults import ClusterError
-from toprank.cluster.judging import part_scores, part_values, settled_top, write_part_scores
+from toprank.cluster.judging import part_values, settled_top
 from toprank.cluster.placed import Placed, placed
+from toprank.cluster.predicting import predicted, write_predicted
 from toprank.cluster.running import Runner
 from toprank.cluster.sources import Repair, parts_of
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import ByMetric, Evaluation
 
-__all__ = ["Cluster", "cluster_of", "connect"]
+__all__ = ["Cluster", "connect", "place_on", "runner_of"]
 
 _PATIENCE = 60.0
 _CHECKPOINT = 20
@@ -46,34 +49,58 @@ def connect(
     Use it in a ``with`` statement, or `close` it.
     """
     distributed = needs("distributed", "cluster", "tr.cluster")
-    if not 0 < patience < float("inf"):
-        raise DataError(f"patience must be a positive number of seconds, not {patience!r}.")
-    if checkpoint < 1:
-        raise DataError(f"checkpoint must be a number of rounds, at least 1, not {checkpoint!r}.")
+    _check_settings(patience, checkpoint)
     kept: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
     if workers is not None:
         if address is not None:
             raise DataError("Give an address to connect to, or workers to start here, not both.")
+        check_whole("workers", workers, 1)
         usual = {"threads_per_worker": 1, "dashboard_address": ":0", "processes": True}
         local = distributed.LocalCluster(n_workers=workers, **(usual | options))
         return Cluster(distributed.Client(local), owned=[local], **kept)
     if address is None:
         if options:
             raise DataError("Options are for a connection that is made here; give address= or workers= with them.")
-        try:
-            return Cluster(distributed.default_client(), **kept)
-        except ValueError:
+        client = _current(distributed)
+        if client is None:
             raise ClusterError(
                 "This process has no Dask client. Give the scheduler's address, or workers=2 for two processes here."
-            ) from None
+            )
+        return Cluster(client, **kept)
+    if not isinstance(address, str):
+        raise DataError(
+            f"address must be a text such as 'tcp://10.0.0.1:8786', not {address!r}. (A Dask client is taken by "
+            "toprank.cluster.Cluster(client), or as cluster= of fit.)"
+        )
+    return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **kept)
+
+
+def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
+    before = _current(distributed)
     try:
-        client = distributed.Client(address, **({"timeout": min(patience, 10.0)} | options))
+        return distributed.Client(address, **options)
     except (OSError, TimeoutError, ValueError) as problem:
+        half_made = _current(distributed)
+        if half_made is not None and half_made is not before:  # or Dask would take it for this process's client
+            with suppress(Exception):
+                half_made.close(timeout=1)
         raise ClusterError(
             f"No Dask scheduler answers at {address} ({_first_line(problem)}). Is it running (dask scheduler), and can "
             "it be reached from here?"
         ) from None
-    return Cluster(client, owned=[], **kept)
+
+
+def _current(distributed: Any) -> Any:
+    """The Dask client that this process has, or None."""
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def _check_settings(patience: Any, checkpoint: Any) -> None:
+    check_number("patience", patience, above=0)
+    check_whole("checkpoint", checkpoint, 1)
 
 
 class Cluster:
@@ -94,39 +121,41 @@ class Cluster:
         checkpoint: int = _CHECKPOINT,
         owned: list[Any] | None = None,
     ) -> None:
+        _check_settings(patience, checkpoint)
+        if not _is_client(client):
+            raise DataError(f"A Cluster is made of a Dask client, not of a {type(client).__name__}.")
         if client.asynchronous:
             raise DataError("toprank waits for its results; give a Dask client made with asynchronous=False.")
+        if client.status != "running":
+            raise ClusterError(f"The Dask client is not connected ({client.status}); make another one.")
         self.client, self._owned = client, owned
         self._runner = Runner(client, patience, checkpoint)
 
-    def place(self, data: Any, *, repair: Repair = "neighbours", **roles: Any) -> Placed:
+    def place(self, data: Any, *, repair: Repair | None = None, **roles: Any) -> Placed:
         """Place data on the workers, to be used several times.
 
         Args:
             data: what `toprank.cluster.read` gives, a Dask DataFrame, or a `RankingData` (cut into two partitions for
                 each worker, and sent there).
-            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. (What `read` gives
-                knows it already.)
+            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what was said
+                to `read`, else ``neighbours``.
             **roles: for a frame, the columns: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
         """
-        if isinstance(data, Placed):
-            return data
-        partitions = 2 * len(self._runner.workers())
-        return placed(self._runner, parts_of(data, partitions=partitions, repair=repair, **roles))
+        return place_on(self._runner, data, repair, **roles)
 
     def predict(self, ranker: Any, data: Any) -> FloatArray:
-        """Scores of all documents, in the order of the partitions."""
-        scores: FloatArray = np.concatenate(self.place(data).rows.each(part_scores, ranker))
-        return scores
+        """Scores of all documents: partition after partition, in the order of their rows as they were given."""
+        return predicted(self.place(data), ranker)
 
     def write_predictions(self, ranker: Any, data: Any, folder: str | os.PathLike[str]) -> list[str]:
         """The scores of each partition in a file of its own, written by the workers; the paths, in order.
 
-        For more scores than fit into this process. Workers must see the folder, which must be there.
+        For more scores than fit into this process. File ``part-00003.scores`` has a line for each row of partition 3
+        (from 0) as it was given, in its order; a partition without rows gives an empty file. All files appear when the
+        last one is written, in place of the ``part-*.scores`` of an earlier call, or none does. Workers must see the
+        folder, which must be there.
         """
-        rows, root = self.place(data).rows, os.path.abspath(folder)
-        paths = [os.path.join(root, f"part-{n:05d}.scores") for n in range(len(rows.placement().futures))]
-        return rows.each(write_part_scores, ranker, apart=paths)
+        return write_predicted(self.place(data), ranker, folder)
 
     def evaluate(
         self,
@@ -176,15 +205,36 @@ class Cluster:
         return f"Cluster({self.client!r})"
 
 
+def place_on(runner: Runner, data: Any, repair: Repair | None = None, **roles: Any) -> Placed:
+    """See `Cluster.place`."""
+    if not isinstance(data, Placed):
+        partitions = 2 * len(runner.workers())
+        return placed(runner, parts_of(data, partitions=partitions, repair=repair, **roles))
+    if repair is not None or roles:
+        raise DataError("These data are placed already; say repair= and the columns when they are placed.")
+    if not runner.is_of_same_cluster(data.runner):
+        raise DataError("These data are placed on another cluster; use that one, or place them on this one too.")
+    return data
+
+
+def runner_of(given: Any) -> Runner:
+    """Of what was handed to `fit`."""
+    return cluster_of(given)._runner
+
+
 def cluster_of(given: Any) -> Cluster:
     """What was handed to `fit`: a `Cluster`, or a Dask client."""
     if isinstance(given, Cluster):
         return given
-    if hasattr(given, "submit") and hasattr(given, "scheduler") and hasattr(given, "asynchronous"):
+    if _is_client(given):
         return Cluster(given)
     raise DataError(
         f"cluster= takes what toprank.cluster.connect gives, or a Dask client, not a {type(given).__name__}."
     )
+
+
+def _is_client(given: Any) -> bool:
+    return hasattr(given, "submit") and hasattr(given, "scheduler") and hasattr(given, "asynchronous")
 
 
 def _first_line(problem: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toprank.errors import ToprankError
 
-__all__ = ["ClusterError", "LostError"]
+__all__ = ["ClusterError", "LostError", "QueriesMovedWarning"]
 
 
 class ClusterError(ToprankError, RuntimeError):
@@ -13,3 +13,7 @@ class ClusterError(ToprankError, RuntimeError):
 
 class LostError(Exception):
     """What lay on a worker went with it and Dask cannot make it anew; we can, from the partitions' sources."""
+
+
+class QueriesMovedWarning(UserWarning):
+    """Queries had rows in several partitions, which were brought together."""

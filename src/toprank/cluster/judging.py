@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.cluster.work import Rows, in_sentences
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
+from toprank.data.oserrors import os_errors
 from toprank.data.scores import write_scores
+from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.rankers.source import Score
 
-__all__ = ["Values", "part_scores", "part_values", "settled_top", "write_part_scores"]
+__all__ = ["PartScores", "Values", "part_scores", "part_values", "settled_top", "write_scores_of"]
 
 
 class Values(NamedTuple):
@@ -64,19 +71,76 @@ def part_values(
     return Values(values, found.qids, found.n_documents, found.query_weights)
 
 
-@in_sentences
-def part_scores(rows: Rows, ranker: Any) -> FloatArray:
-    """Scores of a partition's documents, in their order."""
-    assert rows.data is not None
-    return scores_of(ranker, rows.data)
+class PartScores(NamedTuple):
+    """Scores of a partition's documents, and where these stood when the data were given; see `Rows`."""
+
+    values: FloatArray
+    order: IntArray | None
+    owners: IntArray | None
 
 
 @in_sentences
-def write_part_scores(rows: Rows, path: str, ranker: Any) -> str:
-    """Write the scores of a partition to a file of its own; its path."""
+def part_scores(rows: Rows, ranker: Any) -> PartScores:
+    """Scores of a partition's documents, as they lie."""
     assert rows.data is not None
-    write_scores(scores_of(ranker, rows.data), path)
-    return path
+    return PartScores(scores_of(ranker, rows.data), rows.order, rows.owners)
+
+
+@in_sentences
+def scores_from(scores: PartScores, holder: int, owner: int) -> tuple[FloatArray, IntArray]:
+    """Those scores of partition `holder` whose rows were given in partition `owner`, and where they stood there."""
+    order = np.arange(len(scores.values)) if scores.order is None else scores.order
+    if scores.owners is None:
+        assert holder == owner
+        return scores.values, order
+    mine = scores.owners == owner
+    return scores.values[mine], order[mine]
+
+
+@in_sentences
+def write_scores_of(path: str, name: str, size: int, *pieces: tuple[FloatArray, IntArray]) -> None:
+    """Write the scores of a partition's rows in the order in which they were given; an empty file where it has none."""
+    if sum(len(values) for values, _ in pieces) != size:
+        raise DataError(f"{name} has other rows than when it was placed; place it again.")
+    scores = np.empty(size)
+    for values, order in pieces:
+        scores[order] = values
+    write_scores(scores, path)
+
+
+@in_sentences
+def begin(folder: str, aside: str) -> None:
+    """Make room for files that are not all written yet; may be called again."""
+    with os_errors(folder, "written"), suppress(FileExistsError):
+        os.mkdir(aside)
+
+
+@in_sentences
+def finish(folder: str, aside: str, names: Sequence[str]) -> None:
+    """Give the files their place, instead of those of an earlier time; may be called again where it was cut short.
+
+    The first file goes first and comes last: where it is there, the set is whole.
+    """
+    with os_errors(folder, "written"):
+        if not os.path.isdir(aside):
+            return
+        new = set(os.listdir(aside))
+        for old in sorted(os.listdir(folder)):
+            if re.fullmatch(r"part-[0-9]{5,}\.scores", old) and (old in new or old not in names):
+                os.unlink(os.path.join(folder, old))
+        for name in reversed(names):
+            if name in new:
+                os.replace(os.path.join(aside, name), os.path.join(folder, name))
+        shutil.rmtree(aside)
+
+
+def discard(aside: str) -> None:
+    """Leave nothing of what was not finished; a writer that was called off may still be at its last file."""
+    for _ in range(100):
+        shutil.rmtree(aside, ignore_errors=True)
+        if not os.path.exists(aside):
+            return
+        time.sleep(0.1)
 
 
 def scores_of(score: Score | Any, data: RankingData) -> FloatArray:

@@ -3,7 +3,8 @@
 LightGBM's trainers exchange histograms among themselves, but an objective of ours sees only its own trainer's rows.
 What must be the same everywhere (the floor of the curvature, the metric, whether to stop) is a sum: each trainer
 sends its numbers to the first one, which adds them in the order of the ranks and answers. One that goes away closes
-its connection, which ends the sum for all: nobody waits for the dead.
+its connection, which ends the sum for all: nobody waits for the dead. One that neither answers nor goes is given up by
+the client, which those who wait look out for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hmac
 import secrets
 import socket
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Self
 
@@ -27,10 +29,18 @@ _GREETING = 2.0
 """Seconds for a trainer to say who it is, which it does at once."""
 _ANSWER = 900.0
 """Seconds that a trainer may let the others wait: all have about the same to do."""
+_LOOK = 1.0
+"""Seconds between two looks at whether anybody still wants the trainers to meet."""
+_TRY = 5.0
+"""Seconds for one attempt to connect."""
 
 
 class LeftAloneError(Exception):
-    """Another trainer is gone."""
+    """Another trainer is gone, or the client gave the training up."""
+
+
+def _always() -> bool:
+    return True
 
 
 class Meeting:
@@ -42,40 +52,50 @@ class Meeting:
         address: where the first listens.
         token: what only these trainers know.
         patience: seconds to wait until all are here.
+        wanted: whether to go on waiting; asked about once a second while the others let this trainer wait. A process
+            that is stopped keeps its connections, so only somebody outside can tell that it will not answer.
     """
 
-    def __init__(self, rank: int, size: int, address: tuple[str, int], token: bytes, patience: float) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        address: tuple[str, int],
+        token: bytes,
+        patience: float = _ANSWER,
+        wanted: Callable[[], bool] = _always,
+    ) -> None:
+        self.rank, self.size, self.wanted = rank, size, wanted
         self.peers: list[socket.socket] = []
+        if size == 1:
+            return
         deadline = time.monotonic() + patience
         try:
             self.peers = (
                 self._welcome(address, token, deadline) if rank == 0 else [self._call(address, token, deadline)]
             )
         except OSError as problem:
-            self.close()
             raise LeftAloneError(f"not all trainers met: {problem}") from None
 
     def sum(self, numbers: FloatArray) -> FloatArray:
         """The sum over all trainers, in the order of their ranks; each must ask at the same point."""
         own = np.ascontiguousarray(numbers, dtype=np.float64)
+        deadline = time.monotonic() + _ANSWER
         try:
             if self.rank == 0:
                 for peer in self.peers:
-                    own = own + np.frombuffer(_received(peer, own.nbytes))
+                    own = own + np.frombuffer(self._received(peer, own.nbytes, deadline))
                 for peer in self.peers:
-                    peer.sendall(own.tobytes())
+                    _send(peer, own.tobytes())
                 return own
-            self.peers[0].sendall(own.tobytes())
-            return np.frombuffer(_received(self.peers[0], own.nbytes)).copy()
+            _send(self.peers[0], own.tobytes())
+            return np.frombuffer(self._received(self.peers[0], own.nbytes, deadline)).copy()
         except OSError as problem:
             raise LeftAloneError(f"a trainer is gone: {problem}") from None
 
     def close(self) -> None:
         """Hang up."""
-        for peer in self.peers:
-            with suppress(OSError):
-                peer.close()
+        _hang_up(self.peers)
 
     def __enter__(self) -> Self:
         return self
@@ -86,46 +106,84 @@ class Meeting:
     def _welcome(self, address: tuple[str, int], token: bytes, deadline: float) -> list[socket.socket]:
         """Accept every other trainer, whoever comes first; a stranger is sent away."""
         found: dict[int, socket.socket] = {}
-        with socket.create_server(address, backlog=self.size) as door:
-            while len(found) < self.size - 1:
-                door.settimeout(max(0.01, deadline - time.monotonic()))
-                guest, _ = door.accept()
-                guest.settimeout(_GREETING)
-                said = b""
-                with suppress(OSError):  # a stranger who hangs up or says nothing
-                    said = _received(guest, len(token) + 4)
-                if hmac.compare_digest(said[:-4], token):
-                    guest.settimeout(_ANSWER)
-                    guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    found[int.from_bytes(said[-4:], "little")] = guest
-                else:
-                    guest.close()
+        try:
+            with socket.create_server(address, backlog=self.size) as door:
+                door.settimeout(_LOOK)
+                while len(found) < self.size - 1:
+                    self._check(deadline)
+                    with suppress(TimeoutError):
+                        guest, _ = door.accept()
+                        rank = self._introduced(guest, token)
+                        if rank is not None:
+                            found[rank] = guest
+        except BaseException:
+            _hang_up(found.values())  # so that those who came do not wait for the rest
+            raise
         return [found[rank] for rank in sorted(found)]
+
+    def _introduced(self, guest: socket.socket, token: bytes) -> int | None:
+        """The rank of a trainer; a stranger who hangs up, says nothing or the wrong thing has none."""
+        rank = None
+        try:
+            guest.settimeout(_LOOK)
+            guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            said = self._received(guest, len(token) + 4, time.monotonic() + _GREETING)
+            if hmac.compare_digest(said[:-4], token):
+                rank = int.from_bytes(said[-4:], "little")
+        except OSError:
+            pass
+        finally:
+            if rank is None:
+                guest.close()
+        return rank
 
     def _call(self, address: tuple[str, int], token: bytes, deadline: float) -> socket.socket:
         """Connect to the first trainer, who may not be there yet."""
         while True:
             try:
-                line = socket.create_connection(address, timeout=max(0.01, deadline - time.monotonic()))
+                line = socket.create_connection(address, timeout=max(0.01, min(_TRY, deadline - time.monotonic())))
                 break
             except OSError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.05)
-        line.settimeout(_ANSWER)
+            self._check(deadline)
+            time.sleep(0.05)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.sendall(token + self.rank.to_bytes(4, "little"))
+        _send(line, token + self.rank.to_bytes(4, "little"))
         return line
 
+    def _check(self, deadline: float) -> None:
+        """Whether to go on waiting."""
+        if not self.wanted():
+            raise LeftAloneError("the training was given up")
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
 
-def _received(line: socket.socket, length: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        piece = line.recv(length - len(parts))
-        if not piece:
-            raise OSError("the connection was closed")
-        parts += piece
-    return bytes(parts)
+    def _received(self, line: socket.socket, length: int, deadline: float) -> bytes:
+        parts = bytearray()
+        while len(parts) < length:
+            try:
+                piece = line.recv(length - len(parts))
+            except TimeoutError:
+                self._check(deadline)
+                continue
+            if not piece:
+                raise OSError("the connection was closed")
+            parts += piece
+        return bytes(parts)
+
+
+def _send(line: socket.socket, words: bytes) -> None:
+    """Send a few numbers; what arrives in between is waited for in short turns."""
+    line.settimeout(_ANSWER)
+    line.sendall(words)
+    line.settimeout(_LOOK)
+
+
+def _hang_up(lines: Iterable[socket.socket]) -> None:
+    for line in lines:
+        with suppress(OSError):
+            line.close()
 
 
 def free_port(count: int = 1) -> list[int]:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
 
 from toprank.compute import available_threads
 from toprank.data.files import read
-from toprank.errors import ToprankError
+from toprank.errors import FileError, ToprankError
 
-__all__ = ["main"]
+__all__ = ["PREFIX", "main"]
+
+PREFIX = "toprank-"
+"""How the name of the folder begins that `fit_distributed` makes, and that may be removed."""
 
 
 def main(folder: Path, rank: int) -> int:
     """Train as the folder's specification says; the first process writes what was learnt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us is interrupted, and ends us
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     from toprank.cluster.team import meet
 
     spec = pickle.loads((folder / "spec").read_bytes())
@@ -34,13 +40,25 @@ def main(folder: Path, rank: int) -> int:
             warnings.simplefilter("always", UserWarning)
             ranker.fit(data, valid=valid)
     except ToprankError as problem:
-        (folder / f"problem-{rank}").write_text(f"data\n{problem}")
+        kind = "file" if isinstance(problem, FileError) else "data"
+        (folder / f"problem-{rank}").write_text(f"{kind}\n{problem}")
         return 1
     if rank == 0:
         learnt = {name: value for name, value in vars(ranker).items() if name.endswith("_")}
         said = [one.message for one in told if type(one.message).__module__.startswith("toprank.")]
         (folder / "fitted").write_bytes(pickle.dumps((learnt, said)))
     return 0
+
+
+def _end_with_parent(folder: Path) -> None:
+    """Wait until the process that started us is gone, which closes our standard input; then nobody needs us.
+
+    It was killed, so that it could not remove its temporary folder either.
+    """
+    sys.stdin.buffer.read()
+    if folder.name.startswith(PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 if __name__ == "__main__":

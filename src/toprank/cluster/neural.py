@@ -15,19 +15,24 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from toprank.cluster.faults import ClusterError
+from toprank.cluster.member import PREFIX
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import write_store
-from toprank.errors import DataError, needs
+from toprank.errors import DataError, FileError, needs
 
 __all__ = ["fit_distributed"]
 
 _LOOK = 0.05
 _GRACE = 5.0
+_KINDS: dict[str, type[Exception]] = {"data": DataError, "file": FileError}
+"""What a process may find wrong, by what `toprank.cluster.member` calls it."""
 
 
 def fit_distributed(
@@ -53,12 +58,13 @@ def fit_distributed(
         raise DataError("norm='batch' looks at a whole batch, but each process has a part of it; use norm='layer'.")
     if ranker.callbacks:
         raise DataError("callbacks run in this process, but the epochs are made by others; leave them out.")
+    patience = _seconds(patience)
     if processes is None:
         return _joined(ranker, data, valid, patience)
     if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
         raise DataError(f"processes must be a whole number of at least 1, not {processes!r}.")
     cloudpickle = needs("cloudpickle", "cluster", "fit_distributed")
-    with tempfile.TemporaryDirectory(prefix="toprank-") as folder:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
         paths = {name: _stored(part, Path(folder), name) for name, part in (("train", data), ("valid", valid))}
         spec = {"ranker": ranker, "size": processes, "patience": patience, "paths": paths}
         Path(folder, "spec").write_bytes(cloudpickle.dumps(spec))
@@ -70,6 +76,13 @@ def fit_distributed(
     return ranker
 
 
+def _seconds(patience: Any) -> float:
+    number = isinstance(patience, Real) and not isinstance(patience, bool)
+    if not number or not 0 < float(patience) < float("inf"):
+        raise DataError(f"patience must be a positive number of seconds, not {patience!r}.")
+    return float(patience)
+
+
 def _stored(data: Any, folder: Path, name: str) -> str | None:
     """The path of a stored copy that all processes can map."""
     if data is None:
@@ -79,18 +92,26 @@ def _stored(data: Any, folder: Path, name: str) -> str | None:
         write_store(data, path)
         return str(path)
     if isinstance(data, str | os.PathLike):
+        if not os.path.exists(data):
+            read(data)  # says what is wrong, before any process is started
         return os.path.abspath(data)
     raise DataError(f"Give a RankingData, or the path of a stored copy, not a {type(data).__name__}.")
 
 
 def _run(folder: Path, size: int) -> None:
-    """Start the processes and wait; where one fails, or the keyboard interrupts, all are ended."""
+    """Start the processes and wait; where one fails, or the keyboard interrupts, all are ended.
+
+    A pipe to each of them, on which nothing is ever said, breaks where this process is killed: then they end
+    themselves.
+    """
     command = [sys.executable, "-m", "toprank.cluster.member", str(folder)]
     members: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(size):
             with Path(folder, f"log-{rank}").open("wb") as log:
-                members.append(subprocess.Popen([*command, str(rank)], stderr=log, start_new_session=True))
+                members.append(
+                    subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, stderr=log, start_new_session=True)
+                )
         while any(member.poll() is None for member in members) and not _failed(members):
             time.sleep(_LOOK)
         failed = _failed(members)
@@ -113,8 +134,8 @@ def _reason(folder: Path, rank: int, status: int) -> Exception:
     """What the first process that failed said."""
     for problem in sorted(folder.glob("problem-*")):  # the others may fail a moment later, for want of the first
         kind, _, text = problem.read_text().partition("\n")
-        if kind == "data":
-            return DataError(text)
+        if kind in _KINDS:
+            return _KINDS[kind](text)
     log = Path(folder, f"log-{rank}").read_text(errors="replace").strip().splitlines()
     said = f" Its last words: {log[-1][:300]}" if log else ""
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -133,6 +154,9 @@ def _end(members: Sequence[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             member.kill()
             member.wait()
+        if member.stdin is not None:
+            with suppress(OSError):
+                member.stdin.close()
 
 
 def _joined(ranker: Any, data: Any, valid: Any, patience: float) -> Any:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from toprank.cluster import work
-from toprank.cluster.faults import LostError
+from toprank.cluster.faults import QueriesMovedWarning
 from toprank.cluster.judging import part_values, settled_top
-from toprank.cluster.queries import Move, joined, moves, taken
+from toprank.cluster.placing import Holding
+from toprank.cluster.queries import Move, moves
 from toprank.cluster.running import Runner
-from toprank.cluster.sources import DataPart, FramePart, Parts, agreed, load, rows_of_frame
+from toprank.cluster.sources import Parts
 from toprank.cluster.spread import Placement, Root, Spread
+from toprank.cluster.tables import agreed, tables_of, with_tables
 from toprank.compute import FloatArray
-from toprank.errors import DataError
+from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
@@ -35,79 +39,70 @@ class Placed(Source):
 
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
-        self.moves: list[Move] = []
-        self._raw: list[Any] = [None] * len(parts)
-        self._homes: list[str] = [""] * len(parts)
-        self._kept = list(range(len(parts)))
-        self.rows = Root(runner, self._place)
+        self.holding = Holding(runner, parts)
+        self.rows = Root(runner, self.holding.place)
         facts = self._survey()
+        self.sizes = [0] * len(parts)
+        """Documents of each partition as it was given."""
+        for number, one in zip(self.holding.kept, facts, strict=True):
+            self.sizes[number] = one.n_documents
         found = moves(facts, parts.repair)
         if found:
-            self.moves = [Move(self._kept[move.donor], self._kept[move.home], move.qids) for move in found]
-            self.rows = Root(runner, self._place)
+            kept = self.holding.kept
+            self.holding.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in found])
+            self.rows = Root(runner, self.holding.place)
             facts = self._survey()
+            _warn_of(found)
         self.facts = facts
-        self.n_moved = sum(len(move.qids) for move in self.moves)
-        """How many times rows of a query were moved to the partition where it begins."""
+        self.n_moved = sum(len(move.qids) for move in found)
+        """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
         self.n_documents = sum(one.n_documents for one in facts)
         self.n_queries = sum(len(one.qids) for one in facts)
         self.n_unjudged = sum(one.n_unjudged for one in facts)
-        digests = "".join(one.digest for one in facts)
-        self.fingerprint = "parts-" + hashlib.blake2b(digests.encode(), digest_size=13).hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """That of the data on one machine, for a stored copy and data in memory.
+
+        For files and frames, which nobody has seen as one: ``parts-`` and a hash of the partitions' content, in order.
+        The same rows cut elsewhere then have another one.
+        """
+        known = self.parts.fingerprint
+        if known is not None:
+            return known
+        digests = "".join(self.rows.each(work.digest_of))
+        return "parts-" + hashlib.blake2b(digests.encode(), digest_size=13).hexdigest()
 
     # ---- placing ----
 
     def place_evenly(self) -> None:
         """Forget where the partitions are, and place them all anew on the workers that are there now."""
-        self._raw = [None] * len(self.parts)
-        self.rows = Root(self.runner, self._place)
+        self.holding.forget()
+        self.rows = Root(self.runner, self.holding.place)
 
-    def _place(self) -> Placement:
-        """All partitions that have rows. What is still there stays; neighbours go to the same worker."""
-        workers = self.runner.workers()
-        whole = all(future is None for future in self._raw)
-        for number, future in enumerate(self._raw):
-            if future is None or self._homes[number] not in workers or future.status not in ("pending", "finished"):
-                place = number * len(workers) // len(self._raw) if whole else number % len(workers)
-                self._homes[number] = workers[place]
-                self._raw[number] = self._load(self.parts.sources[number], workers[place])
-        rows = self._repaired() if self.moves else self._raw
-        return Placement([rows[number] for number in self._kept], [self._homes[number] for number in self._kept])
+    def release(self) -> None:
+        """Have the workers forget the rows now, and what was made of them; they are placed anew where they are needed.
 
-    def _repaired(self) -> list[Any]:
-        """The partitions after the moves."""
-        gone: dict[int, list[Any]] = {}
-        come: dict[int, list[Any]] = {}
-        for donor, home, qids in self.moves:
-            gone.setdefault(donor, []).append(qids)
-            part = self.runner.submit(taken, self._raw[donor], qids, workers=[self._homes[donor]])
-            come.setdefault(home, []).append(part)
-        rows = list(self._raw)
-        for number in {*gone, *come}:
-            left = np.concatenate(gone[number]) if number in gone else None
-            more = come.get(number, [])
-            rows[number] = self.runner.submit(joined, rows[number], left, *more, workers=[self._homes[number]])
-        return rows
-
-    def _load(self, source: Any, home: str) -> Any:
-        client, submit = self.runner.client, self.runner.submit
-        if isinstance(source, DataPart):
-            rows = work.Rows(source.data, source.name, None)
-            try:
-                return client.scatter(rows, workers=[home], hash=False, timeout=self.runner.patience)
-            except (TimeoutError, OSError):
-                raise LostError from None
-        if isinstance(source, FramePart):
-            return submit(rows_of_frame, client.compute(source.frame), source.name, source.roles, workers=[home])
-        return submit(load, source, workers=[home])
+        That happens by itself when nobody uses them any more, but what failed may be held by its traceback.
+        """
+        self.rows.release()
+        self.holding.release()
+        self.rows = Root(self.runner, self.holding.place)
 
     def _survey(self) -> list[work.Facts]:
         """Look at every partition; those without rows are left out from now on."""
-        found = self.rows.each(work.facts_of)
+        try:
+            found = self.rows.each(work.facts_of)
+        except ToprankError:
+            raise
+        except Exception:
+            self.holding.check_frames()
+            raise
         if None in found:
-            self._kept = [number for number, one in zip(self._kept, found, strict=True) if one is not None]
-            self.rows = Root(self.runner, self._place)
+            kept = zip(self.holding.kept, found, strict=True)
+            self.holding.kept = [number for number, one in kept if one is not None]
+            self.rows = Root(self.runner, self.holding.place)
         facts = [one for one in found if one is not None]
         if not facts:
             raise DataError("There are no documents: no partition has any rows.")
@@ -242,32 +237,46 @@ def _check_alike(facts: Sequence[work.Facts]) -> None:
             )
 
 
-_BY_PLACE = {
-    "XENDCG": ("gamma", "uniform", "gamma=0.5, its expectation"),
-    "ListMLE": ("ties", "random", "ties='efron'"),
-    "PListMLE": ("ties", "random", "ties='efron'"),
-    "CostSensitiveListMLE": ("ties", "random", "ties='efron'"),
-}
+def _warn_of(found: Sequence[Move]) -> None:
+    """Say that rows were moved: two queries with one id would have become one."""
+    qids = np.unique(np.concatenate([move.qids for move in found]))
+    shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
+    what = "query" if len(qids) == 1 else "queries"
+    warnings.warn(
+        f"{len(qids):,} {what} ({shown}) had rows in several partitions; {sum(move.n_documents for move in found):,} "
+        "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
+        "number them apart.",
+        QueriesMovedWarning,
+        stacklevel=6,
+    )
 
 
 def check_loss(loss: Loss, facts: Sequence[work.Facts]) -> None:
     """Refuse losses whose value depends on how the data are cut into partitions."""
-    name = type(loss).__name__
-    option, drawn, instead = _BY_PLACE.get(name, ("", "", ""))
-    if option and getattr(loss, option) == drawn:
+    from toprank.losses.boltzrank import BoltzRank
+    from toprank.losses.listmle import PlackettLuce
+    from toprank.losses.softmax import XENDCG
+
+    name, drawn = type(loss).__name__, ""
+    if isinstance(loss, XENDCG) and loss.gamma == "uniform":
+        drawn, instead = "gamma='uniform'", "gamma=0.5, its expectation"
+    if isinstance(loss, PlackettLuce) and loss.ties == "random":
+        drawn, instead = "ties='random'", "ties='efron'"
+    if drawn:
         raise DataError(
-            f"{name} with {option}='{drawn}' draws by the place of each document, which partitions do not know; use "
-            f"{instead}."
+            f"{name} with {drawn} draws by the place of each document, which partitions do not know; use {instead}."
         )
-    if name == "BoltzRank":
-        raise DataError(
-            "BoltzRank draws rankings by the place of each query, which partitions do not know; use ListNet."
-        )
+    if isinstance(loss, BoltzRank):
+        raise DataError(f"{name} draws rankings by the place of each query, which partitions do not know; use ListNet.")
     if getattr(loss, "scheme", "") == "grade" and any(np.isinf(one.counts).any() for one in facts):
         raise DataError(f"The weights of {name} need all distinct labels, but there are more than {work.MOST_GRADES}.")
 
 
 def placed(runner: Runner, parts: Parts) -> Placed:
     """Place partitions; files of tables are read by the columns of the first."""
-    (alike,) = Root(runner, lambda: Placement([], [])).steadily(lambda: runner.results([runner.submit(agreed, parts)]))
-    return Placed(runner, alike)
+    tables = tables_of(parts)
+    if tables:
+        nothing = Root(runner, lambda: Placement([], []))
+        (alike,) = nothing.steadily(lambda: runner.results([runner.submit(agreed, tables)]))
+        parts = with_tables(parts, alike)
+    return Placed(runner, parts)

@@ -5,15 +5,18 @@ Results are added in the order of the partitions, never in the order in which wo
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from toprank.cluster.faults import ClusterError, LostError
 from toprank.errors import needs
 
 __all__ = ["FAN_IN", "Runner", "added"]
+
+T = TypeVar("T")
 
 FAN_IN = 16
 """So many partial sums are added at a time; more partitions are added on the workers first, in groups of neighbours."""
@@ -22,6 +25,9 @@ _FETCH = 600.0
 """Seconds that finished results may take on their way here; scores of very many documents do take a while."""
 _LOOK = 1.0
 """Seconds between two looks at whether anybody is still there."""
+_SILENCE = 30.0
+"""A worker may be silent for so many seconds, or for the patience where that is longer, before it counts as lost. (One
+that is alive tells the scheduler so every half second, or every few where there are hundreds.)"""
 
 
 class Runner:
@@ -35,6 +41,7 @@ class Runner:
 
     def __init__(self, client: Any, patience: float, checkpoint: int) -> None:
         self.client, self.patience, self.checkpoint = client, patience, checkpoint
+        self._heard: dict[str, tuple[Any, float]] = {}
 
     def workers(self) -> list[str]:
         """Addresses of the workers, in a fixed order; waits for the first one."""
@@ -43,9 +50,16 @@ class Runner:
             found = self.present()
             if found:
                 return found
-            if time.monotonic() - began > self.patience:
+            if self._is_closed() or time.monotonic() - began > self.patience:
                 raise self._nobody()
             time.sleep(min(_LOOK, self.patience))
+
+    def is_of_same_cluster(self, other: Runner) -> bool:
+        """Whether the other one's workers are ours."""
+        if other.client is self.client:
+            return True
+        ours, theirs = (getattr(one.client.scheduler, "address", None) for one in (self, other))
+        return ours is not None and ours == theirs
 
     def submit(self, function: Callable[..., Any], *args: Any, **where: Any) -> Any:
         """A future of ``function(*args)``; futures among the arguments are taken where they lie."""
@@ -65,7 +79,7 @@ class Runner:
         What is large among the arguments goes to the workers once, not with every task.
         """
         self._check()
-        sent = [self._once(value, len(objects)) for value in args]
+        sent = [self._once(value, homes) for value in args]
         futures: list[Any] = [None] * len(objects)
         for home in dict.fromkeys(homes):
             places = [place for place, address in enumerate(homes) if address == home]
@@ -82,10 +96,35 @@ class Runner:
         if self.client.status != "running":
             raise gone()
 
-    def _once(self, value: Any, times: int) -> Any:
-        if getattr(value, "nbytes", 0) * times <= _WITH_EVERY_TASK:
+    def _is_closed(self) -> bool:
+        """Whether the connection is over; one that is only interrupted may come back."""
+        return self.client.status in ("closing", "closed")
+
+    def _once(self, value: Any, homes: Sequence[str]) -> Any:
+        if getattr(value, "nbytes", 0) * len(homes) <= _WITH_EVERY_TASK:
             return value
-        return self.client.scatter(value, broadcast=True, hash=False, timeout=self.patience)
+        return self.scatter(value, sorted(set(homes)))
+
+    def scatter(self, value: Any, homes: Sequence[str]) -> Any:
+        """A future of something that is here, sent to some workers.
+
+        Raises:
+            LostError: one of them is gone.
+        """
+        self._check()
+        try:
+            return self._looked_after(
+                self.client.scatter(
+                    value, workers=list(homes), broadcast=True, hash=False, timeout=self.patience, asynchronous=True
+                ),
+                homes,
+            )
+        except (KeyError, OSError):  # the scheduler does not know the worker, or cannot reach it
+            raise self._loss() from None
+
+    def wait(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> None:
+        """Until all are done; as `results`, but what they hold stays where it is."""
+        self._guarded(lambda: self._wait(futures, homes), futures)
 
     def results(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> list[Any]:
         """What the futures hold, in their order; `homes` are the workers that they cannot do without.
@@ -94,14 +133,34 @@ class Runner:
             LostError: it was on a worker that died, and Dask cannot make it again.
             ClusterError: nobody is there to do the work.
         """
-        try:
+
+        def waited() -> list[Any]:
             self._wait(futures, homes)
-            return list(
-                self.client.sync(
-                    lambda: self.client.gather(list(futures), asynchronous=True),
-                    callback_timeout=max(self.patience, _FETCH),
-                )
-            )
+            return list(self._looked_after(self.client.gather(list(futures), asynchronous=True), homes))
+
+        return self._guarded(waited, futures)
+
+    def _looked_after(self, transfer: Coroutine[Any, Any, T], homes: Sequence[str]) -> T:
+        """The result of one of Dask's transfers. Dask tries for long to reach a worker that is gone; we look."""
+        task = asyncio.run_coroutine_threadsafe(transfer, self.client.loop.asyncio_loop)
+        deadline = time.monotonic() + max(self.patience, _FETCH)
+        try:
+            while True:
+                try:
+                    return task.result(_LOOK)
+                except TimeoutError:
+                    if task.done() or time.monotonic() > deadline:
+                        raise
+                    present = self.present()
+                    if self._is_closed() or (present and not set(homes) <= set(present)):
+                        raise self._loss() from None
+        finally:
+            task.cancel()
+
+    def _guarded(self, work: Callable[[], T], futures: Sequence[Any]) -> T:
+        """Do it; where it fails, forget the futures, and say why in our words."""
+        try:
+            return work()
         except KeyboardInterrupt:
             self.cancel(futures)
             raise
@@ -132,7 +191,7 @@ class Runner:
                     raise LostError from None
                 if present:
                     last_seen = time.monotonic()
-                elif time.monotonic() - last_seen > self.patience:
+                elif self._is_closed() or time.monotonic() - last_seen > self.patience:
                     raise self._nobody() from None
             for future in waiting:
                 if future.status == "error":
@@ -142,18 +201,33 @@ class Runner:
             waiting = [future for future in waiting if future.status != "finished"]
 
     def present(self) -> list[str]:
-        """The workers that the scheduler knows; none where it does not answer."""
+        """The workers that the scheduler hears of; none where it does not answer itself."""
         if self.client.status != "running":
             return []
         try:
-            known = self.client.sync(self.client.scheduler.ncores, callback_timeout=max(self.patience, _LOOK))
+            known = self._asked(self.client.scheduler.identity)["workers"]
         except (OSError, TimeoutError, RuntimeError):
             return []
-        return sorted(known)
+        # Clocks of two machines are not compared: what counts is for how long, by ours, a worker's has stood still.
+        now, before = time.monotonic(), self._heard
+        self._heard = {}
+        for address, told in known.items():
+            seen, since = before.get(address, (None, now))
+            self._heard[address] = (seen, since) if seen == told["last_seen"] else (told["last_seen"], now)
+        longest = max(self.patience, _SILENCE)
+        return sorted(address for address, (_, since) in self._heard.items() if now - since <= longest)
 
     def threads(self) -> dict[str, int]:
         """Threads of each worker."""
-        return dict(self.client.nthreads())
+        self._check()
+        try:
+            return dict(self._asked(self.client.scheduler.ncores))
+        except (OSError, RuntimeError):
+            raise self._loss() from None
+
+    def _asked(self, question: Callable[..., Any]) -> Any:
+        """The scheduler's answer; TimeoutError where it does not come in time."""
+        return self.client.sync(question, callback_timeout=max(self.patience, _LOOK))
 
     def _nobody(self) -> ClusterError:
         if self.client.status != "running":
@@ -186,8 +260,11 @@ class Runner:
             LostError,
         )
         if isinstance(problem, lost):
-            return LostError() if self.client.status == "running" else gone()
+            return self._loss()
         return problem
+
+    def _loss(self) -> Exception:
+        return LostError() if self.client.status == "running" else gone()
 
 
 def gone() -> ClusterError:

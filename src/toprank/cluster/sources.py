@@ -6,6 +6,7 @@ A source is a recipe: a worker that gets it can make the rows, and another one c
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,14 +17,14 @@ import numpy as np
 
 from toprank.cluster.work import Rows, in_sentences
 from toprank.compute import IntArray
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import USUAL_NAMES, layout_of
 from toprank.data.store import is_store, open_store
-from toprank.data.tables.sources import about, common_layout, sources_of
-from toprank.data.tables.streaming import refuse_drift
+from toprank.data.tables.sources import sources_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
 __all__ = ["DataPart", "FilePart", "FramePart", "Parts", "StorePart", "parts_of", "read"]
@@ -45,10 +46,15 @@ class FilePart:
         """What to call it in a sentence."""
         return self.path
 
+    @property
+    def kind(self) -> str:
+        """Its format."""
+        return str(self.options.get("format") or format_of(self.path))
+
     def load(self) -> RankingData | None:
         """The rows; None where a table has none."""
         try:
-            if format_of(self.path) == "parquet" and _parquet_rows(self.path) == 0:
+            if self.kind == "parquet" and not any(table.n_rows for table in sources_of(self.path, "parquet")):
                 return None
             return read_file(self.path, **self.options)
         except (FormatError, FileError):
@@ -103,16 +109,39 @@ class Parts:
         repair: what to do about a query whose rows lie in several partitions. ``neighbours``: move it to one where it
             is cut by the border between two, as when a table is cut by rows; refuse it elsewhere, where the same id
             more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
+        whole: the data that these are the parts of, in order, where they are in memory.
     """
 
     for_a_cluster = True
 
-    def __init__(self, sources: Sequence[Any], repair: Repair = "neighbours") -> None:
+    def __init__(
+        self, sources: Sequence[Any], repair: Repair = "neighbours", *, whole: RankingData | None = None
+    ) -> None:
         if repair not in REPAIRS:
             raise UnknownNameError("kind of repair", str(repair), REPAIRS)
         if not sources:
             raise DataError("There is nothing to distribute: no partition was given.")
-        self.sources, self.repair = tuple(sources), repair
+        self.sources, self.repair, self.whole = tuple(sources), repair, whole
+
+    def replace(self, sources: Sequence[Any] | None = None, repair: Repair | None = None) -> Parts:
+        """The same with other sources of the same rows, or with another kind of repair."""
+        return Parts(self.sources if sources is None else sources, repair or self.repair, whole=self.whole)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data that these are the parts of, where it is known without a look at the rows."""
+        if self.whole is not None:
+            return self.whole.fingerprint
+        stores = [source for source in self.sources if isinstance(source, StorePart)]
+        ends = [0, *(source.last for source in stores)]
+        if (
+            len(stores) < len(self)
+            or len({one.path for one in stores}) > 1
+            or [one.first for one in stores] != ends[:-1]
+        ):
+            return None
+        data = open_store(stores[0].path)
+        return data.fingerprint if data.n_queries == ends[-1] else None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -140,6 +169,8 @@ def read(
     if isinstance(paths, str | os.PathLike):
         path = Path(paths)
         if is_store(path):
+            if partitions is not None:
+                check_whole("partitions", partitions, 1)
             if options:
                 raise UnknownNameError("option for reading a stored copy", next(iter(options)), ["partitions"])
             return Parts(_ranges(path, partitions), repair)
@@ -151,32 +182,43 @@ def read(
     return Parts([FilePart(os.path.abspath(file), options) for file in files], repair)
 
 
-def parts_of(data: Any, *, partitions: int, repair: Repair = "neighbours", **roles: Any) -> Parts:
+def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
     """Data that are already in memory, or a Dask DataFrame, as partitions.
 
     Args:
         data: a `RankingData`, `Parts`, or a Dask DataFrame.
         partitions: into how many parts to cut a `RankingData`.
-        repair: see `Parts`.
+        repair: see `Parts`. Default: what they say themselves, else ``neighbours``.
         **roles: for a frame, the columns as in `RankingData.from_frame`.
     """
+    is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
+    if roles and not is_frame and isinstance(data, Parts | RankingData):
+        raise DataError(
+            f"{next(iter(roles))}= names a column of a frame, but these data know their columns already; leave it out, "
+            "or give it to toprank.cluster.read."
+        )
     if isinstance(data, Parts):
-        return data
+        return data if repair is None else data.replace(repair=repair)
     if isinstance(data, RankingData):
         ranges = even_ranges(data.queries.offsets, partitions)
-        return Parts([DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges], repair)
-    if hasattr(data, "to_delayed") and hasattr(data, "_meta"):
-        return Parts(_frame_parts(data, roles), repair)
+        parts = [DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges]
+        return Parts(parts, repair or "neighbours", whole=data)
+    if is_frame:
+        return Parts(_frame_parts(data, roles), repair or "neighbours")
     raise DataError(
-        f"A {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask DataFrame, or a "
-        "RankingData."
+        f"Data of type {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask "
+        "DataFrame, or a RankingData."
     )
 
 
 @in_sentences
 def load(source: FilePart | StorePart) -> Rows:
     """The rows of a file or of a range of a stored copy; runs on a worker."""
-    return Rows(source.load(), source.name, (load, (source,)))
+    data = source.load()
+    # A file that was regrouped is known to its owner by its lines; a stored copy by its own order.
+    by_lines = isinstance(source, FilePart) and source.kind != "store"
+    order = data.source_rows if by_lines and data is not None else None
+    return Rows(data, source.name, (load, (source,)), order)
 
 
 @in_sentences
@@ -185,48 +227,16 @@ def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> Rows:
     if len(frame) == 0:
         return Rows(None, name, None)
     try:
-        return Rows(from_frame(frame, **roles), name, None)
+        data = from_frame(frame, **roles)
     except ToprankError as problem:
         raise DataError(f"In {name}: {problem}") from None
-
-
-@in_sentences
-def agreed(parts: Parts) -> Parts:
-    """Files of tables, to be read by the columns of the first; runs on a worker.
-
-    Raises:
-        FormatError: a file has other columns than the first, or of other types.
-    """
-    tables = [source for source in parts.sources if isinstance(source, FilePart)]
-    if len(tables) < 2 or format_of(tables[0].path) not in ("parquet", "arrow", "csv"):
-        return parts
-    options = tables[0].options
-    given, features, dtype = (
-        {role: options.get(role) for role in USUAL_NAMES},
-        options.get("features"),
-        options.get("dtype"),
-    )
-    files = sources_of([source.path for source in tables], options.get("format"))
-    with about(files[0].path):
-        layout = common_layout(files, given, features, dtype)
-        refuse_drift(files, layout, any_column=features is not None, any_number=dtype is not None)
-    fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype}
-    return Parts([FilePart(source.path, fixed) for source in tables], parts.repair)
-
-
-def _parquet_rows(path: str) -> int:
-    from pyarrow import parquet
-
-    return int(parquet.read_metadata(path).num_rows)
+    return Rows(data, name, None, data.source_rows)
 
 
 def _ranges(path: Path, partitions: int | None) -> list[StorePart]:
     data = open_store(path)
     width = max(1, data.n_features * data.X.dtype.itemsize)
     wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
-    if wanted < 1:
-        raise DataError(f"partitions must be at least 1, not {partitions}.")
     return [StorePart(os.path.abspath(path), first, last) for first, last in even_ranges(data.queries.offsets, wanted)]
 
 
@@ -243,7 +253,9 @@ def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        inside = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".parquet", ".pq"))
+        inside = sorted(
+            (path for path in folder.iterdir() if path.suffix.lower() in (".parquet", ".pq")), key=by_number
+        )
     except OSError as problem:
         raise FileError(f"{folder} cannot be read: {problem.strerror}.") from None
     visible = [path for path in inside if not path.name.startswith((".", "_"))]
@@ -252,10 +264,24 @@ def _files_in(folder: Path) -> list[Path]:
     return visible
 
 
+def by_number(path: Path) -> tuple[Any, ...]:
+    """A key that sorts names as people count: part.2 before part.10, as Dask and Spark write them.
+
+    >>> sorted([Path("part.10"), Path("part.2"), Path("part.02")], key=by_number)
+    [PosixPath('part.02'), PosixPath('part.2'), PosixPath('part.10')]
+    """
+    pieces = re.split(r"([0-9]+)", path.name)  # texts at even places, numbers at odd ones
+    return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(pieces)), path.name
+
+
 def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     """Partitions read by the columns of the frame as a whole."""
     import pyarrow as pa
 
+    known = (*USUAL_NAMES, "features", "dtype")
+    for name in roles:
+        if name not in known:
+            raise UnknownNameError("role of a column", name, known)
     given = {role: roles.get(role) for role in USUAL_NAMES}
     schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
     layout = layout_of(schema, given, roles.get("features"), roles.get("dtype"))

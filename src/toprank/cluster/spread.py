@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from toprank.cluster.faults import ClusterError, LostError
 from toprank.cluster.running import Runner
@@ -31,7 +32,11 @@ class Spread(ABC):
     """One object for each partition."""
 
     runner: Runner
-    root: Root
+
+    @property
+    @abstractmethod
+    def root(self) -> Root:
+        """What it was made from, in the end."""
 
     @abstractmethod
     def placement(self) -> Placement:
@@ -65,14 +70,26 @@ class Root(Spread):
     """
 
     def __init__(self, runner: Runner, place: Callable[[], Placement]) -> None:
-        self.runner, self.root, self._place = runner, self, place
+        self.runner, self._place = runner, place
         self._placed: Placement | None = None
+        self.derived: WeakSet[_Derived] = WeakSet()
+
+    @property
+    def root(self) -> Root:  # not an attribute: a root that holds itself would keep rows until the collector comes
+        """See `Spread.root`."""
+        return self
 
     def placement(self) -> Placement:
         """See `Spread.placement`."""
         if self._placed is None:
             self._placed = self._place()
         return self._placed
+
+    def release(self) -> None:
+        """Have the workers forget what was made of the objects; it is made anew where it is asked for."""
+        for one in self.derived:
+            one.release()
+        self._placed = None
 
     def steadily(self, work: Callable[[], T]) -> T:
         """Do the work; where objects were lost, place them anew and repeat."""
@@ -91,9 +108,21 @@ class _Derived(Spread):
     """Objects that are made from others, where those are."""
 
     def __init__(self, parent: Spread, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.runner, self.root, self.parent = parent.runner, parent.root, parent
+        self.runner, self.parent = parent.runner, parent
         self.function, self.args = function, args
         self._made: dict[str, tuple[Any, Any]] = {}
+        self.root.derived.add(self)
+
+    def release(self) -> None:
+        """See `Root.release`."""
+        for _, future in self._made.values():
+            future.release()
+        self._made = {}
+
+    @property
+    def root(self) -> Root:
+        """See `Spread.root`."""
+        return self.parent.root
 
     def placement(self) -> Placement:
         """See `Spread.placement`; only what has a new parent is made anew."""

@@ -18,6 +18,9 @@ from toprank.rankers.neural_bridge import NotFinite
 
 __all__ = ["GlooTeam", "meet", "team"]
 
+_LONGEST = 1e8
+"""Seconds, about three years: more than anybody waits, and not too many milliseconds for gloo."""
+
 
 class GlooTeam:
     """See `toprank.rankers.neural_training.Team`."""
@@ -66,7 +69,7 @@ class GlooTeam:
 
 def meet(patience: float, **where: Any) -> GlooTeam:
     """Meet the other processes."""
-    gloo.init_process_group("gloo", timeout=timedelta(seconds=patience), **where)
+    gloo.init_process_group("gloo", timeout=timedelta(seconds=min(patience, _LONGEST)), **where)
     return GlooTeam(gloo.get_rank(), gloo.get_world_size())
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import copy
 import logging
-import pickle
-import time
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from toprank.cluster.board import Attempt, Board, Checkpoint
 from toprank.cluster.meeting import LeftAloneError, Meeting
 from toprank.cluster.work import Rows, Whole, bound_without_card, in_sentences, weight_of
 from toprank.compute import FloatArray
@@ -25,17 +24,13 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
 from toprank.metrics.evaluation import Judge
+from toprank.metrics.parsing import parse
 from toprank.rankers.tree_parameters import categorical_columns, lightgbm_parameters
 from toprank.rankers.tree_start import Start, objective_of
 from toprank.rankers.tree_training import booster_of, datasets, make_rounds
-from toprank.rankers.tree_watch import Round, Watch
+from toprank.rankers.tree_watch import Watch
 
-__all__ = ["Board", "Checkpoint", "Place", "Plan", "train_share"]
-
-_ASK = 0.5
-"""Seconds between two looks at whether the client wants to stop."""
-_TELL = 1.0
-"""Seconds between two words about where the training stands."""
+__all__ = ["Place", "Plan", "check_share", "is_desertion", "train_share"]
 
 
 class Plan(NamedTuple):
@@ -62,72 +57,9 @@ class Place(NamedTuple):
     hub: tuple[str, int]
     token: bytes
     board: str
+    attempt: str
     threads: int
     patience: float
-
-
-class Checkpoint(NamedTuple):
-    """The rounds made so far, and what was known after them; at the end, the rounds to keep."""
-
-    trees: str
-    rounds: int
-    valid: float | None
-    history: dict[str, list[float]]
-    best: int
-    best_value: float | None
-    stopped: str = ""
-    interrupted: bool = False
-
-
-class Board:
-    """A place on the scheduler, which outlives workers: the last checkpoint, and the client's wish to stop."""
-
-    def __init__(self, name: str, client: Any) -> None:
-        distributed = needs("distributed", "cluster", "tr.cluster")
-        self._note = distributed.Variable(f"{name}-checkpoint", client=client)
-        self._round = distributed.Variable(f"{name}-round", client=client)
-        self._stop = distributed.Event(f"{name}-stop", client=client)
-        self._asked, self._wish, self._told = 0.0, False, -_TELL
-
-    def post(self, checkpoint: Checkpoint) -> None:
-        """Replace the last checkpoint."""
-        self._note.set(zlib.compress(pickle.dumps(tuple(checkpoint)), 1))
-
-    def last(self) -> Checkpoint | None:
-        """The last checkpoint, where there is one."""
-        try:
-            return Checkpoint(*pickle.loads(zlib.decompress(self._note.get(timeout="2s"))))
-        except TimeoutError:
-            return None
-
-    def tell(self, now: Round) -> None:
-        """Say where the training stands, about once a second."""
-        if now.seconds - self._told >= _TELL or now.number == now.last:
-            self._told = now.seconds
-            self._round.set(now._replace(booster=None))
-
-    def told(self) -> Round | None:
-        """Where the training stands, if that was said."""
-        try:
-            return Round(*self._round.get(timeout=_TELL))
-        except TimeoutError:
-            return None
-
-    def ask_to_stop(self) -> None:
-        """Tell the trainers to end after this round."""
-        self._stop.set()
-
-    def stop_wanted(self) -> bool:
-        """Whether the client wants to stop; asked now and then."""
-        if time.monotonic() - self._asked > _ASK:
-            self._asked, self._wish = time.monotonic(), bool(self._stop.is_set())
-        return self._wish
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._note.delete()
-        self._round.delete()
-        self._stop.clear()
 
 
 @in_sentences
@@ -135,40 +67,58 @@ def train_share(
     rows: Sequence[Rows], valid: Sequence[Rows], plan: Plan, place: Place, state: Checkpoint | None
 ) -> Checkpoint | None:
     """Make the rounds together with the other trainers; the first returns the model."""
+    client = needs("distributed", "cluster", "tr.cluster").get_client()
+    attempt = Attempt(place.attempt, client)
+    if not attempt.begin(place.rank):
+        raise LeftAloneError("the training was given up before this trainer began")
     data, held_out = _together(rows), _together(valid)
     assert data is not None
     ranker = copy.copy(plan.ranker)
     ranker.threads = place.threads
-    before = ranker.init_model
     if state is not None:
         ranker.init_model = SimpleNamespace(booster_=booster_of(state.trees), best_iteration_=state.rounds)
+    _quieten()
+    # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
+    with Meeting(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as meeting:
+        company = _Company(meeting, plan, data)
+        board = None if place.rank else Board(place.board, client)
+        watch = _SharedWatch(company, plan, state, attempt, board)
+        with _network(place):
+            _make_rounds(ranker, plan, place, data, held_out, company, watch, first=state is None)
+    return watch.outcome() if place.rank == 0 else None
+
+
+def _make_rounds(
+    ranker: Any,
+    plan: Plan,
+    place: Place,
+    data: RankingData,
+    held_out: RankingData | None,
+    company: _Company,
+    watch: _SharedWatch,
+    *,
+    first: bool,
+) -> None:
+    """This trainer's part of all rounds; `first`: they do not go on from a checkpoint."""
     judges = {
         name: Judge(part, ranker.metric, convention=ranker.convention, max_grade=plan.tops[name] or None, threads=1)
         for name, part in (("train", data), ("valid", held_out))
         if name in plan.tops and part is not None
     }
-    _quieten()
     columns = categorical_columns(ranker.categorical, data)
-    parameters = lightgbm_parameters(ranker, data, len(plan.intercept), columns) | _network(place)
-    with Meeting(place.rank, len(place.machines), place.hub, place.token, place.patience) as meeting:
-        company = _Company(meeting, plan, data)
-        objective = None
-        if plan.loss is not None:
-            bound = bound_without_card(plan.loss, data, plan.whole.grades)
-            objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, company)
-        start = Start(plan.gains, plan.intercept, objective)
-        watch = _SharedWatch(company, plan, place, state)
-        if before is not None and state is None:
-            watch.first_value(before, judges.get("valid"))
-        scores = (lambda raw: raw) if objective is None else objective.scores
-        metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
-        sets = datasets(ranker, company.weighted(data), held_out, columns)
-        try:
-            make_rounds(ranker, parameters, sets, start, metrics, watch)
-        finally:
-            if watch.booster is not None:
-                watch.booster.free_network()
-    return watch.outcome() if place.rank == 0 else None
+    parameters = lightgbm_parameters(ranker, data, len(plan.intercept), columns)
+    if len(place.machines) > 1:
+        parameters |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
+    objective = None
+    if plan.loss is not None:
+        bound = bound_without_card(plan.loss, data, plan.whole.grades)
+        objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, company)
+    if first and ranker.init_model is not None:
+        watch.first_value(ranker.init_model, judges.get("valid"))
+    scores = (lambda raw: raw) if objective is None else objective.scores
+    metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
+    sets = datasets(ranker, company.weighted(data), held_out, columns)
+    make_rounds(ranker, parameters, sets, Start(plan.gains, plan.intercept, objective), metrics, watch)
 
 
 def _together(rows: Sequence[Rows]) -> RankingData | None:
@@ -177,15 +127,30 @@ def _together(rows: Sequence[Rows]) -> RankingData | None:
     return concatenate(parts) if parts else None
 
 
-def _network(place: Place) -> dict[str, Any]:
-    return {
-        "tree_learner": "data",
-        "machines": ",".join(place.machines),
-        "num_machines": len(place.machines),
-        "local_listen_port": int(place.machines[place.rank].rpartition(":")[2]),
-        "time_out": max(1, round(place.patience / 60)),
-        "pre_partition": True,
-    }
+@contextmanager
+def _network(place: Place) -> Iterator[None]:
+    """LightGBM's connections between the trainers, for as long as they are needed.
+
+    They belong to the thread, not to a booster. One that made them ends those of its thread when the garbage collector
+    finds it, which after a failure may be in the middle of the next training; so no booster is told of them.
+    """
+    from lightgbm import basic
+
+    if len(place.machines) == 1:
+        yield
+        return
+    port = int(place.machines[place.rank].rpartition(":")[2])
+    minutes = max(1, round(place.patience / 60))
+    machines = ",".join(place.machines).encode()
+    library = basic._LIB  # type: ignore[attr-defined]
+    try:
+        try:
+            basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
+        except basic.LightGBMError as problem:
+            raise LeftAloneError(f"LightGBM's trainers did not meet: {problem}") from None
+        yield
+    finally:
+        basic._safe_call(library.LGBM_NetworkFree())
 
 
 class _Company:
@@ -217,18 +182,21 @@ class _Company:
 class _SharedWatch(Watch):
     """A watch whose metrics are those of all trainers together, so that all stop after the same round."""
 
-    def __init__(self, company: _Company, plan: Plan, place: Place, state: Checkpoint | None) -> None:
+    def __init__(
+        self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, board: Board | None
+    ) -> None:
         ranker = plan.ranker
         before = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
         first = before if state is None else state.rounds
-        self.board = None if place.rank else _board(place.board)
+        self.attempt, self.board = attempt, board
         super().__init__(
             rounds=ranker.n_trees - (first - before),
             first=first,
+            higher_is_better=parse(ranker.metric).higher_is_better,  # not by a judge: not every trainer has one
             patience=ranker.early_stopping if "valid" in plan.tops else None,
             dart=ranker.boosting == "dart",
             sampled=min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1,
-            callbacks=[self.board.tell] if ranker.verbose and self.board is not None else [],
+            callbacks=[board.tell] if ranker.verbose and board is not None else [],
         )
         self.stopped = f"All {ranker.n_trees} rounds were made."
         self.company, self.plan, self.names = company, plan, list(plan.tops)
@@ -238,7 +206,6 @@ class _SharedWatch(Watch):
 
     def metric(self, name: str, judge: Judge, scores: Callable[[FloatArray], FloatArray]) -> Callable[..., float]:
         """The metric of this trainer's own queries; the sum behind it is noted for all."""
-        self.higher_is_better = judge.higher_is_better
 
         def value(raw: FloatArray) -> float:
             values = judge.per_query(scores(raw))
@@ -260,8 +227,8 @@ class _SharedWatch(Watch):
 
     def __call__(self, env: Any) -> None:
         """Look at a round, as all trainers see it."""
-        wish = float(self.board is not None and self.board.stop_wanted())
-        numbers = self.company.sum(np.concatenate([*self.sums.values(), [wish]]))
+        wish = self.board is not None and (self.board.stop_wanted() or not self.attempt.wanted())
+        numbers = self.company.sum(np.concatenate([*self.sums.values(), [float(wish)]]))
         means = [
             (name, "metric", float(total / count) if count else float("nan"), self.higher_is_better)
             for name, (total, count) in zip(self.names, numbers[:-1].reshape(-1, 2), strict=True)
@@ -302,10 +269,6 @@ def _quieten() -> None:
     lightgbm.register_logger(_Log())
 
 
-def _board(name: str) -> Board:
-    return Board(name, needs("distributed", "cluster", "tr.cluster").get_client())
-
-
 def check_share(rows: Rows, metric: str, convention: str) -> bool:
     """Whether the metric takes the labels of a partition; runs on a worker."""
     assert rows.data is not None
@@ -316,10 +279,14 @@ def check_share(rows: Rows, metric: str, convention: str) -> bool:
     return True
 
 
+_NETWORK = ("socket", "network", "binding port", "connecting to rank")
+"""Words in what LightGBM says of its connections."""
+
+
 def is_desertion(problem: BaseException) -> bool:
-    """Whether a trainer failed because another one did."""
+    """Whether a trainer failed for want of the others, or of the connection to them."""
     import lightgbm
 
     text = str(problem).lower()
-    network = isinstance(problem, DataError | lightgbm.basic.LightGBMError) and ("socket" in text or "network" in text)
-    return isinstance(problem, LeftAloneError) or network
+    theirs = isinstance(problem, lightgbm.basic.LightGBMError) or text.startswith("lightgbm cannot train like this")
+    return isinstance(problem, LeftAloneError) or (theirs and any(word in text for word in _NETWORK))

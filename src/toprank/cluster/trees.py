@@ -1,7 +1,7 @@
 """Boosting on a cluster: a trainer on every worker that has partitions, checkpoints, and going on after a loss.
 
 LightGBM's trainers depend on each other: where one is lost, none can go on. They are started again on the workers that
-are there then, from the last checkpoint.
+are there then, from the last checkpoint. However a start ends, no trainer of it goes on.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from urllib.parse import urlparse
 import numpy as np
 
 from toprank.cluster import work
+from toprank.cluster.board import Board, Checkpoint
 from toprank.cluster.faults import ClusterError, LostError
 from toprank.cluster.judging import settled_top
 from toprank.cluster.meeting import free_port
 from toprank.cluster.placed import Placed, check_loss
-from toprank.cluster.tree_share import Board, Checkpoint, Place, Plan, check_share, is_desertion, train_share
+from toprank.cluster.running import gone
+from toprank.cluster.trainers import Trainers
+from toprank.cluster.tree_share import Place, Plan, check_share, train_share
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
@@ -34,8 +37,8 @@ from toprank.rankers.tree_watch import Progress
 __all__ = ["WorkerLostWarning", "boost"]
 
 _RESTARTS = 5
-_FAREWELL = 10.0
-"""Seconds that trainers get to notice that one of them is gone, before their workers are restarted."""
+_RETURN = 10.0
+"""Seconds that a worker which is being restarted gets to come back, before training goes on without it."""
 _LOOK = 0.5
 
 
@@ -104,7 +107,7 @@ class _Training:
 
     def __init__(self, data: Placed, valid: Placed | None, plan: Plan) -> None:
         self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
-        self.name, self.trainers = f"toprank-{secrets.token_hex(8)}", 1
+        self.name, self.trainers, self.starts = f"toprank-{secrets.token_hex(8)}", 1, 0
         self.board = Board(self.name, self.runner.client)
         self.progress = Progress(plan.ranker.metric) if plan.ranker.verbose else None
 
@@ -115,12 +118,14 @@ class _Training:
         for _ in range(_RESTARTS):
             try:
                 outcome = self._rounds(state)
-            except LostError:
+            except LostError as problem:
+                reason = f" ({problem})" if str(problem) else ""
+                self._check_connection()
                 state = self.board.last() or state
                 made = 0 if state is None else state.rounds
                 lost.append(made)
                 warnings.warn(
-                    f"A worker was lost while trees were trained; training goes on from round {made}.",
+                    f"A worker was lost while trees were trained{reason}; training goes on from round {made}.",
                     WorkerLostWarning,
                     stacklevel=6,
                 )
@@ -129,13 +134,13 @@ class _Training:
             told = "".join(f" A worker was lost; training went on from round {made}." for made in lost)
             return outcome._replace(stopped=outcome.stopped + told)
         raise ClusterError(
-            f"Workers were lost {_RESTARTS} times while trees were trained. Look at the workers' logs; most often they "
-            "lack memory."
+            f"Workers were lost {_RESTARTS} times while trees were trained, the last time so{reason}. Look at the "
+            "workers' logs; most often they lack memory."
         )
 
     def _place_anew(self) -> None:
         """Spread the partitions over the workers that are there; one that is being restarted is waited for a while."""
-        deadline = time.monotonic() + min(_FAREWELL, self.runner.patience)
+        deadline = time.monotonic() + min(_RETURN, self.runner.patience)
         while len(self.runner.workers()) < self.trainers and time.monotonic() < deadline:
             time.sleep(_LOOK)
         for placed in (self.data, self.valid):
@@ -157,18 +162,30 @@ class _Training:
         hub, machines = self._doors(addresses)
         token = secrets.token_bytes(16)
         threads = self.runner.threads()
-        futures = {}
+        self.starts += 1
+        trainers = Trainers(self.runner, f"{self.name}-{self.starts}", addresses)
+        args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
             own = self.plan.ranker.threads or threads[address]
-            place = Place(rank, machines, hub, token, self.name, own, self.runner.patience)
-            futures[address] = self.runner.submit(
-                train_share, rows, held_out, self.plan, place, state, workers=[address], allow_other_workers=False
-            )
-        return self._watched(futures)
+            place = Place(rank, machines, hub, token, self.name, trainers.name, own, self.runner.patience)
+            args.append((rows, held_out, self.plan, place, state))
+        try:
+            trainers.start(train_share, args)
+            return self._watched(trainers)
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, no trainer may go on
+            raise trainers.end(problem) from None
+        finally:
+            trainers.forget()
 
     def _doors(self, addresses: list[str]) -> tuple[tuple[str, int], tuple[str, ...]]:
         """Where the first trainer listens for the others, and LightGBM on each; asked for once a machine."""
         hosts = [str(urlparse(address).hostname) for address in addresses]
+        for host, address in zip(hosts, addresses, strict=True):
+            if ":" in host and len(addresses) > 1:
+                raise ClusterError(
+                    f"The worker {address} has an IPv6 address, but LightGBM's trainers find each other by IPv4 only. "
+                    "Start the workers with an IPv4 address (dask worker --host 10.0.0.2), or train on one worker."
+                )
         asked = dict(zip(hosts, addresses, strict=True))
         free = self.runner.results([
             self.runner.submit(free_port, hosts.count(host) + 1, workers=[address]) for host, address in asked.items()
@@ -188,16 +205,16 @@ class _Training:
                 shares[home if home in shares else trainers[number % len(trainers)]][1].append(future)
         return shares
 
-    def _watched(self, futures: dict[str, Any]) -> Checkpoint:
+    def _watched(self, trainers: Trainers) -> Checkpoint:
         """Wait for the trainers; an interrupt from the keyboard asks them to stop after the round."""
         asked = False
         while True:
             try:
-                self._look(futures)
+                self._look(trainers)
                 if self.progress is not None and (now := self.board.told()) is not None:
                     self.progress(now)
-                if all(future.status == "finished" for future in futures.values()):
-                    outcome: Checkpoint = self.runner.results(list(futures.values()))[0]
+                if trainers.finished():
+                    outcome: Checkpoint = self.runner.results(list(trainers.futures.values()))[0]
                     return outcome
                 time.sleep(_LOOK / 5)
             except KeyboardInterrupt:
@@ -206,48 +223,18 @@ class _Training:
                 asked = True
                 self.board.ask_to_stop()
 
-    def _look(self, futures: dict[str, Any]) -> None:
+    def _look(self, trainers: Trainers) -> None:
         """Raise what a trainer raised; notice that one is gone."""
-        failed = [future for future in futures.values() if future.status == "error"]
-        problems = [future.exception(timeout=self.runner.patience) for future in failed]
-        own = [problem for problem in problems if not is_desertion(problem)]
-        killed = [problem for problem in own if type(problem).__name__ == "KilledWorker"]
-        if own and not killed:
-            raise own[0]
-        cancelled = any(future.status in ("cancelled", "lost") for future in futures.values())
-        if failed or cancelled or self._missing(futures):
-            self._release(futures)
-            raise LostError
+        self._check_connection()
+        trainers.look()
 
-    def _missing(self, futures: dict[str, Any]) -> bool:
-        """Whether a worker with a trainer is gone; asked now and then."""
-        now = time.monotonic()
-        if now - getattr(self, "_asked", 0.0) < _LOOK:
-            return False
-        self._asked = now
-        present = self.runner.present()
-        if not present and self.runner.client.status != "running":
-            self.runner.workers()  # waits, and says so where nobody comes back
-        return not set(futures) <= set(present)
-
-    def _release(self, futures: dict[str, Any]) -> None:
-        """See that no trainer goes on alone: LightGBM may wait for ever for one that is gone."""
-        deadline = time.monotonic() + _FAREWELL
-        present = set(self.runner.workers())
-        while time.monotonic() < deadline:
-            busy = [a for a, future in futures.items() if a in present and future.status == "pending"]
-            if not busy:
-                break
+    def _check_connection(self) -> None:
+        """Say so where the scheduler is gone; while Dask looks for it again, wait."""
+        client, deadline = self.runner.client, time.monotonic() + self.runner.patience
+        while client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(_LOOK)
-        else:
-            try:
-                self.runner.client.restart_workers(busy, timeout=self.runner.patience)
-            except (ValueError, TimeoutError) as problem:
-                raise ClusterError(
-                    f"A worker was lost while trees were trained, and the others ({', '.join(busy)}) still wait for it "
-                    f"and cannot be restarted ({problem}). Restart them by hand, and train again."
-                ) from None
-        self.runner.cancel(list(futures.values()))
+        if client.status != "running":
+            raise gone()
 
 
 def _here(rows: work.Rows) -> bool:

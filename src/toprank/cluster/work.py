@@ -8,7 +8,6 @@ the labels (the top grade of ERR, a number of classes) is then the same everywhe
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -16,8 +15,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray
-from toprank.data.checks import digest
+from toprank.cluster.sizes import bytes_held
+from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, FormatError, ToprankError
@@ -41,13 +40,31 @@ class Rows:
 
     Where its content can be read anew, that is how it travels, to another worker or to the disk of one that is short of
     memory: as a recipe, not as rows.
+
+    Args:
+        data: the rows, grouped by query.
+        name: what to call the partition in a sentence.
+        again: the recipe: a function and its arguments.
+        order: where each row stood in the partition that it was read with. None: as they lie here.
+        owners: the number of that partition, for each row. None: this one.
     """
 
-    def __init__(self, data: RankingData | None, name: str, again: tuple[Callable[..., Any], tuple[Any, ...]] | None):
-        self.data, self.name, self.again = data, name, again
+    def __init__(
+        self,
+        data: RankingData | None,
+        name: str,
+        again: tuple[Callable[..., Any], tuple[Any, ...]] | None,
+        order: IntArray | None = None,
+        owners: IntArray | None = None,
+    ) -> None:
+        self.data, self.name, self.again, self.order, self.owners = data, name, again, order, owners
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return self.again or (Rows, (self.data, self.name, None))
+        return self.again or (Rows, (self.data, self.name, None, self.order, self.owners))
+
+    def __sizeof__(self) -> int:
+        """What it holds in memory, for Dask's accounts: of arrays that are mapped from a file, nothing."""
+        return object.__sizeof__(self) + bytes_held(self.data, self.order, self.owners)
 
 
 def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
@@ -83,8 +100,10 @@ class Facts(NamedTuple):
     feature_names: tuple[str, ...] | None
     sparse: bool
     columns: tuple[str, ...]
-    """Optional columns that are there: weights, ids."""
+    """Optional columns that are there: weights, ids, positions."""
     qids: npt.NDArray[Any]
+    sizes: IntArray
+    """Documents of each query."""
     weight: float
     """Sum of the query weights, or number of queries."""
     grades: FloatArray
@@ -93,7 +112,9 @@ class Facts(NamedTuple):
     n_unjudged: int
     first: FloatArray
     """A typical row of features."""
-    digest: str
+
+
+_OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions")
 
 
 @in_sentences
@@ -105,22 +126,28 @@ def facts_of(rows: Rows) -> Facts | None:
     grades, counts = np.unique(data.labels, return_counts=True)
     if len(grades) > MOST_GRADES:
         grades, counts = grades[[0, -1]], np.array([np.inf, np.inf])
-    small = [digest(array) for name, array in data.arrays().items() if not name.startswith("X")]
     return Facts(
         rows.name,
         data.n_documents,
         data.n_features,
         data.feature_names,
         data.is_sparse,
-        tuple(n for n in ("document_weights", "query_weights", "document_ids") if getattr(data, n) is not None),
+        tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
         data.qids,
+        data.queries.sizes,
         weight_of(data),
         grades,
         counts.astype(np.float64),
         int((~data.judged).sum()),
         first_row(data.X),
-        hashlib.blake2b("".join(small).encode(), digest_size=8).hexdigest(),
     )
+
+
+@in_sentences
+def digest_of(rows: Rows) -> str:
+    """A hash of everything in a partition: features, labels, queries, ids, weights."""
+    assert rows.data is not None
+    return rows.data.fingerprint
 
 
 def weight_of(data: RankingData, weighted: bool = True) -> float:
@@ -212,6 +239,12 @@ class PartObjective:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return part_objective, self.recipe
 
+    def __sizeof__(self) -> int:
+        """What it holds besides the rows, which Dask counts already."""
+        rows = self.recipe[0].data
+        X = () if rows is None else (rows.X,)
+        return object.__sizeof__(self) + bytes_held(self.inner, apart_from=(rows, *X))
+
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """Both at these weights."""
         if self.inner is None:
@@ -239,6 +272,12 @@ class Products:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Products, (self.part, self.weights)
+
+    def __sizeof__(self) -> int:
+        """What was prepared; the objective is counted already."""
+        inner = self.part.inner
+        known = () if inner is None else (inner, inner.features, inner.features.X)
+        return object.__sizeof__(self) + bytes_held(self.times, apart_from=known)
 
     def __call__(self, vector: FloatArray) -> tuple[FloatArray]:
         """The product."""

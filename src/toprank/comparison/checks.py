@@ -17,6 +17,8 @@ __all__ = ["Columns", "Named", "check_scores", "columns_of", "named", "pairs_of"
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 Columns = dict[str, dict[str, FloatArray]]
 
+_UNNAMED = "Systems are compared by name: give a dictionary such as {'first': scores, 'second': other_scores}."
+
 
 def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, str]]:
     """Each system with the baseline, or all pairs."""
@@ -29,9 +31,13 @@ def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, st
 
 def named(given: Named) -> dict[str, Any]:
     """Two or more systems with distinct names."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    if not isinstance(given, Iterable):
+        raise DataError(_UNNAMED)
     columns: dict[str, Any] = {}
-    for name, value in pairs:
+    for pair in given.items() if isinstance(given, Mapping) else given:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise DataError(_UNNAMED)
+        name, value = pair
         if not isinstance(name, str) or not name.strip():
             raise DataError(f"A system must have a name, a piece of text; {name!r} is none.")
         if name in columns:

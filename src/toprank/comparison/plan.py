@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -10,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import bonferroni, holm
-from toprank.significance.paired import check_count, check_fraction, check_seed
+from toprank.significance.paired import check_count, check_seed
 
 __all__ = ["CORRECTIONS", "TESTS", "Plan"]
 
@@ -62,11 +62,9 @@ class Plan:
             raise UnknownNameError("test", self.test, TESTS)
         if self.correction not in CORRECTIONS:
             raise UnknownNameError("correction", self.correction, CORRECTIONS)
-        if not 0.5 < self.confidence < 1:
-            raise DataError(f"confidence must lie between 0.5 and 1 (such as 0.95), not {self.confidence}.")
-        if not (self.margin > 0 and math.isfinite(self.margin)):
-            raise DataError(f"margin must be a positive number, not {self.margin}.")
-        check_fraction(self.power, "power")
+        check_number("confidence", self.confidence, above=0.5, below=1)
+        check_number("margin", self.margin, above=0)
+        check_number("power", self.power, above=0, below=1)
         if self.power <= self.alpha:
             raise DataError(f"power must be above the level of the tests ({self.alpha:g}), not {self.power:g}.")
         check_count(self.flips, "flips")

@@ -105,11 +105,16 @@ class Comparison(Plan):
         """How many tests the correction takes together: pairs × metrics."""
         return len(self.differences)
 
+    @property
+    def tests(self) -> str:
+        """The size of the family, in words."""
+        return "1 test" if self.family == 1 else f"{self.family} tests"
+
     def verdict(self, difference: Difference) -> str:
         """What one difference amounts to, as a sentence."""
         d = difference
-        tests = "1 test" if self.family == 1 else f"{self.family} tests"
-        p = f"{p_value(d.p_adjusted)} ({_CORRECTIONS[self.correction]}, {tests})"
+        tests = f"{_CORRECTIONS[self.correction]}, {self.tests}"
+        p = f"{p_value(d.p_adjusted)} ({tests})"
         within = f"equivalent within ±{self.margin:g}"
         if d.significant and d.winner is None:
             return f"{d.a} and {d.b} differ in {d.metric}, {p}, although their means are equal."
@@ -122,7 +127,7 @@ class Comparison(Plan):
             return f"{d.winner} is better than {loser} by {size}{lower}, {p}{tail}"
         if d.equivalent:
             shown = p_value(d.equivalence_p)
-            return f"{d.a} and {d.b} are {within} in {d.metric}, {shown} ({_CORRECTIONS[self.correction]}, {tests})."
+            return f"{d.a} and {d.b} are {within} in {d.metric}, {shown} ({tests})."
         needed = (
             f"; about {d.queries_needed:,} queries would be needed to see a difference of this size"
             if d.queries_needed is not None and d.queries_needed > d.n
@@ -171,7 +176,7 @@ class Comparison(Plan):
         flips = f", {self.flips:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
         pairs, metrics = self.family // len(self.metrics), len(self.metrics)
         corrected = self.correction != "none"
-        correction = f"{_CORRECTIONS[self.correction]} over {self.family} tests ({pairs} × {metrics}, pairs × metrics)"
+        correction = f"{_CORRECTIONS[self.correction]} over {self.tests} ({pairs} × {metrics}, pairs × metrics)"
         strict = f"{self.alpha:g}/{self.family}" if corrected else f"{self.alpha:g}"
         equivalence = f"two one-sided t-tests, {'same correction' if corrected else 'uncorrected'}"
         return (

@@ -51,6 +51,8 @@ def numbers(given: Any, name: str) -> Array:
     """`given` as an array of real numbers, whatever its shape."""
     try:
         array = np.asarray(given)
+        if array.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
+            raise DataError(f"{name} must hold real numbers, not {array.dtype}.")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None

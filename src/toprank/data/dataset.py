@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,18 @@ class RankingData:
         from toprank.data.frames import from_frame
 
         return from_frame(frame, **roles)
+
+    def to_frame(self, kind: Literal["arrow", "pandas", "polars"] = "pandas") -> Any:
+        """As a pandas, polars or Arrow table: ids, label and weights by their names, then the features.
+
+        See `toprank.data.frames.to_frame`; `from_frame` finds the roles of the columns again.
+
+        >>> RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"]).to_frame().columns.tolist()
+        ['qid', 'label', 'feature_1']
+        """
+        from toprank.data.frames import to_frame
+
+        return to_frame(self, kind)
 
     @classmethod
     def trusted(cls, **values: Any) -> RankingData:

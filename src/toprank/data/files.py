@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from toprank.data.oserrors import os_errors
 from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX as STORE_SUFFIX
 from toprank.data.store import is_store, open_store, write_store
+from toprank.data.store_streaming import open_together
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
 __all__ = ["format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
@@ -43,10 +43,10 @@ def read(
     """Read ranking data, whatever the format.
 
     LETOR / SVMrank text (plain, .gz, .zst), Parquet (a file or a folder of them), Arrow IPC / Feather, CSV, TREC qrels
-    and runs, and stored copies. Several files of one format are read as one data set.
+    and runs, and stored copies. Several files or folders of one format are read as one data set.
 
     Args:
-        paths: a file, a folder, or a list of files.
+        paths: a file, a folder, or a list of them.
         format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
         cache: keep a stored copy of the file beside it, ``<file>.toprank-data``, and open that instead the next time,
             as long as file and options stay the same.
@@ -72,7 +72,7 @@ def read(
     if threads is not None and "threads" in inspect.signature(reader).parameters:
         options["threads"] = threads
     if kind == "store":
-        return concatenate([open_store(file, verify=verify) for file in files])
+        return open_together(files, verify=verify)
     if cache:
         return _read_cached(files, kind, options, verify)
     if verify:
@@ -96,17 +96,42 @@ def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[Pat
         paths: the files.
         spool: the folder for temporary files. Default: the system's.
     """
-    with tempfile.TemporaryDirectory(prefix="toprank-", dir=spool) as folder:
+    with ExitStack() as stack:
         plain: list[PathLike] = []
-        for number, file in enumerate(_listed(paths)):
-            if not _is_pipe(file):
+        for file in _listed(paths):
+            if _is_pipe(file):
+                with _no_room_for(file, spool):
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="toprank-", dir=spool))
+                plain.append(_copied(file, Path(folder, "pipe"), spool))
+            else:
                 plain.append(file)
-                continue
-            target = Path(folder, f"pipe-{number + 1}")
-            with os_errors(file, "read"), open(file, "rb") as stream, target.open("wb") as copy:
-                shutil.copyfileobj(stream, copy)
-            plain.append(target)
         yield plain
+
+
+def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
+    """The content of a pipe as a file; who reads and who writes are not blamed for each other."""
+    with os_errors(pipe, "read"), open(pipe, "rb") as stream, _no_room_for(pipe, spool), target.open("wb") as copy:
+        while True:
+            with os_errors(pipe, "read"):
+                block = stream.read(1 << 20)
+            if not block:
+                return target
+            copy.write(block)
+
+
+@contextmanager
+def _no_room_for(pipe: PathLike, spool: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as problem:
+        where = "beside the target" if spool else "in the folder for temporary files"
+        remedy = "" if spool else ", or name another folder in the variable TMPDIR"
+        raise FileError(
+            f"What comes from {os.fspath(pipe)} cannot be kept {where}: {problem.strerror or problem}. "
+            f"Make room there{remedy}."
+        ) from None
 
 
 def common_format(files: Sequence[PathLike], given: str | None = None) -> str:
@@ -125,7 +150,7 @@ def common_format(files: Sequence[PathLike], given: str | None = None) -> str:
 
 
 def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], verify: bool) -> RankingData:
-    if len(files) > 1 or Path(files[0]).is_dir():
+    if len(files) > 1 or os.path.isdir(files[0]):
         raise DataError("cache=True keeps a copy beside one file; read files one by one, or write a stored copy.")
 
     def read_as(path: PathLike, *, format: str, **rest: Any) -> RankingData:
@@ -181,7 +206,8 @@ def _listed(paths: Paths) -> list[PathLike]:
 def is_readable_folder(path: PathLike) -> bool:
     """Whether a folder is data by itself: a stored copy, or a folder of Parquet files."""
     folder = Path(path)
-    return is_store(folder) or any(entry.suffix.lower() in (".parquet", ".pq") for entry in folder.iterdir())
+    with os_errors(folder, "read"):
+        return is_store(folder) or any(entry.suffix.lower() in (".parquet", ".pq") for entry in folder.iterdir())
 
 
 def format_of(path: PathLike) -> str:
@@ -192,7 +218,9 @@ def format_of(path: PathLike) -> str:
         FormatError: neither content nor name tells.
     """
     file = Path(path)
-    if file.is_dir():
+    with os_errors(file, "read"):
+        is_folder = file.is_dir()
+    if is_folder:
         if is_readable_folder(file):
             return "store" if is_store(file) else "parquet"
         raise FileError(

@@ -17,6 +17,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data.arguments import check_data, check_whole
+from toprank.data.checks import numbers
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, FileError
 
@@ -100,12 +102,18 @@ def folds(
         return _k_fold(source, k, seed)
     from toprank.data.files import is_readable_folder, read
 
-    path = Path(source)
+    path = _path(source)
     if not path.is_dir() or is_readable_folder(path):
         return _k_fold(read(path, **read_options), k, seed)
     if k != _N_PARTITIONS:
         raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
     return _letor_folds(path, lambda file, **options: read(file, **(read_options | options)))
+
+
+def _path(source: Any) -> Path:
+    if not isinstance(source, str | os.PathLike):
+        check_data("folds", source)
+    return Path(source)
 
 
 def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> tuple[RankingData, ...]:
@@ -115,20 +123,22 @@ def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, se
     >>> [part.n_queries for part in split(data)]
     [6, 2, 2]
     """
-    shares = np.asarray(fractions, dtype=np.float64)
+    check_data("split", data)
+    shares = numbers(fractions, "fractions").astype(np.float64)
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise DataError(f"Fractions must be positive and add up to 1, not {list(fractions)}.")
+        raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
     ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
     sizes = np.diff(ends, prepend=0)
     if sizes.min() < 1:
         raise DataError(
-            f"{data.n_queries} queries are too few for the fractions {list(fractions)}: a part would be empty."
+            f"{data.n_queries} queries are too few for the fractions {shares.tolist()}: a part would be empty."
         )
     order = _shuffled(data.qids, seed)
     return tuple(data.select(np.sort(part)) for part in np.split(order, ends[:-1]))
 
 
 def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
+    check_whole("k", k, 1)
     if k < 3:
         raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
     if data.n_queries < k:
@@ -147,6 +157,7 @@ def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
 
 def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
     """Query numbers ordered by a hash of seed and id."""
+    check_whole("seed", seed, 0)
     keys = [hashlib.blake2b(f"{seed}/{qid}".encode(), digest_size=8).digest() for qid in qids.tolist()]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 

@@ -8,8 +8,10 @@ what that file was. Arrays are memory-mapped: pages come from disk when they are
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.oserrors import os_errors
 from toprank.data.queries import Queries
-from toprank.data.store_writing import FORMAT, META, SUFFIX, VERSION, write_store
-from toprank.errors import FileError, FormatError
+from toprank.data.store_folders import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
+from toprank.data.store_writing import write_store
+from toprank.errors import DataError, FileError, FormatError
 
 __all__ = ["SUFFIX", "check_content", "is_store", "open_described", "open_store", "write_store"]
 
@@ -30,27 +33,18 @@ PathLike = str | os.PathLike[str]
 
 _DENSE, _SPARSE = ("X",), ("X.data", "X.indices", "X.indptr")
 _REQUIRED = ("labels", "offsets", "qids")
-# Kinds of number that each array may hold, as NumPy letters.
-_KINDS = {
-    "X": "f",
-    "X.data": "f",
-    "X.indices": "i",
-    "X.indptr": "i",
-    "labels": "f",
-    "offsets": "i",
-    "qids": "iU",
-    "document_ids": "U",
-    "document_weights": "f",
-    "query_weights": "f",
-    "positions": "i",
-    "source_rows": "i",
-}
+# What NumPy's reader of headers may meet in one that is damaged.
+_UNREADABLE = (
+    ValueError, EOFError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError,
+    tokenize.TokenError,
+)  # fmt: skip
 
 
 def is_store(path: PathLike) -> bool:
     """Whether `path` is a folder that claims to be a stored copy, by its name or by its content."""
     folder = Path(path)
-    return folder.is_dir() and (folder.name.endswith(SUFFIX) or (folder / META).is_file())
+    with os_errors(path, "read"):
+        return folder.is_dir() and (folder.name.endswith(SUFFIX) or is_ours(folder))
 
 
 def open_store(path: PathLike, *, verify: bool = False) -> RankingData:
@@ -86,26 +80,24 @@ def open_described(path: PathLike) -> tuple[RankingData, dict[str, Any]]:
 
 
 def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> None:
-    """Read every array and compare its hash with the one it was written with."""
-    for name, array in data.arrays().items():
+    """Read every array and compare its hash with the one it was written with; the same for the feature names."""
+    for name, array in data.arrays(source=True).items():
         if checks.digest(array) != meta["arrays"][name].get("hash"):
             raise FormatError(f"The content of '{name}' is not what was written: the hash differs.", path=path)
-    if data.is_sparse:
-        try:
-            data.X.check_format(full_check=True)
-        except ValueError as problem:
-            raise FormatError(f"The stored copy is damaged: {problem}.", path=path) from None
+    names = meta.get("feature_names")
+    if meta.get("feature_names_hash", hash_of_names(names)) != hash_of_names(names):  # older copies have none
+        raise FormatError("The feature names are not what was written: the hash differs.", path=path)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
     """The description of a stored copy of a version that can be read."""
-    if folder.exists() and not folder.is_dir():
-        raise FormatError("This is a file; a stored copy is a folder.", path=folder)
     try:
         with os_errors(folder, "opened"):
+            if folder.exists() and not folder.is_dir():
+                raise FormatError("This is a file; a stored copy is a folder.", path=folder)
             text = (folder / META).read_bytes()
-    except FileError:
-        if folder.is_dir() and not (folder / META).exists():
+    except FileError as problem:
+        if isinstance(problem.__cause__, FileNotFoundError) and folder.is_dir():
             raise FormatError(f"This folder is not a stored copy: it has no {META}.", path=folder) from None
         raise
     try:
@@ -128,35 +120,46 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
     """One memory-mapped array, as its description promises."""
-    if name not in _KINDS:
+    if name not in KINDS:
         raise FormatError(f"The stored copy is damaged: it lists an array '{name}' that cannot exist.", path=folder)
     file = folder / f"{name}.npy"
     try:
-        array = np.load(file, mmap_mode="r" if 0 not in described["shape"] else None, allow_pickle=False)
+        array = _mapped(file)
     except FileNotFoundError:
         raise FormatError(f"The stored copy is damaged: {file.name} is missing.", path=folder) from None
-    except (ValueError, EOFError, SyntaxError, KeyError, TypeError) as problem:
+    except _UNREADABLE as problem:
         raise FormatError(f"The stored copy is damaged: {file.name} is cut off or not ours.", path=folder) from problem
     except OSError as problem:
         raise FileError(f"{file} cannot be opened: {problem.strerror or problem}.") from problem
     promised = (described.get("dtype"), described.get("shape"))
-    if array.dtype.kind not in _KINDS[name] or (array.dtype.str, list(array.shape)) != promised:
+    if array.dtype.kind not in KINDS[name] or (array.dtype.str, list(array.shape)) != promised:
         raise FormatError(
             f"The stored copy is damaged: {file.name} holds {array.dtype} {array.shape}, not what {META} says.",
             path=folder,
         )
     if array.size and not array.flags.c_contiguous:
         raise FormatError(f"The stored copy is damaged: {file.name} is not stored by rows.", path=folder)
-    return np.asarray(array)  # a plain array over the map
+    return array
+
+
+def _mapped(file: Path) -> Array:
+    """A plain array over the map of a `.npy` file; as long as its header says, or refused."""
+    with file.open("rb") as stream:
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("another version of the format")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+        start = stream.tell()
+        if dtype.hasobject or os.fstat(stream.fileno()).st_size != start + dtype.itemsize * math.prod(shape):
+            raise ValueError("another length than the header says")
+        if 0 in shape:  # which cannot be mapped
+            return np.empty(shape, dtype)
+        return np.asarray(np.memmap(stream, dtype, "r", start, shape, "F" if by_columns else "C"))
 
 
 def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> RankingData:
     """The data, once the arrays' lengths agree with each other."""
     try:
         rows, width = (int(number) for number in meta["X_shape"])
-        names = meta["feature_names"]
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise TypeError("feature_names")
         sparse = _DENSE[0] not in arrays
         for name in (_SPARSE if sparse else _DENSE) + _REQUIRED:
             arrays[name]
@@ -165,22 +168,42 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         lengths |= dict.fromkeys(("qids", "query_weights"), len(queries))
         shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in lengths.items()}
         if sparse:
-            shapes |= {"X.indptr": (rows + 1,), "X.indices": arrays["X.data"].shape}
+            shapes |= {"X.data": (int(arrays["X.indptr"][-1]),), "X.indptr": (rows + 1,)}
+            shapes["X.indices"] = arrays["X.data"].shape
         else:
             shapes["X"] = (rows, width)
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
-        if wrong or queries.n_documents != rows or (names is not None and len(names) != width):
+        if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
-    except (KeyError, TypeError, ValueError) as problem:  # DataError, from Queries, is a ValueError
+    except (KeyError, TypeError, ValueError, IndexError) as problem:  # DataError, from Queries, is a ValueError
         raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
     data = RankingData.trusted(
         X=_sparse_matrix(arrays, (rows, width)) if sparse else arrays["X"],
         queries=queries,
-        feature_names=None if names is None else tuple(names),
+        feature_names=_names(folder, meta.get("feature_names"), width),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
-    return data.with_digests(hashes) if all(isinstance(one, str) for one in hashes.values()) else data
+    if all(isinstance(one, str) for one in hashes.values()):
+        data.with_digests(hashes)
+    if sparse:
+        from toprank.data.store_sparse import StoredMatrix
+
+        # At the very end: from now on, who asks for the arrays has all indices read.
+        object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
+    return data
+
+
+def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
+    """The feature names of a description."""
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise FormatError("The stored copy is damaged: its feature names are not a list of names.", path=folder)
+    try:
+        return checks.names(given, width)
+    except DataError as problem:
+        raise FormatError(f"The stored copy is damaged: {problem}", path=folder) from None
 
 
 def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:

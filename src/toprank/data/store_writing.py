@@ -3,15 +3,18 @@
 The arrays grow in files under another name beside the target. Their hashes are computed on the way, the headers get
 their final shape at the end, ``meta.json`` comes last, and then the folder takes its name: what is found under that
 name is always a whole copy, and a failure or an interrupt leaves nothing behind.
+
+The system is not made to bring the arrays to the disk before that: it took a fifth of the time of converting a table.
+After a power failure just behind a conversion, open the copy once with ``verify=True``.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,18 +24,26 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
+from toprank.data.bytesource import check_size
 from toprank.data.dataset import RankingData
 from toprank.data.oserrors import os_errors
-from toprank.errors import DataError, FileError
+from toprank.data.store_folders import (
+    FORMAT,
+    META,
+    VERSION,
+    clear_remains,
+    hash_of_names,
+    put_in_place,
+    refuse_what_is_no_copy,
+    target_of,
+    temporary_sibling,
+)
+from toprank.errors import FileError
 
-__all__ = ["FORMAT", "META", "SUFFIX", "VERSION", "StoreWriter", "write_store"]
+__all__ = ["StoreWriter", "write_store"]
 
 Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
-
-SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 1
-META = "meta.json"
 
 
 def write_store(
@@ -50,8 +61,7 @@ def write_store(
         source_hash: for a cache, a hash of the file it was made from.
     """
     with StoreWriter(path) as writer:
-        for name, array in data.arrays(source=True).items():
-            writer.put(name, array)
+        writer.put_all(data.arrays(source=True))
         writer.finish(data.X.shape, data.feature_names, source=source, source_hash=source_hash)
 
 
@@ -73,15 +83,14 @@ class StoreWriter:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path, self._target = path, Path(os.path.realpath(path))
-        if self._target.name.partition(SUFFIX)[1:] != (SUFFIX, ""):
-            raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {path} is not called so.")
-        if self._target.exists() and not (self._target / META).is_file():
-            raise FileError(f"{path} exists and is not a stored copy; choose another name or remove it.")
-        self.folder = _temporary_sibling(self._target)
+        self.path, self._target = path, target_of(path)
+        with os_errors(path, "written"):
+            refuse_what_is_no_copy(path, self._target)
+        self.folder = temporary_sibling(self._target)
         self._files: dict[str, _ArrayFile | _TextFile] = {}
 
     def __enter__(self) -> Self:
+        clear_remains(self._target)
         with os_errors(self.path, "written"):
             self.folder.mkdir()
         return self
@@ -105,14 +114,14 @@ class StoreWriter:
             tail: the shape of a row.
             length: how many rows will come, where that is known: the hash is then computed on the way, not at the end.
         """
-        if (old := self._files.pop(name, None)) is not None:
-            old.abandon()
         file = self.folder / f"{name}.npy"
         with os_errors(self.path, "written"):
+            if (old := self._files.pop(name, None)) is not None:
+                old.abandon()
             if dtype is None:
-                self._files[name] = _TextFile(file)
+                self._files[name] = _TextFile(file, self._check_room)
                 return
-            self._check_room(length or 0, dtype.itemsize * int(np.prod(tail, dtype=np.int64)))
+            self._check_room((length or 0) * dtype.itemsize * int(np.prod(tail, dtype=np.int64)))
             self._files[name] = _ArrayFile(file, dtype, tail, length)
 
     def append(self, name: str, block: Array) -> None:
@@ -123,12 +132,19 @@ class StoreWriter:
     def put(self, name: str, array: Array) -> None:
         """A whole array."""
         with os_errors(self.path, "written"):
-            self._check_room(len(array), array[:1].nbytes)
+            self._check_room(array.nbytes)
             hashed = np.dtype(f"U{checks.longest_text(array)}") if array.dtype.kind == "U" else array.dtype
             file = _ArrayFile(self.folder / f"{name}.npy", array.dtype, array.shape[1:], len(array), hashed)
             self._files[name] = file
             for piece in checks.in_pieces(array):
                 file.append(piece)
+
+    def put_all(self, arrays: Mapping[str, Array]) -> None:
+        """Several whole arrays, refused at once where there is no room for all of them."""
+        with os_errors(self.path, "written"):
+            self._check_room(sum(array.nbytes for array in arrays.values()))
+        for name, array in arrays.items():
+            self.put(name, array)
 
     def finish(
         self,
@@ -147,18 +163,20 @@ class StoreWriter:
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},
                 "feature_names": feature_names,
+                "feature_names_hash": hash_of_names(feature_names),
                 "source": source,
                 "source_hash": source_hash,
             }
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
-            _put_in_place(self.folder, self._target)
+            put_in_place(self.folder, self._target)
 
-    def _check_room(self, rows: int, row_bytes: int) -> None:
+    def _check_room(self, more: int) -> None:
         """Refuse at once what the disk cannot hold, not after minutes of writing."""
-        needed, free = rows * row_bytes, shutil.disk_usage(self.folder).free
+        needed = more + sum(file.to_come for file in self._files.values())
+        free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise FileError(
-                f"{self.path} cannot be written: an array takes {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are "
+                f"{self.path} cannot be written: it takes {needed / 1e6:,.1f} MB more, and {free / 1e6:,.1f} MB are "
                 "free there. Make room, or write to another disk."
             )
 
@@ -176,8 +194,14 @@ class _ArrayFile:
     ) -> None:
         self._file, self._dtype, self._tail, self._rows, self._length = file, dtype, tail, 0, length
         self._digest = None if length is None else checks.Digest(hashed or dtype, (length, *tail))
+        self._row_bytes = dtype.itemsize * int(np.prod(tail, dtype=np.int64))
         self._stream = file.open("wb")
         self._write_header()
+
+    @property
+    def to_come(self) -> int:
+        """Bytes that are still to be written, as far as that is known."""
+        return max(0, (self._length or 0) - self._rows) * self._row_bytes
 
     def append(self, block: Array) -> None:
         plain = np.ascontiguousarray(block, dtype=self._dtype)
@@ -202,6 +226,7 @@ class _ArrayFile:
 
     def abandon(self) -> None:
         self._stream.close()
+        self._file.unlink(missing_ok=True)
 
     def _write_header(self) -> None:
         # NumPy leaves room for the length to grow, so every header of a file has the same size.
@@ -218,53 +243,35 @@ class _ArrayFile:
 class _TextFile:
     """Strings of unknown length: each block waits in a side file at its own width, until the widest is known."""
 
-    def __init__(self, file: Path) -> None:
-        self._file, self._blocks, self._longest = file, list[tuple[int, int]](), 1
-        self._stream = file.with_suffix(".spool").open("w+b")
+    to_come = 0  # nobody knows
+
+    def __init__(self, file: Path, check_room: Callable[[int], None]) -> None:
+        self._file, self._check_room, self._spool = file, check_room, file.with_suffix(".spool")
+        self._blocks, self._longest, self._letters = list[tuple[int, int]](), 1, 0
+        self._stream = self._spool.open("w+b")
 
     def append(self, block: Array) -> None:
         plain = np.ascontiguousarray(block)
         self._stream.write(plain.view(np.uint8).data)
         self._blocks.append((len(plain), plain.dtype.itemsize // 4))
-        self._longest = max(self._longest, checks.longest_text(plain))
+        lengths = np.char.str_len(plain)
+        self._longest = max(self._longest, int(lengths.max(initial=1)))
+        self._letters += int(lengths.sum())
 
     def close(self) -> dict[str, Any]:
         widest = max((width for _, width in self._blocks), default=1)
         rows = sum(length for length, _ in self._blocks)
+        what = f"The {self._file.stem.replace('_', ' ')}, padded to the longest one,"
+        check_size(4 * widest * rows, self._letters, what, "Shorten that one.")
+        self._check_room(4 * widest * rows)
         final = _ArrayFile(self._file, np.dtype(f"<U{widest}"), (), rows, np.dtype(f"U{self._longest}"))
         self._stream.seek(0)
         for length, width in self._blocks:
             content = self._stream.read(4 * length * width)
             final.append(np.frombuffer(content, dtype=f"<U{width}"))
         self.abandon()
-        os.unlink(self._file.with_suffix(".spool"))
         return final.close()
 
     def abandon(self) -> None:
         self._stream.close()
-
-
-def _temporary_sibling(target: Path) -> Path:
-    """A name in the same folder (so that renaming is one step) that nobody else uses."""
-    return target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-
-
-def _put_in_place(temporary: Path, target: Path) -> None:
-    """Rename; a copy that is there already goes aside, and comes back if the new one cannot take its place."""
-    aside = _temporary_sibling(target)
-    try:
-        while True:  # more than twice only when another process writes the same copy at the same moment
-            try:
-                os.rename(temporary, target)
-                break
-            except OSError as problem:
-                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-            shutil.rmtree(aside, ignore_errors=True)
-            with suppress(FileNotFoundError):
-                os.rename(target, aside)
-    except BaseException:
-        if aside.exists() and not target.exists():
-            os.rename(aside, target)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
+        self._spool.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """From files to a stored copy in bounded memory, whatever the size of the files.
 
-A stream (`toprank.data.letor.streaming`, `toprank.data.tables.streaming`) passes over its files twice: a survey that
-counts, then blocks of rows. While one block is written and hashed on a thread of its own, the next one is read.
+A stream (`toprank.data.letor.streaming`, `toprank.data.tables.streaming`, `toprank.data.store_streaming`) passes over
+its files twice: a survey that counts, then blocks of rows. While one block is written and hashed on a thread of its
+own, the next one is read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from toprank.data.dataset import RankingData
 from toprank.data.files import PathLike, Paths, as_plain_files, check_options, common_format, read, reader_of
 from toprank.data.store import open_store
+from toprank.data.store_streaming import StoreStream
 from toprank.data.store_writing import StoreWriter
 from toprank.data.streams import Block, StartAgain, Stream
 
@@ -24,23 +26,26 @@ def convert(
     *,
     format: str | None = None,
     regroup: bool = False,
+    verify: bool = False,
     threads: int | None = None,
     **options: Any,
 ) -> RankingData:
     r"""Make a stored copy of files that may be larger than memory, and open it.
 
-    LETOR text (plain, .gz, .zst), Parquet (a file, several, or a folder), Arrow IPC and CSV pass through block by
-    block: memory holds some ten megabytes of rows at a time, and for each query its id and size. The copy is the one
-    that ``write(read(source), target)`` makes, byte for byte. Queries that are split between files are joined where
-    they meet; a query that comes back later is refused, by file and place. All files of a table must have the same
-    columns of the same types. Compressed text is unpacked beside the target while the conversion runs.
+    LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored copies pass through
+    block by block: memory holds some ten megabytes of rows at a time, and for each query its id and size. The copy is
+    the one that ``write(read(source), target)`` makes, byte for byte. Queries that are split between files are joined
+    where they meet; a query that comes back later is refused, by file and place. All files of a table must have the
+    same columns of the same types. Compressed text is unpacked beside the target while the conversion runs. Nothing
+    may write to the source meanwhile.
 
     Args:
-        source: a file, a folder of Parquet files, or a list of files.
+        source: a file, a folder of Parquet files, a stored copy, or a list of them.
         target: where to, a folder with the suffix ``.toprank-data``; only a stored copy is replaced. It appears when it
             is whole: a failure or an interrupt leaves nothing behind, and an older copy in place.
         format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
         regroup: bring scattered rows of a query together. This reads all data into memory.
+        verify: compare the content of stored copies with the hashes they were written with, before anything else.
         threads: how many threads to use. Default: all cores. The result is the same for any number.
         **options: for the reader of the format, as in `toprank.read`.
 
@@ -59,8 +64,10 @@ def convert(
             if regroup:
                 options["regroup"] = True
             check_options(f"option for reading {kind}", reader_of(kind), options)
-            if regroup or kind in ("qrels", "run", "store"):  # the last is mapped already
-                described = _put(read(files, format=kind, threads=threads, **options), writer)
+            if kind == "store":
+                described = _pour(StoreStream(files, verify=verify), writer)
+            elif verify or regroup or kind in ("qrels", "run"):
+                described = _put(read(files, format=kind, verify=verify, threads=threads, **options), writer)
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
         writer.finish(*described)
@@ -69,8 +76,7 @@ def convert(
 
 def _put(data: RankingData, writer: StoreWriter) -> tuple[tuple[int, int], tuple[str, ...] | None]:
     """Write data that are at hand; what is still to be said of them."""
-    for name, array in data.arrays(source=True).items():
-        writer.put(name, array)
+    writer.put_all(data.arrays(source=True))
     return data.X.shape, data.feature_names
 
 

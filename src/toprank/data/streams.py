@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Block", "StartAgain", "Started", "Stream"]
+from toprank.errors import FileError
+
+__all__ = ["Block", "StartAgain", "Started", "Stream", "became_shorter"]
 
 Block = dict[str, npt.NDArray[Any]]
 """The next rows of each array, by its name in the store."""
@@ -49,3 +52,8 @@ class Stream(Protocol):
 
     def rest(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that do not come in blocks; asked for when the blocks are through."""
+
+
+def became_shorter(path: str | os.PathLike[str]) -> FileError:
+    """The error for a source that lost bytes while it was read."""
+    return FileError(f"{os.fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")

@@ -112,7 +112,8 @@ class Experiment:
         return run(self, verbose)
 
     def __repr__(self) -> str:
-        data = ", ".join(f"{one.name} ({len(one.fold_names)} folds)" for one in self.datasets)
+        folds = [f"{len(one.fold_names)} fold{'' if len(one.fold_names) == 1 else 's'}" for one in self.datasets]
+        data = ", ".join(f"{one.name} ({count})" for one, count in zip(self.datasets, folds, strict=True))
         return f"Experiment({data}; {', '.join(entry.name for entry in self.entries)})"
 
 
@@ -176,8 +177,10 @@ def _dataset(name: str | None, what: Any, k: int, seed: int) -> Dataset:
         if len(set(names)) < len(names):
             raise DataError(f"Two folds have the same name: {', '.join(names)}.")
         return Dataset(name or "data", what, names, "")
+    frame = " A frame becomes one by RankingData.from_frame(frame)." if hasattr(what, "columns") else ""
     raise DataError(
-        f"{what!r} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of Fold."
+        f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
+        f"Fold.{frame}"
     )
 
 

@@ -112,9 +112,9 @@ def _dataset(results: Results, dataset: str) -> list[str | Table]:
 def _under(results: Results, dataset: str, convention: str) -> list[str | Table]:
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
-    count = "1 fold" if len(folds) == 1 else f"{len(folds)} folds"
     seeds = f", systems that draw: mean over {results.repeats} seeds" if results.repeats > 1 else ""
-    heading = f"{dataset}: {count}, {queries:,} test queries, convention {convention}{seeds}."
+    size = f"{_count(len(folds), 'fold')}, {_count(queries, 'test query', 'test queries')}"
+    heading = f"{dataset}: {size}, convention {convention}{seeds}."
     compared = comparison_of(results, dataset, convention)
     means = _means_table(results, dataset, convention, compared)
     if compared is None:
@@ -133,13 +133,16 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
 def _methods(compared: Comparison) -> str:
     """How the marks and intervals were found."""
     correction = "uncorrected" if compared.correction == "none" else f"{compared.correction.capitalize()} over"
-    family = (
-        f"{correction} {compared.family} tests ({len(compared.systems) - 1} systems × {len(compared.metrics)} metrics)"
-    )
+    systems, metrics = len(compared.systems) - 1, len(compared.metrics)
+    family = f"{correction} {compared.tests} ({_count(systems, 'system')} × {_count(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
         f"Intervals: BCa bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
     )
+
+
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _level(compared: Comparison) -> str:

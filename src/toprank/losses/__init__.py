@@ -126,6 +126,11 @@ def make(loss: Loss | str, **options: Any) -> Loss:
     ListNet(alpha=2.0, psi='linear', top_k=1)
     """
     if isinstance(loss, Loss):
+        if not isinstance(getattr(loss, "traits", None), Traits):
+            raise DataError(
+                f"{type(loss).__name__} does not say what is true of it, by which solvers are chosen: give the class "
+                "traits = toprank.losses.Traits(convex=…, smooth=…)."
+            )
         return loss
     if not isinstance(loss, str):
         raise DataError(f"A loss is a value of toprank.losses or its name, not {type(loss).__name__}.")

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import Loss, Traits
-from toprank.losses.psi import check_whole
 from toprank.losses.reading import readable
 from toprank.losses.smooth_metric import SmoothMetricBound
 from toprank.metrics.binary import RR
@@ -142,6 +139,7 @@ class ApproxMRR(Loss):
 
     def __post_init__(self) -> None:
         _check(self)
+        check_number("ApproxMRR's rel", self.rel)
 
     def bind(
         self,
@@ -157,7 +155,7 @@ class ApproxMRR(Loss):
 
 
 def _check(loss: Any) -> None:
-    if not 0 < loss.temperature < np.inf:
-        raise DataError(f"{type(loss).__name__}'s temperature must be a positive number, not {loss.temperature!r}.")
+    name = type(loss).__name__
+    check_number(f"{name}'s temperature", loss.temperature, above=0)
     if getattr(loss, "k", None) is not None:
-        check_whole(f"{type(loss).__name__}'s k", loss.k, 1)
+        check_whole(f"{name}'s k", loss.k, 1)

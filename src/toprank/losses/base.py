@@ -173,6 +173,19 @@ class Loss(ABC):
         query_weights: npt.ArrayLike | None = None,
     ) -> BoundLoss:
         """Bind the loss to labels and queries; see the module's text."""
+        bound = self.unproved(labels, queries, document_weights, query_weights)
+        if not type(self).__module__.startswith("toprank."):  # ours are tested
+            _prove(bound, self)
+        return bound
+
+    def unproved(
+        self,
+        labels: npt.ArrayLike,
+        queries: Queries,
+        document_weights: npt.ArrayLike | None = None,
+        query_weights: npt.ArrayLike | None = None,
+    ) -> BoundLoss:
+        """The loss bound to checked arrays, as `on` gives it, but not asked for anything yet."""
         values = np.ascontiguousarray(labels, dtype=np.float64)
         if values.shape != (queries.n_documents,):
             raise DataError(f"There are {values.size} labels for {queries.n_documents} documents.")
@@ -181,6 +194,26 @@ class Loss(ABC):
             raise DataError(f"The label of document {row} is {values[row]}; training needs judged documents only.")
         documents = _checked_weights(document_weights, queries.n_documents, "document_weights")
         return self.bind(values, queries, documents, _checked_weights(query_weights, len(queries), "query_weights"))
+
+
+def _prove(bound: BoundLoss, loss: Loss) -> None:
+    """Refuse a loss whose `block` does not give a number for each query: one for all would silently be every query's.
+
+    Looked at once, where the loss is bound: on two queries, so that one number and a number each are told apart.
+    """
+    count = min(2, len(bound.queries))
+    n, columns = int(bound.queries.offsets[count]), getattr(bound, "n_columns", None)
+    if loss.traits.space == "class" and columns is None:
+        return  # how many scores a document has, only the ranker knows
+    scores = np.zeros(n if columns is None else (n, columns))
+    with np.errstate(all="ignore"):
+        losses = bound.block(scores, 0, count, np.zeros_like(scores))
+    if losses is None or np.shape(losses) != (count,):
+        asked = "1 query" if count == 1 else f"{count} queries"
+        raise DataError(
+            f"`block` of {type(bound).__name__} was asked for {asked} and returned {losses!r}; there must be an array "
+            "with a number for each. toprank.losses.checking.check_loss looks at all that a loss promises."
+        )
 
 
 def _checked_weights(weights: npt.ArrayLike | None, n: int, name: str) -> FloatArray | None:

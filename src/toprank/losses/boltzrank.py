@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
 from toprank.losses.boltzrank_kernels import Rankings, boltzmann, boltzmann_covariance, boltzmann_variance
-from toprank.losses.psi import check_psi, check_whole, psi_of
+from toprank.losses.psi import check_psi, psi_of
 
 __all__ = ["BoltzRank"]
 
@@ -70,9 +71,8 @@ class BoltzRank(Loss):
 
     def __post_init__(self) -> None:
         check_psi(self.psi)
-        for name, value in (("alpha", self.alpha), ("coupling", self.coupling)):
-            if not 0 < value < np.inf:
-                raise DataError(f"BoltzRank's {name} must be a positive number, not {value!r}.")
+        check_number("BoltzRank's alpha", self.alpha, above=0)
+        check_number("BoltzRank's coupling", self.coupling, above=0)
         check_whole("BoltzRank's samples", self.samples, 2)
         check_whole("BoltzRank's seed", self.seed, 0)
         check_whole("BoltzRank's max_documents", self.max_documents, 1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
 from toprank.losses.psi import check_psi, psi_of
 
@@ -50,8 +50,7 @@ class Cosine(Loss):
 
     def __post_init__(self) -> None:
         check_psi(self.psi)
-        if not 0 < self.epsilon < np.inf:
-            raise DataError(f"Cosine's epsilon must be a positive number, not {self.epsilon!r}.")
+        check_number("Cosine's epsilon", self.epsilon, above=0)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]

@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import UnknownNameError
 from toprank.losses.base import BoundLoss, Curvature, Diagonal, Traits
 from toprank.losses.targets import BoundTargets, Targeted
 
@@ -75,12 +76,9 @@ class ImportanceWeightedSquared(Targeted):
         super().__post_init__()
         if self.scheme not in _SCHEMES:
             raise UnknownNameError("weighting scheme", self.scheme, _SCHEMES)
-        if not np.isfinite(self.delta):
-            raise DataError(f"delta must be a finite number, not {self.delta}.")
-        if not (np.isfinite(self.u) and self.u >= 0):
-            raise DataError(f"u must be finite and not negative, not {self.u}.")
-        if self.top_k < 1:
-            raise DataError(f"top_k must be at least 1, not {self.top_k}.")
+        check_number("delta", self.delta)
+        check_number("u", self.u, least=0)
+        check_whole("top_k", self.top_k, 1)
 
     def importance(self, labels: npt.ArrayLike, queries: Queries) -> FloatArray:
         """The weight w of each document under the scheme.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import UnknownNameError
 from toprank.losses.base import Loss, Traits, non_negative
 from toprank.losses.lambda_bound import LambdaBound
 from toprank.losses.psi import gains_of
@@ -66,10 +67,8 @@ class LambdaLoss(Loss):
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise UnknownNameError("scheme of LambdaLoss", str(self.scheme), SCHEMES)
-        if not 0 < self.sigma < np.inf:
-            raise DataError(f"LambdaLoss's sigma must be a positive number, not {self.sigma!r}.")
-        if not 0 < self.mu < np.inf:
-            raise DataError(f"LambdaLoss's mu must be a positive number, not {self.mu!r}.")
+        check_number("LambdaLoss's sigma", self.sigma, above=0)
+        check_number("LambdaLoss's mu", self.mu, above=0)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import Loss, Traits
 from toprank.losses.lambda_bound import LambdaBound
-from toprank.losses.psi import check_whole
 from toprank.losses.reading import readable, reading_of
 from toprank.losses.swap_deltas import SwapDeltas, swap_deltas
 from toprank.metrics.gains import Gain
@@ -73,8 +70,7 @@ class LambdaRank(Loss):
         readable(self.metric, self, "needs to know what a metric gains when two documents change places")
         if self.truncation is not None:
             check_whole("LambdaRank's truncation", self.truncation, 1)
-        if not 0 < self.sigma < np.inf:
-            raise DataError(f"LambdaRank's sigma must be a positive number, not {self.sigma!r}.")
+        check_number("LambdaRank's sigma", self.sigma, above=0)
         Gain.of(self.gain)
 
     def bind(

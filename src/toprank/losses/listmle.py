@@ -20,11 +20,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
 from toprank.losses.listmle_kernels import Layout, RiskSums, likelihood, risk_diagonal, risk_sums, risk_times
-from toprank.losses.psi import check_whole
 from toprank.metrics.gains import Discount
 
 __all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]
@@ -191,8 +191,7 @@ class CostSensitiveListMLE(PlackettLuce):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.pcf < np.inf:
-            raise DataError(f"CostSensitiveListMLE's pcf must be a number of at least 1, not {self.pcf!r}.")
+        check_number("CostSensitiveListMLE's pcf", self.pcf, least=1)
 
     def term_weights(self, ideal: IdealOrder) -> FloatArray:
         """See `PlackettLuce.term_weights`."""

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, summing_kernel
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import Curvature, Diagonal, Loss, Traits
 from toprank.losses.one_pass import OnePassBound
-from toprank.losses.psi import check_whole
 from toprank.losses.reading import Reading, reading_of, worth_of
 from toprank.losses.softrank import refuse_long_queries
 from toprank.metrics.gains import Gain
@@ -65,8 +64,7 @@ class NeuralNDCG(Loss):
     max_documents: int = 1000
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < np.inf:
-            raise DataError(f"NeuralNDCG's temperature must be a positive number, not {self.temperature!r}.")
+        check_number("NeuralNDCG's temperature", self.temperature, above=0)
         if self.k is not None:
             check_whole("NeuralNDCG's k", self.k, 1)
         check_whole("NeuralNDCG's iterations", self.iterations, 0)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, kernel
+from toprank.data.arguments import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
@@ -36,8 +37,8 @@ class _ClassLoss(Loss):
     per_document: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_grades is not None and self.n_grades < 2:
-            raise DataError(f"n_grades must be at least 2, not {self.n_grades}.")
+        if self.n_grades is not None:
+            check_whole("n_grades", self.n_grades, 2)
 
     def codes(self, labels: FloatArray) -> tuple[Codes, int]:
         """The grades as whole numbers, and the number of grades K."""

@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import UnknownNameError
 from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
 from toprank.metrics.ranking import rank_block
 
@@ -58,8 +59,7 @@ class OWPC(Loss):
     def __post_init__(self) -> None:
         if self.weights not in _GENERATORS:
             raise UnknownNameError("OWPC weighting", self.weights, _GENERATORS)
-        if not 0 < self.p <= 100:
-            raise DataError(f"OWPC's p is a percentage above 0 and up to 100, not {self.p}.")
+        check_number("OWPC's p, a percentage,", self.p, above=0, most=100)
 
     def bind(
         self,

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Diagonal, Traits
 from toprank.losses.targets import BoundTargets, Targeted
 
@@ -157,8 +157,7 @@ class PowerRegression(_Pointwise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.power <= _MAX_POWER:
-            raise DataError(f"power must lie between 2 and {_MAX_POWER:g}, not {self.power}.")
+        check_number("power", self.power, least=2, most=_MAX_POWER)
 
     def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `_Pointwise.terms`."""

@@ -47,7 +47,7 @@ class Trial:
         kept = Queries(queries.offsets[: last + 1])
         n = kept.n_documents
         where = rng.standard_normal(n) if scores is None else np.asarray(scores, dtype=np.float64)[:n]
-        return cls(loss, grades[:n], kept, where, rng, loss.on(grades[:n], kept))
+        return cls(loss, grades[:n], kept, where, rng, loss.unproved(grades[:n], kept))
 
     def elsewhere(self, spread: float) -> FloatArray:
         """Other scores, in the same region."""

@@ -13,7 +13,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Loss, non_negative
 from toprank.metrics.gains import Gain
 
-__all__ = ["PSI", "check_psi", "check_whole", "gains_of", "psi_of"]
+__all__ = ["PSI", "check_psi", "gains_of", "psi_of"]
 
 PSI = ("linear", "exponential")
 
@@ -22,12 +22,6 @@ def check_psi(psi: str) -> None:
     """Refuse a ψ that does not exist."""
     if psi not in PSI:
         raise UnknownNameError("psi", str(psi), PSI)
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse an option that must be a whole number of at least `least` and is not."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")
 
 
 def psi_of(labels: FloatArray, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits, non_negative
 from toprank.losses.listnet_topk import TopKBound
-from toprank.losses.psi import check_psi, check_whole, gains_of, psi_of
+from toprank.losses.psi import check_psi, gains_of, psi_of
 from toprank.metrics.gains import Gain
 
 __all__ = ["ListNet", "Multicategory", "SoftmaxBound", "SoftmaxCurvature", "XENDCG"]
@@ -55,8 +55,7 @@ class ListNet(Loss):
 
     def __post_init__(self) -> None:
         check_psi(self.psi)
-        if not 0 < self.alpha < np.inf:
-            raise DataError(f"ListNet's alpha must be a positive number, not {self.alpha!r}.")
+        check_number("ListNet's alpha", self.alpha, above=0)
         if self.top_k is not None:
             check_whole("ListNet's top_k", self.top_k, 1)
 
@@ -143,8 +142,8 @@ class XENDCG(Loss):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.gamma != "uniform" and (isinstance(self.gamma, str) or not 0 <= self.gamma <= 1):
-            raise DataError(f"XENDCG's gamma must be 'uniform' or a number from 0 to 1, not {self.gamma!r}.")
+        if self.gamma != "uniform":
+            check_number("XENDCG's gamma, if not 'uniform',", self.gamma, least=0, most=1)
         check_whole("XENDCG's seed", self.seed, 0)
 
     def bind(

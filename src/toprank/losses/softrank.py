@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, summing_kernel
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Curvature, Diagonal, Loss, Traits
 from toprank.losses.one_pass import OnePassBound
-from toprank.losses.psi import check_whole
 from toprank.losses.reading import Reading, reading_of, worth_of
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
@@ -59,8 +59,7 @@ class SoftRank(Loss):
     max_documents: int = 500
 
     def __post_init__(self) -> None:
-        if not 0 < self.noise < np.inf:
-            raise DataError(f"SoftRank's noise must be a positive number, not {self.noise!r}.")
+        check_number("SoftRank's noise", self.noise, above=0)
         if self.k is not None:
             check_whole("SoftRank's k", self.k, 1)
         check_whole("SoftRank's max_documents", self.max_documents, 1)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
@@ -50,8 +51,7 @@ class SVMmap(Loss):
     traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m + R·N)")
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.threshold):
-            raise DataError(f"threshold must be a finite number, not {self.threshold}.")
+        check_number("threshold", self.threshold)
 
     def bind(
         self,

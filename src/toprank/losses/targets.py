@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
@@ -28,8 +29,8 @@ def check_gain(gain: GainLike, max_grade: float | None) -> None:
     """Refuse a gain that does not exist, and a largest grade that is no number."""
     if gain is not None:
         Gain.of(gain)
-    if max_grade is not None and not np.isfinite(max_grade):
-        raise DataError(f"max_grade must be a finite number, not {max_grade}.")
+    if max_grade is not None:
+        check_number("max_grade", max_grade)
 
 
 def targets_of(labels: FloatArray, gain: GainLike, max_grade: float | None, unit: bool = False) -> FloatArray:

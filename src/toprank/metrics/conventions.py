@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from toprank.errors import UnknownNameError
+from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.gains import Discount, Gain
 
 __all__ = ["CONVENTIONS", "Convention"]
@@ -59,6 +59,8 @@ class Convention:
         """
         if isinstance(what, Convention):
             return what
+        if not isinstance(what, str):
+            raise DataError(f"A convention is asked for by its name, such as 'standard', not by {what!r}.")
         key = what.strip().lower().replace("_", "-")
         found = CONVENTIONS.get(_ALIASES.get(key, key).replace("trec-eval", "trec_eval"))
         if found is None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.dataset import RankingData
+from toprank.data.remarks import warn_one_query
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, PerQuery, Rules, View
@@ -41,7 +42,8 @@ def evaluate(
     """Score a ranking.
 
     Args:
-        scores: one number for each document, higher ranks first; in the order of the data. NaN is refused.
+        scores: one number for each document, higher ranks first; in the order of the data. Where these were
+            regrouped that is not the file's; ``data.aligned`` brings scores of the file into it. NaN is refused.
         data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
         metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
         qid: the query of each document, where `data` are plain labels; rows need not be grouped.
@@ -61,6 +63,8 @@ def evaluate(
     rules_of = Convention.of(convention)
     measures = parse_all(metrics)
     if not isinstance(data, RankingData):
+        if qid is None:
+            warn_one_query(np.size(data), "evaluate", stacklevel=2)
         data, scores = _from_arrays(scores, data, qid)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
@@ -134,6 +138,11 @@ class Judge:
     ) -> None:
         self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
         self.max_grade, self.threads = max_grade, threads
+        if self.convention.unjudged == "refuse" and not data.judged.all():
+            raise DataError(
+                f"{int((~data.judged).sum()):,} documents to choose on are not judged (label NaN or -1). Leave them "
+                "out: data.keep(data.judged); or choose a convention that says what they mean, such as trec_eval."
+            )
 
     @property
     def higher_is_better(self) -> bool:

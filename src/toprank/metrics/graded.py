@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.metrics import closed_forms as forms
 from toprank.metrics.cascade import expected_reciprocal_rank
@@ -167,10 +168,12 @@ class RBP(Measure):
     k: int | None = None
     max_grade: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("RBP's persistence p", self.p, above=0, below=1)
+
     def bind(self, rules: Rules) -> PerQuery:
         """See `Measure.bind`."""
-        if not 0 < self.p < 1:
-            raise DataError(f"RBP's persistence p must lie between 0 and 1, not {self.p:g}.")
         top = rules.max_grade if self.max_grade is None else self.max_grade
         if self.rel is not None:
             table = relevant_table(rules, self.rel)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics import closed_forms as forms
 from toprank.metrics.closed_forms import Codes, Flags
@@ -92,8 +93,11 @@ class Measure(ABC):
         return next((field.default for field in fields(cls) if field.name == "k"), None)
 
     def __post_init__(self) -> None:
-        if self.depth is not None and (not isinstance(self.depth, int | np.integer) or self.depth < 1):
-            raise DataError(f"The cut-off of {self.name} must be a whole number of at least 1, not {self.depth}.")
+        if self.depth is not None:
+            check_whole(f"The cut-off of {self.name}", self.depth, 1)
+        for name in ("rel", "max_grade", "beta"):
+            if getattr(self, name, None) is not None:
+                check_number(f"{name} of {self.name}", getattr(self, name))
         blank = getattr(self, "blank", None)
         if blank not in (None, "zero", "one", "skip"):
             raise UnknownNameError("rule for queries without anything relevant", str(blank), ["zero", "one", "skip"])
@@ -150,7 +154,9 @@ def skipping_blank(table: FloatArray, values: PerQuery, rules: Rules) -> PerQuer
 class Custom(Measure):
     """A measure of your own: a function of the labels in rank order, and optionally a cut-off.
 
-    It has no closed form for ties, so conventions that take expectations over tied orders refuse it.
+    The function gives a number for each query, or None to leave the query out of the mean; NaN, more often a slip than
+    a wish, is refused. It has no closed form for ties, so conventions that take expectations over tied orders refuse
+    it.
 
     >>> first_is_relevant = Custom("first", lambda labels: float(labels[0] > 0))
     >>> str(first_is_relevant)
@@ -158,7 +164,7 @@ class Custom(Measure):
     """
 
     title: str
-    function: Callable[[FloatArray], float]
+    function: Callable[[FloatArray], float | None]
     k: int | None = None
 
     def bind(self, rules: Rules) -> PerQuery:
@@ -172,9 +178,25 @@ class Custom(Measure):
         def values(view: View) -> FloatArray:
             labels = rules.grades[view.codes[view.order]]
             bounds = zip(view.starts[:-1].tolist(), view.starts[1:].tolist(), strict=True)
-            return np.array([float(self.function(labels[start:stop][: self.k])) for start, stop in bounds])
+            return np.array([self._value(labels[start:stop][: self.k]) for start, stop in bounds])
 
         return values
+
+    def _value(self, labels: FloatArray) -> float:
+        value = self.function(labels)
+        if value is None:
+            return np.nan
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = np.nan
+        if not np.isfinite(number):
+            shown = np.array2string(labels, threshold=8, edgeitems=4)
+            raise DataError(
+                f"The measure '{self.title}' gives {value!r} for a query with the labels {shown} in rank order; give a "
+                "finite number, or None to leave the query out."
+            )
+        return number
 
     def __str__(self) -> str:
         return self.title if self.k is None else f"{self.title}@{self.k}"

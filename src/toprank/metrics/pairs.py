@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError, UnknownNameError
+from toprank.data.arguments import check_number
+from toprank.errors import UnknownNameError
 from toprank.metrics import concordance
 from toprank.metrics.measure import Measure, PerQuery, Rules, View, relevant_table, weighted
 
@@ -120,8 +121,7 @@ class OWA(Measure):
         super().__post_init__()
         if self.weights not in _OWA_WEIGHTS:
             raise UnknownNameError("OWA weighting", self.weights, _OWA_WEIGHTS)
-        if not 0 < self.p <= 100:
-            raise DataError(f"OWA's p is a percentage above 0 and up to 100, not {self.p:g}.")
+        check_number("OWA's p, a percentage,", self.p, above=0, most=100)
 
     def bind(self, rules: Rules) -> PerQuery:
         """See `Measure.bind`."""

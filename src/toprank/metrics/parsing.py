@@ -83,6 +83,8 @@ def parse(what: Measure | str) -> Measure:
     """
     if isinstance(what, Measure):
         return what
+    if not isinstance(what, str):
+        raise _no_metric(what)
     match = _SHAPE.fullmatch(what.strip())
     if match is None:
         raise UnknownNameError("metric", what, known_names())
@@ -112,6 +114,8 @@ def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measur
         what = [what]
     if isinstance(what, str):
         what = [part for part in re.split(r",(?![^(]*\))", what) if part.strip()]
+    if not isinstance(what, Iterable):
+        raise _no_metric(what)
     measures: dict[str, Measure] = {}
     for part in what:
         name, measure = part.strip() if isinstance(part, str) else str(part), parse(part)
@@ -122,9 +126,19 @@ def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measur
     return measures
 
 
+def _no_metric(what: Any) -> DataError:
+    if callable(what):
+        return DataError(
+            "A function is no metric by itself; give it a name, and a convention that orders ties: "
+            "toprank.metrics.Custom('name', function), convention='letor-clipped'."
+        )
+    return DataError(f"A metric is a name such as 'ndcg@10', or a measure of toprank.metrics, not {what!r}.")
+
+
 def known_names() -> list[str]:
-    """Names to offer when a metric is unknown."""
-    return [f"{name}@10" if name in ("ndcg", "err", "p", "recall") else name for name in MEASURES] + sorted(_ALIASES)
+    """Names to offer when a metric is unknown, those that are usually cut off also with a cut-off."""
+    cut = [f"{name}@10" for name in ("ndcg", "err", "p", "recall")]
+    return [*MEASURES, *cut, *sorted(_ALIASES)]
 
 
 def _options(text: str | None, what: str) -> dict[str, Any]:

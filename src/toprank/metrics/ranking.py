@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
@@ -45,8 +46,8 @@ def rank_block(
     first, last = block
     if len(scores) < offsets[last]:
         raise DataError(f"There are {len(scores)} scores for {offsets[-1]} documents; there must be one for each.")
-    if depth is not None and depth < 1:
-        raise DataError(f"The depth of a ranking must be at least 1, not {depth}.")
+    if depth is not None:
+        check_whole("The depth k of a ranking", depth, 1)
     n_documents = int(offsets[last] - offsets[first])
     longest = int(np.diff(offsets[first : last + 1]).max())
     order, ends = np.empty(n_documents, dtype=np.int64), np.empty(n_documents, dtype=np.bool_)

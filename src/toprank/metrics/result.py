@@ -117,7 +117,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name}={value:.4f}" for name, value in self.mean.items())
-        return f"Evaluation({means}; {self.convention.name}, {len(self.qids):,} queries)"
+        queries = "1 query" if len(self.qids) == 1 else f"{len(self.qids):,} queries"
+        return f"Evaluation({means}; {self.convention.name}, {queries})"
 
 
 def _json(value: float) -> float | None:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.remarks import same_content
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio.candidates import portfolio
@@ -106,6 +107,11 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
             f"few to hold some out (at least {_FEWEST}). Give valid= data, or train one system: "
             'tr.systems.make("cs-RgList").fit(data).'
+        )
+    if valid is not None and same_content(train, valid):
+        raise DataError(
+            "The validation data are the training data, on which learning by heart would win. Leave valid= out: "
+            "a quarter of the queries is held out then."
         )
     if valid is not None and valid.n_features != train.n_features:
         raise DataError(

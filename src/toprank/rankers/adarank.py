@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
@@ -55,8 +56,8 @@ class AdaRank(Ranker):
         self.threads = threads
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        if self.max_rounds < 1 or self.patience < 1:
-            raise DataError("max_rounds and patience must be at least 1.")
+        check_whole("max_rounds", self.max_rounds, 1)
+        check_whole("patience", self.patience, 1)
         if data.is_sparse:
             raise DataError("AdaRank ranks by single features and needs dense X; use X.toarray().")
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
+from toprank.data.remarks import SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
@@ -80,8 +81,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
                 or a Dask DataFrame.
             y: the labels, where X are features.
             qid: the query of each document, where X are features; rows need not be grouped. None: one query.
-            valid: a `RankingData` to choose on (a penalty along its path, a number of rounds), with a cluster also in
-                parts; never trained on.
+            valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds), with a
+                cluster also in parts; never trained on.
             cluster: train on a Dask cluster: what `toprank.cluster.connect` gives, or a Dask client.
         """
         before = {name: value for name, value in vars(self).items() if name.endswith("_")}
@@ -94,20 +95,35 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             raise
 
     def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, cluster: Any) -> Self:
-        if cluster is not None or hasattr(X, "for_a_cluster"):
-            # The room above is asked for by its name, and only when a cluster is: rankers stand without it.
-            X, y, qid, valid = import_module("toprank.cluster").place_for(self, cluster, X, y, qid, valid)
+        if cluster is None and not (_in_parts(valid) or (y is None and _in_parts(X))):
+            return self._fit_here(X, y, qid, valid)
+        # The room above is asked for by its name, and only when a cluster is: rankers stand without it.
+        X, valid, fresh = import_module("toprank.cluster").place_for(self, cluster, X, y, qid, valid)
+        try:
+            return self._fit_here(X, None, None, valid)
+        finally:
+            for placed in fresh:
+                placed.release()
+
+    def _fit_here(self, X: Any, y: Any, qid: Any, valid: Any) -> Self:
         data = self._training_data(X, y, qid)
-        unjudged = int((~X.judged).sum()) if isinstance(X, RankingData) else getattr(X, "n_unjudged", 0)
+        if data.n_features == 0:
+            raise DataError("There are no features; a ranker needs at least one.")
+        unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
         if unjudged:
             raise DataError(
                 f"{unjudged:,} documents are not judged (label NaN or -1); train without them: "
                 "fit(data.keep(data.judged))."
             )
         if valid is not None:
-            if not isinstance(valid, RankingData | Source):
-                raise DataError("valid must be a RankingData: tr.RankingData(X, y, qid=qid).")
-            self._check_features(valid)
+            valid = self._validation_data(valid)
+            if same_content(data, valid):
+                warnings.warn(
+                    "The validation data are the training data: whatever is chosen on them says nothing about new "
+                    "queries. Hold some queries back: train, valid = tr.split(data).",
+                    SameDataWarning,
+                    stacklevel=4,
+                )
         self.training_ = {
             "fingerprint": data.fingerprint,
             "queries": data.n_queries,
@@ -127,14 +143,33 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         """Scores of rows; their number of columns is checked."""
 
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """Scores, one for each document, higher is better; X is a `RankingData` or features."""
+        """Scores, one for each document, higher is better.
+
+        Args:
+            X: a `RankingData`, or features: an array, or a frame that has the columns of training among others.
+            qid: the query of each row, where X are features and the ranker looks at whole queries.
+
+        Returns:
+            one score for each row of X. Data that were regrouped on reading have an order of their own; bring scores
+            back into that of the file or frame with ``data.in_source_order(scores)``.
+        """
         del qid  # scores of this ranker do not depend on the other documents of the query
         return finite(self._scores(self._prediction_rows(X)))
 
-    def rank(self, data: RankingData, k: int | None = 10) -> dict[Any, list[Any]]:
-        """The best k documents of each query, best first: their ids, or row numbers where they have none."""
+    def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | None = None) -> dict[Any, list[Any]]:
+        """The best k documents of each query, best first: their ids, or row numbers where they have none.
+
+        Args:
+            data: a `RankingData`, or features, with `qid`.
+            k: so many of each query; None: all.
+            qid: the query of each row, where features are given; rows need not be grouped.
+        """
         if not isinstance(data, RankingData):
-            raise DataError("rank needs a RankingData, which knows the queries; for features use predict.")
+            if qid is None:
+                raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
+            data = RankingData(self._prediction_rows(data), qid=qid, regroup=True)
+        elif qid is not None:
+            raise DataError("The data know their queries already; leave qid out.")
         scores = self.predict(data)
         if len(scores) > 1 and (scores == scores[0]).all():
             warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
@@ -160,6 +195,12 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         data = X if isinstance(X, RankingData) else y
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")
+        if qid is None and not isinstance(X, RankingData) and self.training_["queries"] > 1:
+            raise DataError(
+                "score was given no qid, but the ranker learned from many queries: all rows as one query would give "
+                "another number. Give score the qid of each row; under scikit-learn's pipelines, searches and "
+                "cross-validation, call sklearn.set_config(enable_metadata_routing=True) first and pass qid on."
+            )
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid).mean["ndcg@10"]
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -214,6 +255,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             return X
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        known = np.asarray(y)
+        if known.dtype.kind == "f" and np.isnan(known).any():
+            raise DataError(
+                f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
+            )
         matrix, labels = validate_data(
             self,
             X,
@@ -223,21 +269,36 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             ensure_all_finite="allow-nan",
             y_numeric=True,
         )
+        if qid is None:
+            warn_one_query(len(labels), "Training", stacklevel=5)
         names = getattr(self, "feature_names_in_", None)
         return RankingData(matrix, labels, qid=qid, feature_names=names, regroup=qid is not None)
+
+    def _validation_data(self, valid: Any) -> RankingData | Source:
+        if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
+            X, y, *qid = valid
+            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, regroup=bool(qid))
+        if not isinstance(valid, RankingData | Source):
+            raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
+        self._check_features(valid)
+        return valid
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if isinstance(X, RankingData):
             self._check_features(X)
             return X.X
+        return self._rows(X)
+
+    def _rows(self, X: Any) -> Any:
+        """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
+        names = list(getattr(self, "feature_names_in_", ()))
+        columns = getattr(X, "columns", None)
+        if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
+            X = X[names]
+        kinds = [np.float64, np.float32]
         return validate_data(
-            self,
-            X,
-            reset=False,
-            accept_sparse=self._sparse,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
+            self, X, reset=False, accept_sparse=self._sparse, dtype=kinds, ensure_all_finite="allow-nan"
         )
 
     def _check_features(self, data: RankingData | Source) -> None:
@@ -265,6 +326,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = self.takes_sparse
         tags.target_tags.required = True
         return tags
+
+
+def _in_parts(data: Any) -> bool:
+    """Whether data are described for a cluster, or are a Dask collection."""
+    return hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
 
 
 def finite(scores: FloatArray) -> FloatArray:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.scorers.features import Features, Standardisation
@@ -64,8 +64,10 @@ class CoordinateAscent(Ranker):
         self.threads = threads
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        if min(self.restarts, self.max_cycles, self.steps) < 1 or self.first_step <= 0:
-            raise DataError("restarts, max_cycles and steps must be at least 1, and first_step above 0.")
+        for name in ("restarts", "max_cycles", "steps"):
+            check_whole(name, getattr(self, name), 1)
+        check_number("first_step", self.first_step, above=0)
+        check_number("tolerance", self.tolerance, least=0)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
         judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)

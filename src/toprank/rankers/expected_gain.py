@@ -12,24 +12,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
 from toprank.compute import FloatArray, each_block, one_blas_thread
+from toprank.data.arguments import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.metrics.gains import Discount, Gain
-from toprank.rankers.base import Ranker, finite, penalty_path, warn_unconverged
+from toprank.metrics.gains import Gain
+from toprank.rankers.base import Ranker, finite, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
 from toprank.rankers.plugin import PluginProbabilities
-from toprank.rankers.probabilities import (
-    CalibrationCurve,
-    ExpectedValue,
-    calibration_curve,
-    expected_dcg,
-    fit_scaling,
-)
+from toprank.rankers.probabilities import GradeProbabilities, fit_scaling
+from toprank.rankers.solver_options import check_solver_options
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
@@ -40,7 +37,7 @@ __all__ = ["ExpectedGainRanker"]
 _STARTS = ("likelihood", "linear", "zeros")
 
 
-class ExpectedGainRanker(Ranker):
+class ExpectedGainRanker(GradeProbabilities, Ranker):
     """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
 
     Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
@@ -133,12 +130,19 @@ class ExpectedGainRanker(Ranker):
     # ---- training ----
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        self._check_options()
         source = source_of(data)
-        self.n_grades_ = self._count_grades(source.grades()[0])
+        labels = source.grades()[0]
+        self.n_grades_ = self._count_grades(labels)
         self.calibration_scale_, self.calibration_shift_ = 1.0, np.zeros(1)
         seen = source.standardisation(self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
         self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
+        if len(labels) == 1:
+            warn_constant(
+                f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
+                "apart; the scores mean nothing."
+            )
         if self.classifier is not None:
             if not isinstance(data, RankingData):
                 raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
@@ -148,11 +152,24 @@ class ExpectedGainRanker(Ranker):
             return
         self.plugin_ = None
         penalties = penalty_path(self.l2, valid)
+        self._walk(source, valid, penalties)
+
+    def _check_options(self) -> None:
+        check_solver_options(self)
         if self.start not in _STARTS:
             raise UnknownNameError("start", str(self.start), _STARTS)
-        if self.restarts < 0 or not 0.0 < self.saturation <= 1.0:
-            raise DataError("restarts must be 0 or more, and saturation above 0 and at most 1.")
-        self._walk(source, valid, penalties)
+        check_whole("restarts", self.restarts, 0)
+        check_whole("seed", self.seed, 0)
+        check_number("saturation", self.saturation, above=0, most=1)
+        if self.tolerance is not None:
+            check_number("tolerance", self.tolerance, least=0)
+        if self.n_grades is not None:
+            check_whole("n_grades", self.n_grades, 1)
+        if self.calibration is not None and self.classifier is None:
+            raise DataError(
+                "calibration is for a classifier=; a ranker that is trained under a loss is calibrated afterwards, by "
+                "its method calibrate, on data that it was not trained on."
+            )
 
     def _count_grades(self, grades: FloatArray) -> int:
         wrong = grades[(grades != np.floor(grades)) | (grades < 0)]
@@ -297,38 +314,17 @@ class ExpectedGainRanker(Ranker):
         gains = self.gains_ if gain is None else self._gains(gain)
         return finite(self._probabilities(rows, gains))
 
-    def _gains(self, gain: str | Sequence[float]) -> FloatArray:
-        return Gain.of(gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
-
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … n_grades − 1."""
         return self._probabilities(self._prediction_rows(X))
-
-    def expected_dcg(
-        self,
-        data: RankingData,
-        scores: FloatArray | None = None,
-        *,
-        k: int | None = 10,
-        gain: str | Sequence[float] | None = None,
-        discount: str = "log2",
-    ) -> ExpectedValue:
-        """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
-
-        As good as the probabilities: calibrate first. Grades are taken as independent given the features.
-        """
-        probabilities = self.predict_proba(data)
-        gains = self.gains_ if gain is None else self._gains(gain)
-        values = probabilities @ gains if scores is None else np.asarray(scores, dtype=np.float64)
-        if values.shape != (data.n_documents,) or not np.isfinite(values).all() or (k is not None and k < 1):
-            raise DataError("expected_dcg needs one finite score for each document, and k of at least 1.")
-        return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
 
     def calibrate(self, held_out: RankingData) -> ExpectedGainRanker:
         """Rescale and shift the logits to suit data that were not trained on, by maximum likelihood.
 
         Afterwards look at `calibration_curve` on yet other data before anything is called calibrated.
         """
+        check_data("calibrate", held_out)
+        check_is_fitted(self)
         if self.plugin_ is not None:
             raise DataError("A classifier is calibrated while it is fitted: give calibration='sigmoid' or 'isotonic'.")
         labels = held_out.labels
@@ -344,8 +340,3 @@ class ExpectedGainRanker(Ranker):
             logits, held_out.labels, self._head.probabilities
         )
         return self
-
-    def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
-        """Predicted P(grade ≥ at_least) against what happened, in bins of equally many documents."""
-        predicted = self.predict_proba(data)[:, at_least:].sum(axis=1)
-        return calibration_curve(predicted, (data.labels >= at_least).astype(np.float64), bins)

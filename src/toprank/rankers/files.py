@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from toprank import __version__
 from toprank.data.bytesource import output
-from toprank.errors import FileError, FormatError, MissingExtraError
+from toprank.errors import DataError, FileError, FormatError, MissingExtraError
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save"]
 
@@ -45,6 +45,7 @@ class State(NamedTuple):
 
 def save(ranker: Any, path: str | PathLike[str]) -> None:
     """Write a fitted ranker to one file, wholly or not at all."""
+    _check_path(path)
     state: State = ranker.state()
     members = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
     members |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
@@ -106,6 +107,11 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
     return metadata
 
 
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str | PathLike):
+        raise DataError(f"A model file is named by its path, such as 'model.toprank', not by {path!r}.")
+
+
 def _plain_json(value: Any) -> Any:
     """The value with NaN and infinities as None, which JSON has no words for."""
     if isinstance(value, dict):
@@ -123,6 +129,7 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
 
 def _members(path: str | PathLike[str]) -> dict[str, bytes]:
     """All members of the archive, their checksums compared."""
+    _check_path(path)
     where = fspath(path)
     try:
         with zipfile.ZipFile(path) as archive:

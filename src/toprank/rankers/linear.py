@@ -12,12 +12,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
+from toprank.data.arguments import check_flag, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.rankers.base import Ranker, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.refinement import refine
+from toprank.rankers.solver_options import check_solver_options, tolerances_of
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
@@ -118,6 +120,9 @@ class LinearRanker(Ranker):
         self.verbose = verbose
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        check_solver_options(self)
+        check_flag("refine", self.refine)
+        check_number("l1", self.l1, least=0)
         loss = make_loss(self.loss)
         if loss.traits.space != "score":
             raise DataError(
@@ -153,8 +158,6 @@ class LinearRanker(Ranker):
     ) -> FloatArray:
         """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
         penalties = penalty_path(self.l2, valid)
-        if not isinstance(self.l1, int | float) or not 0 <= self.l1 < np.inf:
-            raise DataError(f"l1 must be a number of 0 or more, not {self.l1!r}.")
         if self.l1 > 0 and not loss.traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
         judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
@@ -162,7 +165,7 @@ class LinearRanker(Ranker):
         limit = self.max_iterations
         if limit is None and not loss.traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
-        tolerances = _tolerances(self.tolerance, valid)
+        tolerances = tolerances_of(self.tolerance, valid)
         self.path_, best, best_value, used = [], None, -np.inf, 0
         for l2, tolerance in product(penalties, tolerances):
             used = 0 if tolerance == tolerances[0] else used
@@ -226,7 +229,10 @@ class LinearRanker(Ranker):
     def _start(self, n: int) -> FloatArray:
         if self.start is None:
             return np.zeros(n)
-        given = np.asarray(self.start, dtype=np.float64)
+        try:
+            given = np.asarray(self.start, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"start must be a number, an array of weights, or None, not {self.start!r}.") from None
         if given.ndim == 0:
             return np.full(n, float(given))
         if given.shape != (n,):
@@ -250,18 +256,6 @@ class LinearRanker(Ranker):
         size = np.abs(self.coef_ * self.standardisation_.spread)
         total = size.sum()
         return size / total if total > 0 else size
-
-
-def _tolerances(tolerance: Any, valid: Any) -> list[float | None]:
-    """The tolerances to reach one after another, the loosest first; several need data to choose among them."""
-    if tolerance is None or isinstance(tolerance, int | float):
-        return [tolerance]
-    several = sorted((float(one) for one in tolerance), reverse=True)
-    if not several:
-        raise DataError("tolerance must be a number, several, or None, not an empty list.")
-    if len(several) > 1 and valid is None:
-        raise DataError("Several tolerances were given, but no valid= data to choose among them.")
-    return list(several)
 
 
 def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:

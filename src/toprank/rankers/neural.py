@@ -18,16 +18,17 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
-from toprank.rankers.base import Ranker, finite, warn_unconverged
+from toprank.rankers.base import Ranker, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_watch import Epoch
+from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["Epoch", "NeuralRanker"]
 
 
-class NeuralRanker(Ranker):
+class NeuralRanker(GradeProbabilities, Ranker):
     """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
 
     The objective is the mean over queries of the loss, met in mini-batches of whole queries by AdamW.
@@ -180,6 +181,11 @@ class NeuralRanker(Ranker):
         if trained.valid is not None:
             self.path_[0]["valid"] = trained.valid
             self.training_["valid"] = {trained.metric: trained.valid, "convention": trained.convention}
+        if (data.labels == data.labels[0]).all():
+            warn_constant(
+                f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
+                "the scores mean nothing."
+            )
         if trained.unfinished:
             warn_unconverged(f"NeuralRanker: {trained.stopped} The model of epoch {trained.epochs} is kept.")
 
@@ -241,7 +247,7 @@ class NeuralRanker(Ranker):
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
         return bool(self.network_.shape.network == "attention" and self.training_.get("queries", 1) > 1)
 
-    @available_if(lambda self: len(self.gains_) > 0 if hasattr(self, "gains_") else self.outputs == "grades")  # type: ignore[untyped-decorator]
+    @available_if(has_grades)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         return grade_probabilities(self._outputs(X, qid))

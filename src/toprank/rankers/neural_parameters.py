@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from toprank.data.arguments import check_number, check_whole, is_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Convention
@@ -31,14 +32,12 @@ _FORM = ("network", "hidden", "activation", "norm", "width", "n_heads", "n_layer
 """Parameters that decide which weights there are, and what they are fed."""
 
 
-def check_parameters(ranker: Any, data: RankingData) -> None:
+def check_parameters(ranker: Any) -> None:
     """Refuse parameters that mean nothing, before any work is done."""
     check_form(ranker)
     _check_callbacks(ranker.callbacks)
     parse(ranker.metric)
     Convention.of(ranker.convention)
-    if data.n_features == 0:
-        raise DataError("There are no features; a network needs at least one.")
 
 
 def check_form(ranker: Any) -> None:
@@ -54,33 +53,21 @@ def check_form(ranker: Any) -> None:
 
 def _check_numbers(ranker: Any) -> None:
     for name, least in _WHOLE.items():
-        if not _is_whole(getattr(ranker, name), least):
-            raise DataError(f"{name} must be a whole number of at least {least}, not {getattr(ranker, name)!r}.")
-    patience = ranker.early_stopping
-    if patience is not None and not _is_whole(patience, 1):
-        raise DataError(f"early_stopping must be a number of epochs, or None for never, not {patience!r}.")
-    for name in ("learning_rate", *(("clip",) if ranker.clip is not None else ())):
-        if not _is_number(getattr(ranker, name)) or not 0 < getattr(ranker, name) < np.inf:
-            raise DataError(f"{name} must be a positive number, not {getattr(ranker, name)!r}.")
-    if not _is_number(ranker.weight_decay) or not 0 <= ranker.weight_decay < np.inf:
-        raise DataError(f"weight_decay must be 0 or more, not {ranker.weight_decay!r}.")
-    if not _is_number(ranker.dropout) or not 0 <= ranker.dropout < 1:
-        raise DataError(f"dropout must be at least 0 and below 1, not {ranker.dropout!r}.")
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value < 2**31)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        check_whole(name, getattr(ranker, name), least, below=2**31)
+    if ranker.early_stopping is not None:
+        check_whole("early_stopping, a number of epochs or None for never,", ranker.early_stopping, 1)
+    check_number("learning_rate", ranker.learning_rate, above=0)
+    if ranker.clip is not None:
+        check_number("clip", ranker.clip, above=0)
+    check_number("weight_decay", ranker.weight_decay, least=0)
+    check_number("dropout", ranker.dropout, least=0, below=1)
 
 
 def architecture_of(ranker: Any, n_inputs: int, n_outputs: int) -> Architecture:
     """The shape of the network that the parameters ask for."""
     hidden = ranker.hidden
     plain = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
-    if not plain or not all(_is_whole(size, 1) for size in hidden) or len(hidden) > _MOST_LAYERS:
+    if not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MOST_LAYERS:
         raise DataError(
             f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}."
         )

@@ -64,7 +64,7 @@ class Trained(NamedTuple):
 
 def train_network(ranker: Any, data: RankingData, valid: RankingData | None, team: Team | None = None) -> Trained:
     """Train as the ranker's parameters say, alone or in a team."""
-    check_parameters(ranker, data)
+    check_parameters(ranker)
     check_init_model(ranker, data)
     device = chosen_device(ranker.device)
     outline = build(architecture_of(ranker, data.n_features, 1))

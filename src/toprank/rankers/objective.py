@@ -3,6 +3,9 @@
 Value, gradient and curvature are sums over blocks of whole queries, added in the order of the blocks: the same bits on
 any number of threads. X crosses memory once for value and gradient together, and no copy of it is ever held: beyond X
 there are numbers of documents and queries, and a few blocks' worth of terms that wait to be added.
+
+No query is cut, so one query of all documents is one block. Value, gradient and products of the curvature take its rows
+part by part; `hessian`, which solvers ask for where there are few weights, needs its Jacobian as a whole.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class RankingObjective:
         return float(np.sum(losses * self.loss.scale)), grad
 
     def hessian(self, weights: FloatArray) -> FloatArray:
-        """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others."""
+        """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others. Holds J of a block at a time."""
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)

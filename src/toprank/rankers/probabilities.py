@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from sklearn.utils.metaestimators import available_if
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_data, check_whole
+from toprank.data.checks import numbers
+from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.metrics.gains import Discount
+from toprank.errors import DataError
+from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.ranking import rank_block
 
-__all__ = ["CalibrationCurve", "ExpectedValue", "calibration_curve", "expected_dcg", "fit_scaling"]
+__all__ = [
+    "CalibrationCurve",
+    "ExpectedValue",
+    "GradeProbabilities",
+    "calibration_curve",
+    "expected_dcg",
+    "fit_scaling",
+    "has_grades",
+]
 
 
 class ExpectedValue(NamedTuple):
@@ -24,6 +38,66 @@ class ExpectedValue(NamedTuple):
     def overall(self) -> tuple[float, float]:
         """Expectation and standard deviation of the mean over queries."""
         return float(self.mean.mean()), float(np.sqrt((self.deviation**2).sum()) / len(self.mean))
+
+
+def has_grades(ranker: Any) -> bool:
+    """Whether a ranker has P(grade | x): by what it has learnt, or before that by what it is asked for."""
+    gains = getattr(ranker, "gains_", None)
+    return getattr(ranker, "outputs", "grades") == "grades" if gains is None else len(gains) > 0
+
+
+class GradeProbabilities:
+    """What rankers with P(grade | x) can tell besides; they have `predict_proba`, and `gains_` once they are fitted."""
+
+    gains_: FloatArray
+    predict_proba: Callable[..., FloatArray]
+
+    @property
+    def classes_(self) -> IntArray:
+        """The grades that the columns of `predict_proba` stand for: 0, 1, 2 …"""
+        if not has_grades(self) or not hasattr(self, "gains_"):
+            raise AttributeError(f"This {type(self).__name__} has no classes_: it is not fitted with grades.")
+        return np.arange(len(self.gains_))
+
+    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    def expected_dcg(
+        self,
+        data: RankingData,
+        scores: npt.ArrayLike | None = None,
+        *,
+        k: int | None = 10,
+        gain: str | Sequence[float] | None = None,
+        discount: str = "log2",
+    ) -> ExpectedValue:
+        """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
+
+        As good as the probabilities: calibrate first. Grades are taken as independent given the features.
+        """
+        check_data("expected_dcg", data)
+        if k is not None:
+            check_whole("k", k, 1)
+        probabilities = self.predict_proba(data)
+        gains = self.gains_ if gain is None else self._gains(gain)
+        values = probabilities @ gains if scores is None else numbers(scores, "scores").astype(np.float64)
+        if values.shape != (data.n_documents,) or not np.isfinite(values).all():
+            raise DataError("expected_dcg needs one finite score for each document.")
+        return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
+
+    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
+        """Predicted P(grade ≥ at_least) against what happened, in bins of equally many documents."""
+        check_data("calibration_curve", data)
+        if not data.judged.all():
+            raise DataError("calibration_curve compares with judgments; take data.keep(data.judged).")
+        predicted = self.predict_proba(data)
+        check_whole("at_least", at_least, 1, below=predicted.shape[1])
+        happened = (data.labels >= at_least).astype(np.float64)
+        return calibration_curve(predicted[:, at_least:].sum(axis=1), happened, bins)
+
+    def _gains(self, gain: str | Sequence[float]) -> FloatArray:
+        """G of each grade."""
+        grades = np.arange(len(self.gains_), dtype=np.float64)
+        return Gain.of(gain).table(grades, grades[-1])
 
 
 def expected_dcg(
@@ -72,6 +146,7 @@ class CalibrationCurve(NamedTuple):
 
 def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 10) -> CalibrationCurve:
     """Predicted probabilities against what happened (0 or 1), in bins of equally many documents."""
+    check_whole("bins", bins, 1)
     edges = np.unique(np.quantile(predicted, np.linspace(0, 1, bins + 1)))
     place = np.clip(np.searchsorted(edges, predicted, side="right") - 1, 0, max(len(edges) - 2, 0))
     count = np.bincount(place).astype(np.float64)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
@@ -58,8 +59,8 @@ class RankBoost(Ranker):
         self.threads = threads
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        if self.max_rounds < 1 or not 1 <= self.n_thresholds <= 255:
-            raise DataError("max_rounds must be at least 1, and n_thresholds between 1 and 255.")
+        check_whole("max_rounds", self.max_rounds, 1)
+        check_whole("n_thresholds", self.n_thresholds, 1, 256)
         if data.is_sparse:
             raise DataError("RankBoost puts thresholds on features and needs dense X; use X.toarray().")
         bound = make_loss("Exponential").on(

@@ -8,6 +8,8 @@ import numpy.typing as npt
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
 
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.parsing import parse
@@ -25,6 +27,12 @@ class MetricScorer:
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
         """The metric of the estimator's predictions."""
+        if qid is None and not isinstance(X, RankingData):
+            raise DataError(
+                f"{self!r} was given no qid, and all rows as one query would be another number. Call "
+                "sklearn.set_config(enable_metadata_routing=True) first, and pass qid on: search.fit(X, y, qid=qid, "
+                "groups=qid), cross_val_score(..., params={'qid': qid, 'groups': qid})."
+            )
         estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
         scores = estimator.predict(X, qid=qid) if _takes_queries(estimator) else estimator.predict(X)
         result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules)

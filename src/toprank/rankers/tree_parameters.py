@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from toprank.compute import available_threads
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 
@@ -121,19 +122,13 @@ def lightgbm_parameters(ranker: Any, data: RankingData, outputs: int, categorica
 def _check_numbers(ranker: Any) -> None:
     whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
     for name, least in whole.items():
-        value = getattr(ranker, name)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**31:
-            raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    patience = ranker.early_stopping
-    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
-        raise DataError(f"early_stopping must be a number of rounds, or None for never, not {patience!r}.")
-    if not 0 < ranker.learning_rate < np.inf:
-        raise DataError(f"learning_rate must be a positive number, not {ranker.learning_rate!r}.")
-    if not 0 <= ranker.l2 < np.inf:
-        raise DataError(f"l2 must be 0 or more, not {ranker.l2!r}.")
+        check_whole(name, getattr(ranker, name), least, below=2**31)
+    if ranker.early_stopping is not None:
+        check_whole("early_stopping, a number of rounds or None for never,", ranker.early_stopping, 1)
+    check_number("learning_rate", ranker.learning_rate, above=0)
+    check_number("l2", ranker.l2, least=0)
     for name in ("feature_fraction", "row_fraction", "query_fraction"):
-        if not 0 < getattr(ranker, name) <= 1:
-            raise DataError(f"{name} must be above 0 and at most 1, not {getattr(ranker, name)!r}.")
+        check_number(name, getattr(ranker, name), above=0, most=1)
     for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
         if getattr(ranker, name) not in known:
             raise UnknownNameError(f"kind of {name}", str(getattr(ranker, name)), known)
@@ -154,6 +149,8 @@ def _sampling(ranker: Any) -> dict[str, Any]:
 
 
 def _further(ranker: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
+        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
     extra = {} if ranker.extra is None else dict(ranker.extra)
     known = [*_FURTHER, *(_OF_BUILT_IN if built_in(ranker.loss) else ())]
     for name in extra:
@@ -174,8 +171,10 @@ def monotone_directions(monotone: Any, data: Any) -> list[int] | None:
         directions = [0] * data.n_features
         for feature, direction in monotone.items():
             directions[_column(feature, data, "monotone")] = direction
-    else:
+    elif isinstance(monotone, Iterable) and not isinstance(monotone, str):
         directions = list(monotone)
+    else:
+        raise DataError(f"monotone takes a list such as [1, 0, -1], or a dictionary, not {monotone!r}.")
     if len(directions) != data.n_features:
         raise DataError(f"monotone has {len(directions)} directions for {data.n_features} features.")
     if any(direction not in (-1, 0, 1) for direction in directions):
@@ -185,8 +184,8 @@ def monotone_directions(monotone: Any, data: Any) -> list[int] | None:
 
 def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> list[int]:
     """Numbers of the columns that hold categories; their values must be whole numbers from 0 on, or missing."""
-    if isinstance(categorical, str):
-        raise DataError("categorical takes a list of features, not a single name.")
+    if isinstance(categorical, str) or not isinstance(categorical, Iterable):
+        raise DataError(f"categorical takes a list of features, such as [0, 3], not {categorical!r} alone.")
     columns = sorted({_column(feature, data, "categorical") for feature in categorical})
     for column in columns:
         values = data.X[:, column]
@@ -216,7 +215,7 @@ def _column(feature: Any, data: Any, role: str) -> int:
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
     """Refuse what cannot be called with a `Round`."""
-    if callable(callbacks) or isinstance(callbacks, str):
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
         raise DataError("callbacks takes a list of functions, each of which is called with a Round.")
     for callback in callbacks:
         if not callable(callback):

@@ -18,6 +18,7 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
 from toprank.rankers.files import State
+from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import monotone_directions
 from toprank.rankers.tree_text import check_trees, only_trees
@@ -30,7 +31,7 @@ __all__ = ["Round", "TreeRanker"]
 _ROWS = 1 << 18
 
 
-class TreeRanker(Ranker):
+class TreeRanker(GradeProbabilities, Ranker):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
     The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
@@ -218,7 +219,7 @@ class TreeRanker(Ranker):
 
         return sparse.csr_matrix(rows)  # LightGBM does not know SciPy's sparse arrays
 
-    @available_if(lambda self: self.outputs == "grades")  # type: ignore[untyped-decorator]
+    @available_if(has_grades)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)

@@ -5,15 +5,18 @@ E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose nor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.scorers.features import Features
+from toprank.scorers.features import Features, parts_of
 
 __all__ = ["ExpectedGain", "Logits", "grade_probabilities"]
+
+_HELD = 8 << 20  # bytes of rows in double precision
 
 
 def grade_probabilities(logits: FloatArray) -> FloatArray:
@@ -23,11 +26,39 @@ def grade_probabilities(logits: FloatArray) -> FloatArray:
     return result
 
 
-def _logits(weights: FloatArray, Z: FloatArray, n_grades: int) -> FloatArray:
-    """Weights are laid out grade by grade: (w_k, b_k)."""
-    table = weights.reshape(n_grades, -1)
-    result: FloatArray = Z @ table[:, :-1].T + table[:, -1]
-    return result
+class _Rows:
+    """Z[rows] and what the weights of the grades, (w_k, b_k) one after the other, make of it.
+
+    Few rows are held in double precision; those of a query too large for that are made anew whenever they are needed,
+    part by part, so that no query needs a copy of its features.
+    """
+
+    def __init__(self, features: Features, rows: slice) -> None:
+        self._features, self._rows = features, rows
+        self._parts = parts_of(rows, max(64, _HELD // (8 * max(features.n_columns, 1))))
+        self._held = features.dense(rows) if len(self._parts) == 1 else None
+
+    def logits(self, weights: FloatArray, n_grades: int) -> FloatArray:
+        """w_k·z + b_k, (documents, grades)."""
+        table = weights.reshape(n_grades, -1)
+        result = np.concatenate([Z @ table[:, :-1].T for _, Z in self._each()])
+        result += table[:, -1]
+        return result
+
+    def back(self, d_logits: FloatArray) -> FloatArray:
+        """The gradient of the weights, from that of the logits."""
+        d_table = sum(d_logits[part].T @ Z for part, Z in self._each())
+        return np.column_stack([d_table, d_logits.sum(axis=0)]).ravel()
+
+    def with_one(self) -> FloatArray:
+        """(Z, 1), whatever its size."""
+        Z = self._features.dense(self._rows) if self._held is None else self._held
+        return np.column_stack([Z, np.ones(len(Z))])
+
+    def _each(self) -> Iterator[tuple[slice, FloatArray]]:
+        for part in self._parts:
+            Z = self._features.dense(part) if self._held is None else self._held
+            yield slice(part.start - self._rows.start, part.stop - self._rows.start), Z
 
 
 @dataclass(frozen=True)
@@ -52,8 +83,8 @@ class ExpectedGain:
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> ExpectedGainScored:
         """Score a block of rows."""
-        Z = features.dense(rows)
-        P = grade_probabilities(_logits(weights, Z, len(self.gains)))
+        Z = _Rows(features, rows)
+        P = grade_probabilities(Z.logits(weights, len(self.gains)))
         if self.saturation < 1.0:
             sure = P.max(axis=1) > self.saturation
             P[sure] = np.eye(len(self.gains))[P[sure].argmax(axis=1)]
@@ -69,23 +100,21 @@ class ExpectedGainScored:
     holds_rows: ClassVar[bool] = True
 
     scores: FloatArray
-    Z: FloatArray
+    Z: _Rows
     d_logits: FloatArray
 
     def back(self, d_scores: FloatArray) -> FloatArray:
         """See `Scored.back`."""
-        pulled = self.d_logits * d_scores[:, None]
-        return np.column_stack([pulled.T @ self.Z, pulled.sum(axis=0)]).ravel()
+        return self.Z.back(self.d_logits * d_scores[:, None])
 
     def forth(self, d_weights: FloatArray) -> FloatArray:
         """See `Scored.forth`."""
-        d_scores: FloatArray = (_logits(d_weights, self.Z, self.d_logits.shape[1]) * self.d_logits).sum(axis=1)
+        d_scores: FloatArray = (self.Z.logits(d_weights, self.d_logits.shape[1]) * self.d_logits).sum(axis=1)
         return d_scores
 
     def jacobian(self) -> FloatArray:
         """See `Scored.jacobian`."""
-        with_one = np.column_stack([self.Z, np.ones(len(self.Z))])
-        return (self.d_logits[:, :, None] * with_one[:, None, :]).reshape(len(self.Z), -1)
+        return (self.d_logits[:, :, None] * self.Z.with_one()[:, None, :]).reshape(len(self.scores), -1)
 
 
 @dataclass(frozen=True)
@@ -102,8 +131,8 @@ class Logits:
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> LogitsScored:
         """Score a block of rows."""
-        Z = features.dense(rows)
-        return LogitsScored(_logits(weights, Z, self.n_grades), Z)
+        Z = _Rows(features, rows)
+        return LogitsScored(Z.logits(weights, self.n_grades), Z)
 
 
 @dataclass(frozen=True)
@@ -113,16 +142,16 @@ class LogitsScored:
     holds_rows: ClassVar[bool] = True
 
     scores: FloatArray
-    Z: FloatArray
+    Z: _Rows
 
     def back(self, d_scores: FloatArray) -> FloatArray:
         """See `Scored.back`."""
-        return np.column_stack([d_scores.T @ self.Z, d_scores.sum(axis=0)]).ravel()
+        return self.Z.back(d_scores)
 
     def forth(self, d_weights: FloatArray) -> FloatArray:
         """See `Scored.forth`."""
-        return _logits(d_weights, self.Z, self.scores.shape[1])
+        return self.Z.logits(d_weights, self.scores.shape[1])
 
     def jacobian(self) -> FloatArray:
         """Z with a column of ones: what multiplies the weights of each grade."""
-        return np.column_stack([self.Z, np.ones(len(self.Z))])
+        return self.Z.with_one()

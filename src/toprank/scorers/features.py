@@ -18,7 +18,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, blocks_of, each_block, kernel, summing_kernel
 from toprank.errors import DataError
 
-__all__ = ["Features", "Moments", "Standardisation", "first_row", "row_blocks"]
+__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "row_blocks"]
 
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time
@@ -132,9 +132,8 @@ class Features:
     def times(self, rows: slice, weights: FloatArray) -> FloatArray:
         """Z[rows] · weights."""
         scaled = weights / self.spread
-        if self.sparse:  # a part of a sparse matrix is a copy, so many rows are taken in several parts
-            starts = range(rows.start, max(rows.stop, rows.start + 1), _CHUNK)
-            parts = [self._filled(slice(first, min(first + _CHUNK, rows.stop))) @ scaled for first in starts]
+        if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
+            parts = [self._filled(part) @ scaled for part in parts_of(rows, _CHUNK)]
             return np.concatenate(parts).astype(np.float64, copy=False)
         block = self.X[rows]
         out = np.empty(len(block))
@@ -143,9 +142,11 @@ class Features:
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
         """Z[rows]ᵀ · values."""
-        if self.sparse:
-            return np.asarray(self._filled(rows).T @ values, dtype=np.float64) / self.spread
         out = np.zeros(self.n_columns)
+        if self.sparse:
+            for part in parts_of(rows, _CHUNK):
+                out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
+            return out / self.spread
         _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
         return out / self.spread
 
@@ -176,11 +177,21 @@ class Features:
         return blocks_of(offsets, max(64, bytes_each // per_row))
 
 
+def parts_of(rows: slice, each: int) -> list[slice]:
+    """A range of rows as neighbouring ranges of `each` rows at most.
+
+    >>> parts_of(slice(3, 8), 2)
+    [slice(3, 5, None), slice(5, 7, None), slice(7, 8, None)]
+    """
+    starts = range(rows.start, max(rows.stop, rows.start + 1), each)
+    return [slice(first, min(first + each, rows.stop)) for first in starts]
+
+
 def row_blocks(X: Any, bytes_each: int = 1 << 21) -> list[slice]:
     """The rows of X in blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
     n, d = X.shape
     each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))
-    return [slice(first, min(first + each, n)) for first in range(0, n, each)]
+    return parts_of(slice(0, n), each)
 
 
 @summing_kernel

@@ -37,7 +37,7 @@ class Tuned:
     `seconds`, `remark`; for complete ones also `interval`, `queries`, and `rounds` (the best of each part)."""
     importance: dict[str, float]
     """How much of the variance of the metric each hyper-parameter explains by itself, as shares of 1, largest first
-    (fANOVA, over complete trials); empty where there were too few to tell."""
+    (fANOVA, over complete trials); empty for fewer than ten trials, or than two for each hyper-parameter."""
     stopped: str
     """Why the search ended, as a sentence."""
 

@@ -21,6 +21,7 @@ _LEAST = {
 }
 _SHARES = ("feature_fraction", "row_fraction", "query_fraction")
 _POSITIVE = ("learning_rate", "clip", *_SHARES)
+_MAY_BE_SEVERAL = ("l2", "tolerance")  # a linear ranker chooses among them itself
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
     for name, dimension in dimensions.items():
         for value in _samples(dimension):
             system.make(**{**fixed, name: value})  # refuses values of the wrong kind, and a loss its own
+            _check_kind(name, value, defaults[name])
             _check_bounds(name, value)
     return Space(dimensions, defaults)
 
@@ -203,6 +205,15 @@ def _read_range(name: str, values: tuple[Any, ...], default: Any) -> Range:
     if takes_whole or (not isinstance(default, float) and isinstance(low, int) and isinstance(high, int)):
         return Range(int(low), int(high), scale == "log", whole=True)
     return Range(float(low), float(high), scale == "log")
+
+
+def _check_kind(name: str, value: Any, default: Any) -> None:
+    """Refuse text for an option that is a number: a ranker would notice only when it is fitted."""
+    if not is_number(default) or value is None:
+        return
+    several = value if isinstance(value, list | tuple) and name in _MAY_BE_SEVERAL else [value]
+    if not all(is_number(one) for one in several):
+        raise DataError(f"{name} takes numbers, such as {default!r}, but {value!r} would be searched.")
 
 
 def _check_bounds(name: str, value: Any) -> None:

@@ -17,7 +17,7 @@ from toprank.errors import DataError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning
-from toprank.systems import System, get
+from toprank.systems import SYSTEMS, System, get
 from toprank.tuning.attempt import Question
 from toprank.tuning.division import divide
 from toprank.tuning.result import Tuned
@@ -26,6 +26,10 @@ from toprank.tuning.space import Choice, Space, read_space
 from toprank.tuning.study import NAME, open_study, storage_path
 
 __all__ = ["tune"]
+
+_TELLING = 10
+_TELLING_EACH = 2
+"""Complete trials, in all and for each hyper-parameter, below which its share of the variance is chance."""
 
 
 def tune(
@@ -88,7 +92,7 @@ def tune(
     (3, True)
     """
     optuna = needs("optuna", "tune", "tr.tune")
-    chosen = get(system) if isinstance(system, str) else system
+    chosen = _system(system)
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
     trials, seed = int(trials), int(seed)
     question = Question(
@@ -114,6 +118,23 @@ def tune(
         stopped = search.run()
         importance = _importance(optuna, opened, search)
         return _answer(search, train, stopped, importance)
+
+
+def _system(given: Any) -> System:
+    """The system that is meant; a ranker is refused, with the name of a system that makes one like it."""
+    if isinstance(given, System):
+        return given
+    if isinstance(given, str):
+        return get(given)
+    kind = given.__name__ if isinstance(given, type) else type(given).__name__
+    loss = getattr(given, "loss", None)
+    loss = loss if isinstance(loss, str) else type(loss).__name__
+    alike = [one for one in SYSTEMS.values() if one.ranker == kind]
+    best = next((one for one in alike if one.loss == loss), alike[0] if alike else SYSTEMS["LambdaMART"])
+    raise DataError(
+        f"tune takes a system or its name, not {kind}: it makes a ranker for each trial itself. Name a system, and fix "
+        f"what is not to be searched by keywords: tune('{best.name}', train, valid, option=value)."
+    )
 
 
 def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:
@@ -173,8 +194,8 @@ def _warm_up(question: Question) -> int:
 
 
 def _importance(optuna: Any, study: Any, search: Search) -> dict[str, float]:
-    values = {row["value"] for row in search.table() if row["state"] == "complete"}
-    if len(values) < 2:
+    values = [row["value"] for row in search.table() if row["state"] == "complete"]
+    if len(set(values)) < 2 or len(values) < max(_TELLING, _TELLING_EACH * len(search.space.dimensions)):
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.question.seed)
     shares = optuna.importance.get_param_importances(study, evaluator=evaluator)

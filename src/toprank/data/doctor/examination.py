@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from toprank.data.arguments import check_data, is_whole
 from toprank.data.dataset import RankingData
 from toprank.data.doctor.features import Examined, features_findings, rows_findings
 from toprank.data.doctor.findings import Finding, Report, Subject
@@ -46,12 +47,19 @@ def check(
     ['one-grade', 'blank-queries', 'constant-features', 'short-lists']
     """
     everything = (data, *others)
+    for one in everything:
+        if isinstance(one, str | os.PathLike):
+            raise DataError(
+                f"check examines data that are read already: check(tr.read({str(one)!r})); files by themselves are "
+                "examined by toprank.data.doctor.check_file, or on the command line by 'toprank check'."
+            )
+        check_data("check", one)
     if names is None:
         names = ["data"] if not others else [f"data {number}" for number in range(1, len(everything) + 1)]
     if len(names) != len(everything):
         raise DataError(f"There are {len(names)} names for {len(everything)} data sets; there must be one for each.")
-    if not cutoffs or min(cutoffs) < 1:
-        raise DataError(f"cutoffs must be whole numbers of at least 1, not {list(cutoffs)}.")
+    if not isinstance(cutoffs, Sequence) or not cutoffs or not all(is_whole(cut, 1) for cut in cutoffs):
+        raise DataError(f"cutoffs must be a list of whole numbers of at least 1, not {cutoffs!r}.")
     return _report(everything, list(names), tuple(cutoffs), threads)
 
 

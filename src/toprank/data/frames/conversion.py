@@ -44,7 +44,8 @@ def from_frame(
     or none for the label or the query id, are an error. Tables written by toprank remember their roles.
 
     Args:
-        frame: the table. A pandas index is not a column and is left out.
+        frame: the table. A pandas index is not a column and is left out. Where a file or an Arrow table keeps it as
+            a column, that column may play a role, but is no feature unless `features` names it.
         label: column of grades; empty cells are unjudged documents. `False`: no document is judged.
         qid: column of query ids, whole numbers or text. `False`: all rows belong to one query.
         features: columns to use, in this order. Default: all columns without a role; they must hold numbers or

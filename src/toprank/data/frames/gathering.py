@@ -14,7 +14,16 @@ from toprank.data.frames.layout import Layout, is_number
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
-__all__ = ["ROWS_AT_A_TIME", "fill", "fill_rows", "gather", "one_for_each_query", "role_values", "whole_numbers"]
+__all__ = [
+    "ROWS_AT_A_TIME",
+    "fill",
+    "fill_rows",
+    "gather",
+    "one_for_each_query",
+    "role_values",
+    "several_weights",
+    "whole_numbers",
+]
 
 Array = npt.NDArray[Any]
 ROWS_AT_A_TIME = 8192
@@ -64,9 +73,13 @@ def one_for_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
     """The weight of each query from a column of them, which must hold one value in all rows of a query."""
     smallest, largest = queries.min(per_row), queries.max(per_row)
     if not np.array_equal(smallest, largest):
-        query = qids[np.argmax(smallest != largest)]
-        raise DataError(f"Query {query} has several query weights; all its rows must have the same.")
+        raise several_weights(qids[np.argmax(smallest != largest)])
     return smallest
+
+
+def several_weights(query: Any) -> DataError:
+    """The error for a query whose rows do not agree on its weight."""
+    return DataError(f"Query {query} has several query weights; all its rows must have the same.")
 
 
 def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:

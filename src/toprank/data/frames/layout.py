@@ -64,7 +64,8 @@ def layout_of(
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
-    chosen = tuple(name for name in names if name not in taken) if wanted is None else wanted
+    left_out = {*taken, *index_columns(schema)}
+    chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     return Layout(roles, chosen, _precision(schema, chosen, dtype))
 
 
@@ -95,6 +96,15 @@ def _stored_roles(schema: Any) -> dict[str, str] | None:
         return {str(role): str(name) for role, name in roles.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
+
+
+def index_columns(schema: Any) -> set[str]:
+    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        return {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
+    except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
+        return set()
 
 
 def _precision(schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None) -> np.dtype[Any]:

@@ -62,7 +62,7 @@ class Grouping:
         if named.any() and not named.all():
             problem = _half_named(runs, named)
         elif problem is None and named.all() and not regroup:
-            remedy = "convert with regroup, which holds all data in memory" if join else "read with regroup=True"
+            remedy = "convert with regroup=True, which holds all data in memory" if join else "read with regroup=True"
             stretches = np.flatnonzero(np.append(True, other_query)) if join else starts
             problem = _scattered(runs, codes, stretches, remedy)
         order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))

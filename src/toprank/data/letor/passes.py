@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import mmap
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from toprank.data.letor import kernels
 from toprank.data.letor.faults import fault_at, hard_number
 from toprank.data.letor.survey import AT, LEAST_ID, MOST_ID, N_RUNS, RUN_COLUMNS, SURVEY_STATE
 from toprank.data.letor.survey import survey as survey_rows
+from toprank.data.streams import became_shorter
 from toprank.errors import FormatError
 
 __all__ = ["Chunk", "Survey", "parse_chunks", "survey_chunks"]
@@ -63,10 +65,18 @@ def _survey(chunk: Chunk) -> Survey:
     state = np.zeros(SURVEY_STATE, dtype=np.int64)
     state[AT], state[LEAST_ID], state[MOST_ID] = chunk.start, NO_ID, -1
     while state[AT] < chunk.end:
+        _check_size(chunk)
         if state[N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])
         survey_rows(chunk.source.text, chunk.end, runs, state)
     return Survey(chunk, runs[: state[N_RUNS]].copy(), state)
+
+
+def _check_size(chunk: Chunk) -> None:
+    """Refuse a file that became shorter: to read what is mapped and gone would end the process."""
+    buffer = chunk.source.buffer
+    if isinstance(buffer, mmap) and buffer.size() < chunk.end:  # the size of the file, not of the map
+        raise became_shorter(chunk.source.path)
 
 
 def parse_chunks(
@@ -111,6 +121,7 @@ def _parse(
     state[LEAST_ID], state[MOST_ID] = NO_ID, -1
     while True:
         before = int(state[AT])
+        _check_size(chunk)
         kernels.parse(chunk.source.text, chunk.end, survey.runs, places, shape, result, hard, state)
         solved, fault = int(state[kernels.N_HARD]), int(state[kernels.FAULT])
         try:

@@ -32,7 +32,8 @@ __all__ = ["LetorStream"]
 
 PathLike = str | os.PathLike[str]
 
-_PART = 32 << 20  # bytes of the matrix at a time
+_PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
+_LARGEST_PART = 2  # times as much
 
 
 class LetorStream:
@@ -104,18 +105,27 @@ class LetorStream:
 
     def _parts(self) -> Iterator[Reader]:
         """Readers of some neighbouring chunks each."""
-        n, width = self.shape
-        kind, dense, _, threads = self._options
-        per_row = width * kind.itemsize if dense else n_entries(self._surveys) * (kind.itemsize + 4) // n
-        at_least, first, first_run, last_run, rows = available_threads(threads), 0, 0, 0, 0
+        per_row, at_least = self._bytes_per_row(), available_threads(self._options[3])
+        first, first_run, last_run, rows = 0, 0, 0, 0
         for last, survey in enumerate(self._surveys, 1):
             rows += int(survey.state[N_ROWS])
             last_run += len(survey.runs)
-            full = rows * per_row >= _PART and last - first >= at_least
+            parts = rows * per_row / _PART
+            full = parts >= 1 and (last - first >= at_least or parts >= _LARGEST_PART)
             if (full or last == len(self._surveys)) and last_run > first_run:
                 grouping = self._grouping.part(first_run, last_run)
                 yield Reader(self._sources, self._surveys[first:last], grouping, *self._options)
                 first, first_run, rows = last, last_run, 0
+
+    def _bytes_per_row(self) -> int:
+        """How much memory a row takes while it is read."""
+        n, width = self.shape
+        kind, dense, _, _ = self._options
+        features = width * kind.itemsize if dense else 16 + n_entries(self._surveys) * (kind.itemsize + 4) // n
+        ids = 0 if self._id_type is None else self._id_type.itemsize
+        if ids and self._whole.foreign_ids:  # three arrays, and two strings of Python's
+            ids = 3 * ids + 256
+        return features + ids + np.dtype(np.float64).itemsize
 
     def _wider(self, outside: tuple[int, int]) -> StartAgain:
         """Find the true range of ids, in a text with ids out of order, so that one more start is enough."""

@@ -15,6 +15,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.frames.gathering import gather, role_values
 from toprank.data.frames.layout import USUAL_NAMES, Choice
 from toprank.data.tables.sources import about, common_layout, sources_of
+from toprank.data.tables.streaming import refuse_drift
 from toprank.data.tables.writing import table_format, write_table
 
 __all__ = ["read_table", "table_format", "write_table"]
@@ -39,7 +40,8 @@ def read_table(
     """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
 
     The columns' roles are found as in `toprank.data.frames.from_frame`. Several files are read as one table, in
-    order, by the columns of the first. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
+    order, and must have the same columns of the same types; `features` says which columns count, `dtype` settles the
+    precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
     float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers.
     """
     given: dict[str, Choice] = {
@@ -53,6 +55,7 @@ def read_table(
     sources = sources_of(paths, format)
     with about(sources[0].path):
         layout = common_layout(sources, given, features, dtype)
+        refuse_drift(sources, layout, any_column=features is not None, any_number=dtype is not None)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")

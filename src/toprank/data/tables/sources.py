@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.oserrors import os_errors
+from toprank.data.streams import became_shorter
 from toprank.data.tables.writing import delimiter_of, table_format
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
@@ -36,17 +37,23 @@ class Source(NamedTuple):
     n_rows: int | None
 
     def batches(self, layout: Layout) -> Iterator[Any]:
-        """The rows, with the columns of a layout, a strip at a time; errors name this file."""
+        """The rows, with the columns of a layout, a strip at a time; errors name this file.
+
+        A compressed batch of an Arrow file is unpacked as a whole: whoever wrote it chose how much memory that takes.
+        """
         strip = max(1024, min(_STRIP, _STRIP_BYTES // max(1, len(layout.features) * layout.dtype.itemsize)))
         with ExitStack() as stack, _arrow_errors(self.path, self.kind):
+            size = os.path.getsize(self.path)
             for whole in _FORMATS[self.kind].batches(self, layout, strip, stack):
                 whole.validate(full=True)  # damaged offsets inside a batch would be read outside its memory
                 for first in range(0, max(1, whole.num_rows), strip):
+                    if os.path.getsize(self.path) < size:  # what is mapped and gone would end the process
+                        raise became_shorter(self.path)
                     yield whole.slice(first, strip)
 
 
 def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[Source]:
-    """The files to read: those given, or the Parquet files of a folder by name."""
+    """The files to read: those given, and the Parquet files of given folders by name."""
     files = _files_of(paths)
     kind = format or table_format(files[0])
     if kind not in _FORMATS:
@@ -62,18 +69,22 @@ def _source(path: Path, kind: str) -> Source:
 
 
 def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
-    """The files to read: those given, or the Parquet files of a folder by name."""
     given = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
     if not given:
         raise DataError("There is no file to read: the list of paths is empty.")
-    if len(given) > 1 or not given[0].is_dir():
-        return given
-    with os_errors(given[0], "read"):
-        inside = sorted(path for path in given[0].iterdir() if path.suffix.lower() in (".parquet", ".pq"))
-    visible = [path for path in inside if not path.name.startswith((".", "_"))]
+    return [file for path in given for file in _files_in(path)]
+
+
+def _files_in(path: Path) -> list[Path]:
+    """A file itself; of a folder its Parquet files, and those of the folders in it that are called like one."""
+    with os_errors(path, "read"):
+        if not path.is_dir():
+            return [path]
+        inside = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in (".parquet", ".pq"))
+    visible = [entry for entry in inside if not entry.name.startswith((".", "_"))]
     if not visible:
-        raise FileError(f"{given[0]} holds no Parquet files (*.parquet); give the folder that does.")
-    return visible
+        raise FileError(f"{path} holds no Parquet files (*.parquet); give the folder that does.")
+    return [file for entry in visible for file in _files_in(entry)]
 
 
 @contextmanager
@@ -128,20 +139,23 @@ def _parquet_batches(source: Source, layout: Layout, strip: int, stack: ExitStac
     yield from _parquet_file(source.path, stack).iter_batches(strip, columns=layout.columns)
 
 
-def _arrow_file(path: Path, stack: ExitStack) -> Any:
+def _arrow_file(path: Path, stack: ExitStack, fields: list[int] | None = None) -> Any:
     import pyarrow as pa
 
-    return stack.enter_context(pa.ipc.open_file(stack.enter_context(pa.memory_map(str(path)))))
+    options = pa.ipc.IpcReadOptions(included_fields=fields)
+    return stack.enter_context(pa.ipc.open_file(stack.enter_context(pa.memory_map(str(path))), options=options))
 
 
 def _describe_arrow(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
-    reader = _arrow_file(path, stack)
-    return reader.schema, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+    schema = _arrow_file(path, stack).schema
+    reader = _arrow_file(path, stack, [0] if len(schema) else None)  # one column is unpacked to count the rows
+    return schema, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
 
 def _arrow_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
-    del strip  # batches are slices of the mapped file, whatever their size
-    reader = _arrow_file(source.path, stack)
+    del strip  # what is not compressed is a slice of the mapped file, whatever its size
+    fields = [source.schema.get_field_index(name) for name in layout.columns]
+    reader = _arrow_file(source.path, stack, fields or [0])  # to Arrow no field at all means every one
     for number in range(reader.num_record_batches):
         yield reader.get_batch(number).select(layout.columns)
 
@@ -191,13 +205,20 @@ def _is_float(text: str) -> bool:
     return True
 
 
+def _compression_of(path: Path) -> str | None:
+    """How a file is compressed, told by its first bytes as for text, whatever its name."""
+    with path.open("rb") as stream:
+        start = stream.read(4)
+    return "gzip" if start.startswith(b"\x1f\x8b") else "zstd" if start == b"\x28\xb5\x2f\xfd" else None
+
+
 def _csv_reader(path: Path, types: dict[str, Any], threads: bool) -> Any:
     """A streaming CSV reader; a batch is what one megabyte of text holds."""
     import pyarrow as pa
     from pyarrow import csv
 
     return csv.open_csv(
-        pa.input_stream(str(path), compression="detect"),
+        pa.input_stream(str(path), compression=_compression_of(path)),
         read_options=csv.ReadOptions(use_threads=threads, block_size=1 << 20),
         parse_options=csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types)),

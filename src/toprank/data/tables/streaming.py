@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
-from toprank.data.frames.gathering import fill_rows, one_for_each_query, role_values, whole_numbers
-from toprank.data.frames.layout import Choice, Layout, is_number
+from toprank.data.frames.gathering import fill_rows, role_values, several_weights, whole_numbers
+from toprank.data.frames.layout import Choice, Layout, index_columns, is_number
 from toprank.data.queries import Queries
 from toprank.data.streams import Block, Started
 from toprank.data.tables.sources import Source, about, common_layout, sources_of
@@ -58,7 +58,8 @@ class TableStream:
             self._layout = common_layout(self._sources, given, features, dtype)
             refuse_drift(self._sources, self._layout, any_column=features is not None, any_number=dtype is not None)
             self._queries, self._qids = _survey(self._sources, self._layout)
-        self._query_weights: list[FloatArray] = []
+        self._query_weights: FloatArray = np.zeros(len(self._queries))
+        self._weighed = 0  # so many queries have a weight by now
         self._any_weight = False
 
     @property
@@ -86,16 +87,18 @@ class TableStream:
 
     def blocks(self) -> Iterator[Block]:
         """The rows, in order; refuses a value that ranking data cannot hold, by file and row."""
-        self._query_weights = []
+        self._weighed = before = 0
         for source in self._sources:
             row = 0
             for batch in source.batches(self._layout):
                 with about(source.path):
-                    block = self._block(batch, row)
+                    block = self._block(batch, row, before)
                 yield block
                 row += batch.num_rows
+                before += batch.num_rows
 
-    def _block(self, batch: Any, row: int) -> Block:
+    def _block(self, batch: Any, row: int, before: int) -> Block:
+        """A strip of rows that starts at `row` in its file, with so many rows `before` it in all files."""
         n, layout = batch.num_rows, self._layout
         values = {
             role: role_values(role, name, [batch.column(name)], row)
@@ -114,8 +117,24 @@ class TableStream:
         if positions is not None:
             block["positions"] = positions
         if "query_weight" in values:
-            self._query_weights.append(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row))
+            self._weigh(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
         return block
+
+    def _weigh(self, per_row: FloatArray, before: int) -> None:
+        """Note the weights of the queries of a strip of rows; the first of them may have begun in an earlier one."""
+        if not len(per_row):
+            return
+        starts = self._queries.offsets[:-1]
+        first = int(np.searchsorted(starts, before, side="right")) - 1
+        last = max(first + 1, int(np.searchsorted(starts, before + len(per_row))))
+        places = np.maximum(starts[first:last] - before, 0)
+        weights = np.minimum.reduceat(per_row, places)
+        wrong = weights != np.maximum.reduceat(per_row, places)
+        wrong[0] |= first < self._weighed and weights[0] != self._query_weights[first]
+        if wrong.any():
+            raise several_weights(self._qids[first + int(np.argmax(wrong))])
+        self._query_weights[first:last] = weights
+        self._weighed = last
 
     def rest(self) -> Block:
         """The arrays that are small enough to be held: queries and their weights."""
@@ -124,8 +143,7 @@ class TableStream:
         found = {"offsets": self._queries.offsets, "qids": self._qids}
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
-                weights = one_for_each_query(np.concatenate(self._query_weights), self._queries, self._qids)
-                checked = checks.weights(weights, len(self._queries), "query_weights", "queries")
+                checked = checks.weights(self._query_weights, len(self._queries), "query_weights", "queries")
                 assert checked is not None
                 found["query_weights"] = checked
         return found
@@ -142,7 +160,8 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
     """
     first = sources[0]
     for source in sources[1:]:
-        extra = [name for name in source.schema.names if name not in first.schema.names]
+        known = {*first.schema.names, *index_columns(source.schema)}
+        extra = [name for name in source.schema.names if name not in known]
         if extra and not any_column:
             raise FormatError(
                 f"There is a column '{extra[0]}', which {first.path} does not have. Give all files the same columns, "
@@ -214,6 +233,6 @@ def _starts_again(sources: Sequence[Source], file_starts: list[int], qid: Any, r
     file = int(np.searchsorted(file_starts, row, side="right")) - 1
     return FormatError(
         f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbours. "
-        "Sort the rows by query, or convert with regroup, which holds all data in memory.",
+        "Sort the rows by query, or convert with regroup=True, which holds all data in memory.",
         path=sources[file].path,
     )

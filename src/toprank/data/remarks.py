@@ -1,0 +1,45 @@
+"""Remarks on data that are allowed but probably not what was meant."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from toprank.data.dataset import RankingData
+
+__all__ = ["OneQueryWarning", "SameDataWarning", "same_content", "warn_one_query"]
+
+_LONG = 200
+"""Documents: a single list of more than that is rare where `qid` was left out on purpose."""
+
+
+class OneQueryWarning(UserWarning):
+    """Many rows came without `qid` and were taken as one query."""
+
+
+class SameDataWarning(UserWarning):
+    """Choices are made on the data that were learned from."""
+
+
+def warn_one_query(n_documents: int, doing: str, stacklevel: int) -> None:
+    """Say that rows without queries are one query, where there are many of them."""
+    if n_documents > _LONG:
+        warnings.warn(
+            f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
+            "with qid=; if they are one query indeed, give all the same.",
+            OneQueryWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def same_content(one: Any, other: Any) -> bool:
+    """Whether two data sets are the same queries, documents and labels; cheap where they are not."""
+    if one is other:
+        return True
+    if not (isinstance(one, RankingData) and isinstance(other, RankingData)):
+        return False
+    if one.X.shape != other.X.shape or not np.array_equal(one.queries.offsets, other.queries.offsets):
+        return False
+    return np.array_equal(one.labels, other.labels, equal_nan=True) and one.fingerprint == other.fingerprint

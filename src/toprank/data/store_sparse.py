@@ -1,0 +1,99 @@
+"""Sparse features of a stored copy, looked at before they are used.
+
+Compiled loops follow the indices of a CSR matrix without a question, so a damaged index would end the process, not the
+computation. Opening a copy cannot read all indices; whoever takes rows, or an array, gets them checked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+from scipy import sparse
+
+from toprank.errors import FormatError
+
+__all__ = ["StoredMatrix"]
+
+Array = npt.NDArray[Any]
+
+_PIECE = 1 << 20  # entries at a time
+
+
+class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
+    """A CSR matrix over the mapped arrays of a stored copy.
+
+    A range of rows (``X[first:last]``) is a plain matrix over views whose indices have been checked. Anything else
+    needs the arrays themselves, and the first time that they are asked for all indices are checked.
+    """
+
+    _folder: Path | None = None
+    """The copy, as long as its indices have not all been checked. What SciPy computes from it has none."""
+
+    @classmethod
+    def of(cls, folder: Path, plain: sparse.csr_matrix) -> StoredMatrix:
+        """The same matrix, whose indices nobody has looked at yet."""
+        matrix = cls(plain.shape, dtype=plain.dtype)
+        matrix.data, matrix.indices, matrix.indptr = plain.data, plain.indices, plain.indptr
+        matrix._folder = folder
+        return matrix
+
+    @property
+    def indices(self) -> Array:
+        """Column of each entry."""
+        self._check_all()
+        return self._indices
+
+    @indices.setter
+    def indices(self, values: Array) -> None:
+        self._indices = values
+
+    @property
+    def indptr(self) -> Array:
+        """Where the entries of each row begin."""
+        self._check_all()
+        return self._indptr
+
+    @indptr.setter
+    def indptr(self, values: Array) -> None:
+        self._indptr = values
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, slice) or key.step not in (None, 1):
+            return super().__getitem__(key)
+        first, last, _ = key.indices(self.shape[0])
+        last = max(first, last)
+        if self._folder is not None:
+            self._check(self._folder, first, last)
+        starts = self._indptr[first : last + 1]
+        entries = slice(int(starts[0]), int(starts[-1]))
+        rows = sparse.csr_matrix((last - first, self.shape[1]), dtype=self.dtype)
+        rows.data, rows.indices, rows.indptr = self.data[entries], self._indices[entries], starts - starts[0]
+        return rows
+
+    def _check_all(self) -> None:
+        if self._folder is not None:
+            self._check(self._folder, 0, self.shape[0])
+            self._folder = None
+
+    def _check(self, folder: Path, first: int, last: int) -> None:
+        """Refuse rows whose entries lie outside of the arrays, or outside of the columns."""
+        starts = self._indptr[first : last + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        falls = any((piece[1:] < piece[:-1]).any() for piece in _pieces(starts, overlap=1))
+        if begin < 0 or end > len(self._indices) or falls:
+            raise _damaged(folder, "X.indptr")
+        width = self.shape[1]
+        if any(piece.min() < 0 or piece.max() >= width for piece in _pieces(self._indices[begin:end])):
+            raise _damaged(folder, "X.indices")
+
+
+def _pieces(array: Array, overlap: int = 0) -> list[Array]:
+    return [array[start : start + _PIECE + overlap] for start in range(0, len(array), _PIECE)]
+
+
+def _damaged(folder: Path, name: str) -> FormatError:
+    return FormatError(
+        f"The stored copy is damaged: {name}.npy holds indices that lie outside of X. Make the copy again.", path=folder
+    )

@@ -1,0 +1,197 @@
+"""Stored copies that make one data set, block by block: the blocks are views of the mapped arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data import checks
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.data.store import open_store
+from toprank.data.streams import Block, Started
+from toprank.errors import FormatError
+
+__all__ = ["StoreStream", "open_together"]
+
+Array = npt.NDArray[Any]
+PathLike = str | os.PathLike[str]
+
+_PART = 32 << 20  # bytes of rows at a time
+_COLUMNS = {"labels": np.float64, "document_ids": str, "document_weights": np.float64, "positions": np.int64}
+
+
+def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> RankingData:
+    """Stored copies as one data set: a single one mapped, several copied into memory."""
+    if len(paths) == 1:
+        return open_store(paths[0], verify=verify)
+    stream = StoreStream(paths, verify=verify)
+    blocks, started = list(stream.blocks()), stream.arrays()
+    values: dict[str, Any] = {
+        name: np.concatenate([block[name] for block in blocks], dtype=one.dtype, casting="same_kind")
+        for name, one in started.items()
+    }
+    values |= stream.rest()
+    if "X" not in values:
+        from scipy import sparse
+
+        parts = tuple(values.pop(f"X.{part}") for part in ("data", "indices", "indptr"))
+        values["X"] = sparse.csr_matrix(parts, shape=stream.shape, copy=False)
+    return RankingData.trusted(queries=Queries(values.pop("offsets")), feature_names=stream.feature_names, **values)
+
+
+class StoreStream:
+    """Stored copies with the same features and the same columns. A query may go on in the next copy.
+
+    Where one of them is sparse, the whole is. Where rows of one were moved when it was read, the rows of the whole are
+    counted over all sources, one behind the other.
+    """
+
+    def __init__(self, paths: Sequence[PathLike], *, verify: bool = False) -> None:
+        self._paths = [Path(path) for path in paths]
+        self._copies = [open_store(path, verify=verify) for path in self._paths]
+        self._refuse_drift()
+        self._is_sparse = any(copy.is_sparse for copy in self._copies)
+        self._are_moved = any(copy.source_rows is not None for copy in self._copies)
+        self._names = [name for name in _COLUMNS if getattr(self._copies[0], name) is not None]
+        self._rest = self._joined()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return sum(copy.n_documents for copy in self._copies), self._copies[0].n_features
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """One name for each feature, where they have names."""
+        return self._copies[0].feature_names
+
+    def arrays(self) -> dict[str, Started]:
+        """What the blocks are made of."""
+        n, width = self.shape
+        kind = np.result_type(*(copy.X.dtype for copy in self._copies))
+        arrays = {"X": Started(kind, (width,), n)}
+        if self._is_sparse:
+            at_most = sum(len(one.X.data) if one.is_sparse else one.X.size for one in self._copies)
+            index = np.dtype(np.int32 if max(at_most, width) < 2**31 else np.int64)
+            entries = at_most if all(copy.is_sparse for copy in self._copies) else None
+            arrays = {
+                "X.data": Started(kind, (), entries),
+                "X.indices": Started(index, (), entries),
+                "X.indptr": Started(index, (), n + 1),
+            }
+        for name in self._names:
+            dtype = np.dtype(_COLUMNS[name])
+            if name == "document_ids":
+                dtype = np.dtype(f"U{max(checks.longest_text(getattr(copy, name)) for copy in self._copies)}")
+            arrays[name] = Started(dtype, (), n)
+        if self._are_moved:
+            arrays["source_rows"] = Started(np.dtype(np.int64), (), n)
+        return arrays
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, copy by copy."""
+        row = entries = source_row = 0
+        for copy in self._copies:
+            step = max(1, _PART // _bytes_per_row(copy))
+            for first in range(0, copy.n_documents, step):
+                rows = slice(first, min(first + step, copy.n_documents))
+                block = self._features(copy.X[rows], entries, is_first=row == 0)
+                entries += len(block.get("X.data", ()))
+                block |= {name: getattr(copy, name)[rows] for name in self._names}
+                if self._are_moved:
+                    moved = np.arange(rows.start, rows.stop) if copy.source_rows is None else copy.source_rows[rows]
+                    block["source_rows"] = source_row + moved
+                row += rows.stop - rows.start
+                yield block
+            source_row += _source_length(copy)
+
+    def rest(self) -> Block:
+        """The queries, their ids and weights."""
+        return self._rest
+
+    def _features(self, X: Any, entries: int, is_first: bool) -> Block:
+        if not self._is_sparse:
+            return {"X": X}
+        if isinstance(X, np.ndarray):
+            from scipy import sparse
+
+            X = sparse.csr_matrix(X)
+        ends = X.indptr.astype(np.int64) + entries
+        return {"X.data": X.data, "X.indices": X.indices, "X.indptr": ends if is_first else ends[1:]}
+
+    def _refuse_drift(self) -> None:
+        """Refuse copies whose features or columns are not those of the first."""
+        first, name_of_first = self._copies[0], self._paths[0]
+        for path, copy in zip(self._paths[1:], self._copies[1:], strict=True):
+            if copy.n_features != first.n_features:
+                problem = f"There are {copy.n_features} features, but {first.n_features} in {name_of_first}."
+                raise FormatError(f"{problem} Write all copies with the same features.", path=path)
+            if copy.feature_names != first.feature_names:
+                raise FormatError(
+                    f"The names of the features are not those in {name_of_first}; name all alike.", path=path
+                )
+            for name in (*_COLUMNS, "query_weights"):
+                here, there = (getattr(one, name) is not None for one in (copy, first))
+                if here != there:
+                    found = "are no" if there else "are"
+                    has = "has" if there else "does not have"
+                    problem = f"There {found} {name.replace('_', ' ')}, which {name_of_first} {has}."
+                    raise FormatError(f"{problem} Give them to all copies, or to none.", path=path)
+
+    def _joined(self) -> Block:
+        """The queries of all copies; those that meet at the border of two copies become one."""
+        ids = [copy.qids for copy in self._copies]
+        if len({one.dtype.kind for one in ids}) > 1:
+            ids = [one.astype(str) for one in ids]
+        stretches = np.concatenate(ids)
+        sizes = np.concatenate([copy.queries.sizes for copy in self._copies])
+        starts = np.flatnonzero(np.append(True, stretches[1:] != stretches[:-1]))
+        qids = stretches[starts]
+        repeated = checks.first_repeat(qids)
+        if repeated is not None:
+            before = self._path_of(int(starts[np.argmax(qids == qids[repeated])]))
+            raise FormatError(
+                f"Query {qids[repeated]} is in {before} already, and its rows are not neighbours. Order the copies so "
+                "that its rows meet, or leave it out of one.",
+                path=self._path_of(int(starts[repeated])),
+            )
+        found = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": qids}
+        if self._copies[0].query_weights is not None:
+            found["query_weights"] = self._weights(stretches, starts)
+        return found
+
+    def _weights(self, stretches: Array, starts: Array) -> FloatArray:
+        weights: FloatArray = np.concatenate(
+            [copy.query_weights for copy in self._copies if copy.query_weights is not None]
+        )
+        wrong = (stretches[1:] == stretches[:-1]) & (weights[1:] != weights[:-1])
+        if wrong.any():
+            place = 1 + int(np.argmax(wrong))
+            raise FormatError(
+                f"Query {stretches[place]} goes on here with another weight; give it one weight in all copies.",
+                path=self._path_of(place),
+            )
+        return weights[starts]
+
+    def _path_of(self, stretch: int) -> Path:
+        """The copy in which a query lies, given by its number over all copies."""
+        ends = np.cumsum([copy.n_queries for copy in self._copies])
+        return self._paths[int(np.searchsorted(ends, stretch, side="right"))]
+
+
+def _bytes_per_row(copy: RankingData) -> int:
+    ids = 0 if copy.document_ids is None else copy.document_ids.itemsize
+    values: int = len(copy.X.data) // copy.n_documents if copy.is_sparse else copy.n_features
+    return values * 2 * int(copy.X.dtype.itemsize) + ids + 64
+
+
+def _source_length(copy: RankingData) -> int:
+    """How many rows the source of a copy had, as far as the copy can tell."""
+    return copy.n_documents if copy.source_rows is None else max(copy.n_documents, 1 + int(copy.source_rows.max()))

@@ -1,0 +1,227 @@
+"""Tables whose columns have names of their own, on the command line; and refusals that speak of options."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli import checking, comparing, evaluating, experimenting, predicting, training, tuning
+from toprank.cli.columns import reads_data
+from toprank.cli.main import app
+from toprank.cli.wording import as_options
+from toprank.errors import ToprankError, UnknownNameError
+
+COMMANDS = [
+    training.train, tuning.tune, predicting.predict, predicting.rank, experimenting.cv, comparing.compare,
+    evaluating.evaluate, checking.check,
+]  # fmt: skip
+OWN = ("--label", "rating", "--qid", "session", "--features", "bm25,age", "--document-id", "page")
+FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
+
+
+def invoked(*arguments, status=0):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def refused(*arguments, kind=ToprankError):
+    result = invoked(*arguments, status=1)
+    assert isinstance(result.exception, kind)
+    return str(result.exception)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """data.txt, and the same documents as a table with other names, a text column, and a number that is no feature."""
+    monkeypatch.chdir(tmp_path)
+    data = tr.synthetic(n_queries=12, n_documents=(3, 6), n_features=2, seed=0)
+    tr.write(data, "data.txt")
+    sessions = np.repeat([f"s{q}" for q in range(data.n_queries)], data.queries.sizes)
+    lines, bare, plain = ["year,age,bm25,title,session,page,rating"], ["age,title,bm25,session,page"], ["a,b,qid"]
+    for row, (x, label, qid) in enumerate(zip(data.X.tolist(), data.labels.tolist(), sessions, strict=True)):
+        lines.append(f"1999,{x[1]!r},{x[0]!r},a title,{qid},p{row},{label}")
+        bare.append(f"{x[1]!r},a title,{x[0]!r},{qid},p{row}")
+        plain.append(f"{x[0]!r},{x[1]!r},{qid}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "bare.csv").write_text("\n".join(bare) + "\n")
+    (tmp_path / "plain.csv").write_text("\n".join(plain) + "\n")
+    tr.write_scores(data.X[:, 0], "first.scores")
+    tr.write_scores(data.X[:, 1], "second.scores")
+    return tmp_path
+
+
+def trained():
+    data = tr.read("table.csv", label="rating", qid="session", features=["bm25", "age"], document_id="page")
+    return data, tr.systems.make("LeastSquares", l2=1).fit(data)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_every_command_that_reads_data_asks_for_columns(command):
+    shown = invoked(command.__name__, "--help").output
+    assert all(f"{option} " in shown for option in ("--label", "--qid", "--features", "--document-id"))
+    assert "columns" not in inspect.signature(command).parameters
+
+
+def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
+    data, ranker = trained()
+    expected = ranker.predict(data)
+    invoked("train", "table.csv", *OWN, *FEW, "--model", "m.toprank")
+    model = tr.load("m.toprank")
+    assert list(model.feature_names_in_) == ["bm25", "age"]
+    np.testing.assert_array_equal(model.predict(data), expected)
+    invoked("predict", "m.toprank", "table.csv", *OWN, "-o", "m.scores", "-q")
+    np.testing.assert_array_equal(tr.read_scores("m.scores", data.n_documents), expected)
+    answer = json.loads(invoked("evaluate", "table.csv", "m.scores", *OWN, "-c", "trec_eval", "--json").stdout)
+    assert answer["mean"] == dict(tr.evaluate(expected, data, "ndcg@10,map", convention="trec_eval").mean)
+    compared = json.loads(invoked("compare", "table.csv", "m.scores", "first.scores", *OWN, "--json").stdout)
+    assert compared["means"]["m"] == dict(tr.evaluate(expected, data, "ndcg@10").mean)
+    found = json.loads(invoked("check", "table.csv", *OWN, "--json").stdout)["data"]
+    assert [one["features"] for one in found] == [2]
+    one = ("--systems", "LeastSquares", "--set", "LeastSquares.l2=1", "-q", "--json")
+    crossed = invoked("cv", "table.csv", *OWN, *one)
+    assert len(json.loads(crossed.stdout)["cells"]) == 5
+    pytest.importorskip("optuna")
+    tuned = ("--system", "LeastSquares", "--space", "l2=0.1,1", "--trials", "1", "-q", "--model", "t.toprank")
+    invoked("tune", "table.csv", *OWN, *tuned)
+    assert list(tr.load("t.toprank").feature_names_in_) == ["bm25", "age"]
+
+
+def test_documents_without_labels_are_scored(folder):
+    data, ranker = trained()
+    ranker.save("named.toprank")
+    # The model knows its features: columns in another order, a title, and no labels are nothing to it.
+    invoked("predict", "named.toprank", "bare.csv", "--qid", "session", "-o", "bare.scores", "-q")
+    np.testing.assert_array_equal(tr.read_scores("bare.scores", data.n_documents), ranker.predict(data))
+    lists = invoked("rank", "named.toprank", "bare.csv", "--qid", "session", "--document-id", "page", "--top", "1")
+    best = [data.document_ids[part[np.argmax(ranker.predict(data)[part])]] for part in rows_of(data)]
+    assert [line.split("\t")[1] for line in lists.stdout.splitlines()] == best
+    # A model without names takes the columns as they come; a label must not be taken for a feature.
+    tr.systems.make("LeastSquares", l2=1).fit(tr.read("data.txt")).save("m.toprank")
+    invoked("predict", "m.toprank", "data.txt", "-o", "text.scores", "-q")
+    invoked("predict", "m.toprank", "plain.csv", "-o", "plain.scores", "-q")
+    head, *rows = (folder / "plain.csv").read_text().split()
+    (folder / "labelled.csv").write_text("\n".join([f"label,{head}", *(f"0,{row}" for row in rows)]) + "\n")
+    invoked("predict", "m.toprank", "labelled.csv", "-o", "labelled.scores", "-q")
+    expected = tr.read_scores("text.scores", data.n_documents)
+    for name in ("plain.scores", "labelled.scores"):
+        np.testing.assert_allclose(tr.read_scores(name, data.n_documents), expected, rtol=1e-6)
+
+
+def test_validation_data_have_the_features_of_the_training_data(folder):
+    (folder / "train.csv").write_text("label,qid,u,v\n1,1,1,5\n0,1,2,4\n1,2,3,1\n0,2,9,2\n")
+    (folder / "vali.csv").write_text("v,year,u,title,label,qid\n5,1999,2,x,1,3\n4,1999,8,y,0,3\n")
+    arguments = ("--valid", "vali.csv", *FEW, "--json", "--model", "m.toprank")
+    done = json.loads(invoked("train", "train.csv", *arguments).stdout)
+    valid = tr.RankingData([[2.0, 5.0], [8.0, 4.0]], [1, 0], qid=[3, 3], feature_names=["u", "v"])
+    assert done["tried"][0]["valid"] == tr.evaluate(tr.load("m.toprank").predict(valid), valid).mean["ndcg@10"]
+
+
+def rows_of(data):
+    offsets = data.queries.offsets
+    return [np.arange(offsets[q], offsets[q + 1]) for q in range(data.n_queries)]
+
+
+def test_a_compressed_table_is_no_text(folder):
+    """Its name ends like that of compressed text, and a table has no n_features."""
+    import gzip
+
+    _, ranker = trained()
+    ranker.save("m.toprank")
+    (folder / "bare.csv.gz").write_bytes(gzip.compress((folder / "bare.csv").read_bytes()))
+    invoked("predict", "m.toprank", "bare.csv.gz", "--qid", "session", "-q")
+
+
+def test_no_column_is_an_answer(folder):
+    """'' says that there is none."""
+    (folder / "one.csv").write_text("label,x,id\n1,1,a\n0,2,b\n")
+    assert "--qid COLUMN, or --qid '' if all rows" in refused("check", "one.csv", "--document-id", "id")
+    found = json.loads(invoked("check", "one.csv", "--qid", "", "--document-id", "id", "--json").stdout)["data"]
+    assert [(one["queries"], one["features"]) for one in found] == [(1, 1)]
+    assert "separated by commas" in invoked("check", "one.csv", "--features", ",", status=2).stderr
+
+
+def test_refusals_speak_of_options(folder):
+    (folder / "scattered.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
+    (folder / "wide.txt").write_text("1 qid:1 1:1 3:5\n0 qid:1 1:2\n")
+    (folder / "huge.txt").write_text("1 qid:1 1:1e300\n0 qid:1 1:2\n")
+    (folder / "what.foo").write_text("what is this\n")
+    (folder / "empty").mkdir()
+    invoked("train", "data.txt", *FEW, "--model", "m.toprank")
+    for arguments, words in (
+        (("train", "table.csv", "--model", "no"), "Give --label COLUMN, or --label '' for unjudged"),
+        (("train", "table.csv", *OWN[:4], "--model", "no"), "Leave it out with --features A,B,..."),
+        (("train", "scattered.txt", "--model", "no"), "--regroup"),
+        (("evaluate", "scattered.txt", "first.scores"), "--regroup"),
+        (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' lies beyond the 2 features of"),
+        (("train", "data.txt", *FEW, "--valid", "wide.txt", "--model", "no"), "beyond the 2 features of the training"),
+        (("evaluate", "huge.txt", "first.scores"), "toprank convert --dtype float64"),
+        (("evaluate", "what.foo", "first.scores"), "name it .txt, .csv … or use toprank convert --from."),
+        (("evaluate", "empty", "first.scores"), "toprank cv"),
+        (("evaluate", "data.txt", "first.scores", "--verify"), "ask for --cache"),
+        (("evaluate", "data.txt", "first.scores", "-c", "trec_eval"), "--document-id"),
+        (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "lower --folds"),
+    ):
+        said = refused(*arguments)
+        assert words in said
+        assert not re.search(r"\b(regroup|label|features|n_features|cache|format)=", said)
+    remedies = [one["remedy"] for one in json.loads(invoked("check", "scattered.txt", "--json").stdout)["findings"]]
+    assert any("read with --regroup" in remedy for remedy in remedies)
+    assert "regroup=True" not in invoked("check", "scattered.txt").stdout
+    shown = invoked("evaluate", "data.txt", "first.scores", "-c", "all").stdout
+    assert "--document-id" in shown
+    assert "document_ids" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "data.txt", "--label", "y", "--model", "no"), "--label names a column of a table"),
+        (("check", "data.txt", "--document-id", "y"), "--document-id names a column of a table"),
+        (("check", "table.csv", *OWN, "--missing", "zero"), "--missing is not for this kind of file"),
+    ],
+)
+def test_an_option_that_a_format_does_not_have(folder, arguments, words):
+    said = refused(*arguments, kind=UnknownNameError)
+    assert said.startswith(words)
+    assert said.endswith("leave it out.")
+
+
+def test_runs_have_no_columns(folder):
+    said = invoked("evaluate", "--qrels", "q", "--run", "r", "--label", "x", status=2).stderr
+    assert "--label names a column of DATA" in said
+
+
+def test_only_advice_is_translated():
+    for text in ("seed=3/label=2/x.txt: bad", "The metric 'ndcg(gain=exp)' is unknown.", "Set l2=3.", "my=label=3"):
+        assert as_options(text, ["seed", "gain"]) == text
+    assert as_options("Ask for max_grade=3.", ["max_grade"]) == "Ask for --max-grade 3."
+
+
+def test_a_command_may_have_the_option_that_others_lack():
+    said = "The id in '5:2' lies beyond the 3 features asked for; raise n_features."
+    assert as_options(said) == "The id in '5:2' lies beyond the 3 features of the training data."
+    assert as_options(said, ["n_features"]) == said.replace("n_features", "--n-features")
+    assert as_options("It is too large; read with dtype=float64.", ["dtype"]).endswith("read with --dtype float64.")
+
+
+def test_widths_that_differ_are_told_without_keywords(folder):
+    pytest.importorskip("optuna")
+    tr.write(tr.synthetic(n_queries=4, n_features=3, seed=1), "wide.toprank-data")
+    said = refused("tune", "data.txt", "--valid", "wide.toprank-data", "--system", "ListNet", "--model", "no")
+    assert said == "The validation data have 3 features, but the training data 2. They must be the same."
+
+
+def test_the_decorator_keeps_the_other_parameters():
+    def command(a: int, columns: dict, b: int = 2) -> None:
+        assert (a, b, columns) == (1, 2, {"qid": False})
+
+    made = reads_data(command)
+    assert list(inspect.signature(made).parameters) == ["a", "label", "qid", "features", "document_id", "b"]
+    made(a=1, b=2, label=None, qid="", features=None, document_id=None)

@@ -1,0 +1,164 @@
+"""What is typed behind --set, what train says while it works and when it is done, and what cv, compare, tune refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli import common
+from toprank.cli.main import app
+from toprank.cli.settings import value_of
+from toprank.tuning import default_space
+
+
+def invoked(*arguments, status=0):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train, valid = tr.split(tr.synthetic(n_queries=24, n_documents=(3, 6), n_features=3, seed=0), (0.5, 0.5))
+    tr.write(train, "train.txt")
+    tr.write(valid, "vali.txt")
+    return tmp_path
+
+
+FEW = ("--system", "LambdaMART", "--set", "n_trees=4", "--set", "min_data_in_leaf=2", "--threads", "1")
+
+
+# --set
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(8,4)", [8, 4]), ("8,4", [8, 4]), ("[8,4]", [8, 4]), ("8,", [8]), ("-1, 0,1", [-1, 0, 1]), (" 3 ", 3),
+        ("1e-3", 1e-3), (".5", 0.5), ("True", True), ("null", None), ("None", None), ('{"0": 1}', {"0": 1}),
+        ("{0: 1}", {0: 1}), ('["a","b"]', ["a", "b"]), ("a,b", "a,b"), ("rbp(p=0.8)", "rbp(p=0.8)"), ("", ""),
+        ("2j", "2j"), ("{1,2}", "{1,2}"), ("[" * 5000, "[" * 5000),
+    ],
+)  # fmt: skip
+def test_values(text, value):
+    assert value_of(text) == value
+    assert type(value_of(text)) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1,0,-1", "(1, 0, -1)", "[1,0,-1]"])
+def test_lists_reach_the_ranker(folder, text):
+    invoked("train", "train.txt", *FEW, "--set", f"monotone={text}", "-q", "--model", "m.toprank")
+    assert tr.load("m.toprank").directions_ == [1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "l2=1", "--set", "l2=2"), "--set names l2 twice"),
+        (("--set", "seed=3", "--seed", "4"), "use --seed, not --set seed="),
+        (("--set", "seed=3"), "use --seed, not --set seed="),
+        (("--system", "ListNet", "--set", "alpha=1", "--set", "loss.alpha=2"), "alpha and loss.alpha are the same"),
+    ],
+)
+def test_an_option_is_fixed_once(folder, arguments, words):
+    assert words in invoked("train", "train.txt", "--model", "no", *arguments, status=2).stderr
+    assert not (folder / "no").exists()
+
+
+def test_the_seed_reaches_ranker_and_loss(folder):
+    invoked("train", "train.txt", *FEW, "--seed", "5", "-q", "--model", "m.toprank")
+    assert tr.load("m.toprank").seed == 5
+    drawing = ("--system", "ListMLE", "--set", "ties=random", "-q", "--model", "m.toprank")
+    invoked("train", "train.txt", *drawing, "--seed", "5")
+    assert tr.load("m.toprank").loss.seed == 5
+    invoked("train", "train.txt", *drawing, "--seed", "5", "--set", "loss.seed=6")
+    assert tr.load("m.toprank").loss.seed == 6
+
+
+# What is said
+
+
+def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
+    done = invoked("train", "train.txt", *FEW, "--model", "m.toprank")
+    assert "No --valid" in done.stderr
+    assert "training data" in done.stderr
+    assert "No --valid" not in done.stdout
+    assert "No --valid" not in invoked("train", "train.txt", *FEW, "--model", "m.toprank", "-q").stderr
+    assert "No --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "--model", "m.toprank").stderr
+
+
+@pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])
+def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
+    monkeypatch.setattr(common, "is_watched", lambda quiet: not quiet)
+    done = invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "--json")
+    assert "round 4/4" in done.stderr
+    assert " s left" in done.stderr
+    assert ("valid ndcg@10 0." in done.stderr) == bool(valid)
+    n = len(tr.systems.get("LambdaMART").candidates())
+    assert (f"each of {n} candidates tells its rounds" in done.stderr) == bool(valid)
+    assert json.loads(done.stdout)["system"] == "LambdaMART"
+    assert tr.load("m.toprank").verbose is False
+    assert invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "-q").stderr == ""
+
+
+def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(common, "is_watched", lambda quiet: not quiet)
+    few = ("--system", "RankNet", "--set", "epochs=2", "--set", "hidden=(4,)", "--set", "device=cpu", "--threads", "1")
+    done = invoked("train", "train.txt", *few, "--model", "m.toprank")
+    assert "epoch 2/2" in done.stderr
+    assert " s left" in done.stderr
+    assert tr.load("m.toprank").hidden == (4,)
+
+
+def test_threads_are_said_to_matter_where_they_do():
+    for command in ("train", "tune", "cv"):
+        assert "never depend" not in " ".join(invoked(command, "--help").output.split())
+    assert "never depend" in " ".join(invoked("evaluate", "--help").output.split())
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "train.txt", "a.scores", "./a.scores"), "given twice"),
+        (("cv", "train.txt", "--systems", "ListNet,auto"), "auto belongs to toprank train"),
+        (("cv", "train.txt", "--systems", "ListNet", "-o", "x.csv"), "name it x.parquet"),
+        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.l2=1", "--set", "listnet.l2=2"), "l2 twice"),
+        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.threads=1"), "use --threads"),
+        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.metric=map"), "use --select-by"),
+        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.convention=letor4"), "use --select-convention"),
+    ],
+)
+def test_wrong_usage(folder, arguments, words):
+    said = " ".join(invoked(*arguments, status=2).stderr.split())
+    assert words in said
+
+
+def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
+    data = tr.read("train.txt")
+    for use in (
+        lambda: tr.select("auto", data, tr.read("vali.txt")),
+        lambda: tr.Experiment({"data": data}, ["Auto"]),
+        lambda: tr.systems.make("auto"),
+    ):
+        with pytest.raises(tr.errors.DataError, match=r"auto is no system.*tr\.auto"):
+            use()
+
+
+def test_a_space_is_refused_before_anything_is_read(folder):
+    pytest.importorskip("optuna")
+    done = invoked("tune", "none.txt", "--system", "ListNet", "--space", "l2=foo", "--model", "no", status=1)
+    assert "l2 takes numbers" in str(done.exception)
+    empty = next(name for name in tr.systems.names() if not default_space(name))
+    done = invoked("tune", "none.txt", "--system", empty, "--model", "no", status=1)
+    assert "give --space, for example --space l2=" in str(done.exception)
+    several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "--model", "no")
+    done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
+    assert "Search it instead: --space l2=a,b,c, or" in str(done.exception)

@@ -1,0 +1,162 @@
+"""What rankers make of arrays, frames, forgotten queries and validation data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import toprank as tr
+from toprank.data.remarks import OneQueryWarning, SameDataWarning, same_content
+from toprank.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=40, n_features=3, n_grades=3, seed=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
+
+
+# ---- queries that were forgotten ----
+
+
+def test_a_score_without_queries_is_refused(data, fitted):
+    with pytest.raises(DataError, match=r"score was given no qid.*enable_metadata_routing"):
+        fitted.score(data.X, data.labels)
+    assert fitted.score(data.X, data.labels, qid=data.qid) == fitted.score(data)
+    few = slice(0, int(data.queries.offsets[1]))
+    one = tr.LinearRanker().fit(data.X[few], data.labels[few])  # one query from the start
+    assert one.score(data.X[few], data.labels[few]) <= 1.0
+
+
+def test_a_pipeline_that_drops_the_queries_is_refused(data):
+    pipeline = make_pipeline(StandardScaler(), tr.LinearRanker())
+    pipeline.fit(data.X, data.labels, linearranker__qid=data.qid)  # metadata routing is off: score gets no qid
+    with pytest.raises(DataError, match="score was given no qid"):
+        pipeline.score(data.X, data.labels, qid=data.qid)
+    with pytest.raises(DataError, match="was given no qid, and all rows as one query"):
+        tr.scorer("map")(pipeline, data.X, data.labels)
+
+
+def test_a_search_that_forgets_the_queries_is_refused(data):
+    search = GridSearchCV(
+        tr.LinearRanker(), {"l2": [1.0]}, cv=GroupKFold(2), scoring=tr.scorer("map"), error_score="raise"
+    )
+    with pytest.raises(DataError, match=r"search\.fit\(X, y, qid=qid, groups=qid\)"):
+        search.fit(data.X, data.labels, groups=data.qid, qid=data.qid)
+    options = {"cv": GroupKFold(2), "error_score": "raise"}
+    with (
+        sklearn.config_context(enable_metadata_routing=True),
+        pytest.warns(OneQueryWarning),
+        pytest.raises(DataError, match="was given no qid"),
+    ):
+        cross_val_score(
+            tr.LinearRanker(), data.X, data.labels, params={"groups": data.qid}, scoring=tr.scorer("map"), **options
+        )
+
+
+def test_many_rows_without_queries_get_a_remark(data, fitted):
+    with pytest.warns(OneQueryWarning, match=f"Training takes all {data.n_documents:,} rows as one query") as told:
+        tr.LinearRanker().fit(data.X, data.labels)
+    assert told[0].filename == __file__
+    with pytest.warns(OneQueryWarning, match="evaluate takes all") as told:
+        tr.evaluate(fitted.predict(data), data.labels)
+    assert told[0].filename == __file__
+    tr.evaluate(fitted.predict(data), data.labels, qid=np.zeros(data.n_documents))  # one query, and said so
+
+
+# ---- labels ----
+
+
+@pytest.mark.parametrize(
+    "ranker", [tr.LinearRanker(), tr.systems.make("RankBoost"), tr.TreeRanker(), tr.ExpectedGainRanker()]
+)
+def test_documents_without_a_judgement_are_refused_in_arrays_too(data, ranker):
+    with pytest.raises(DataError, match="documents are not judged"):
+        ranker.fit(data.X, np.where(data.labels == 0, -1, data.labels), qid=data.qid)
+    with pytest.raises(DataError, match=r"Input y contains NaN: .* documents are not judged"):
+        ranker.fit(data.X, np.where(data.labels == 0, np.nan, data.labels), qid=data.qid)
+
+
+@pytest.mark.parametrize(
+    "ranker", [tr.LinearRanker(), tr.TreeRanker(), tr.systems.make("AdaRank-NDCG"), tr.systems.make("CoordinateAscent")]
+)
+def test_data_without_features_are_refused(ranker):
+    with pytest.raises(DataError, match="There are no features"):
+        ranker.fit(tr.RankingData(np.zeros((4, 0)), [0, 1, 0, 1], qid=[1, 1, 2, 2]))
+
+
+# ---- validation data ----
+
+
+@pytest.mark.parametrize("ranker", [tr.LinearRanker(l2=[1.0, 0.1]), tr.TreeRanker(), tr.systems.make("AdaRank-NDCG")])
+def test_validation_data_must_be_judged(data, ranker):
+    valid = data.replace(labels=np.where(data.labels == 0, -1, data.labels))
+    with pytest.raises(DataError, match=r"documents to choose on are not judged.*data\.keep\(data\.judged\)"):
+        ranker.fit(data, valid=valid)
+
+
+def test_validation_data_as_arrays(data):
+    train, valid = tr.split(data, (0.6, 0.4))
+    path = [1.0, 0.1, 0.01]
+    whole = tr.LinearRanker(l2=path).fit(train, valid=valid)
+    arrays = tr.LinearRanker(l2=path).fit(
+        train.X, train.labels, qid=train.qid, valid=(valid.X, valid.labels, valid.qid)
+    )
+    assert arrays.path_ == whole.path_
+    names = ["a", "b", "c"]
+    frame, other = (pd.DataFrame(part.X, columns=names) for part in (train, valid))
+    frames = tr.LinearRanker(l2=path).fit(frame, train.labels, qid=train.qid, valid=(other, valid.labels, valid.qid))
+    assert frames.path_ == whole.path_
+    with pytest.raises(DataError, match=r"valid must be a RankingData.*or a tuple \(X, y, qid\)"):
+        tr.LinearRanker().fit(train, valid=valid.X)
+
+
+def test_choosing_on_the_training_data(data):
+    with pytest.warns(SameDataWarning, match="The validation data are the training data") as told:
+        tr.LinearRanker(l2=[1.0, 0.1]).fit(data, valid=data.select(np.arange(data.n_queries)))
+    assert told[0].filename == __file__
+    with pytest.raises(DataError, match="Leave valid= out"):
+        tr.auto(data, data, budget=5)
+
+
+def test_same_content(data):
+    assert same_content(data, data.select(np.arange(data.n_queries)))
+    assert not same_content(data, data.select(np.arange(data.n_queries - 1)))
+    assert not same_content(data, data.replace(labels=data.labels + 1))
+    assert not same_content(data, data.replace(X=data.X + 1))
+    assert not same_content(data, "data")
+
+
+# ---- frames with more columns than the features ----
+
+
+def test_a_frame_with_labels_and_queries_can_be_ranked_as_it_is(data):
+    frame = pd.DataFrame(data.X, columns=["a", "b", "c"]).assign(label=data.labels, qid=data.qid, url="x")
+    ranker = tr.LinearRanker().fit(tr.RankingData.from_frame(frame, features=["a", "b", "c"]))
+    scores = ranker.predict(data.replace(feature_names=list("abc")))
+    np.testing.assert_array_equal(ranker.predict(frame), scores)
+    np.testing.assert_array_equal(ranker.predict(pl.from_pandas(frame)), scores)
+    np.testing.assert_array_equal(ranker.predict(frame[["qid", "c", "a", "b"]]), scores)  # by name, not by place
+    with pytest.raises(ValueError, match="yet now missing"):
+        ranker.predict(frame[["a", "b", "label", "qid"]])
+
+
+def test_features_with_queries_can_be_ranked(data, fitted):
+    order = np.random.default_rng(0).permutation(data.n_documents)
+    found = fitted.rank(data.X[order], 3, qid=data.qid[order])
+    wanted = fitted.rank(data, 3)
+    assert {qid: order[rows].tolist() for qid, rows in found.items()} == wanted
+    with pytest.raises(DataError, match="rank needs the queries"):
+        fitted.rank(data.X)
+    with pytest.raises(DataError, match="leave qid out"):
+        fitted.rank(data, qid=data.qid)

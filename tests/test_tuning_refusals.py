@@ -1,0 +1,69 @@
+"""What `tune` refuses at once, and what it does not claim after few trials."""
+
+from __future__ import annotations
+
+import pytest
+
+import toprank as tr
+from toprank.errors import DataError
+from toprank.systems import SYSTEMS
+from toprank.tuning.space import read_space
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return tr.split(tr.synthetic(n_queries=16, n_documents=(3, 6), n_features=2, seed=0), (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("ranker", "name"),
+    [
+        (tr.LinearRanker("ListNet"), "'ListNet'"),
+        (tr.LinearRanker(tr.losses.ListMLE()), "'ListMLE'"),
+        (tr.LinearRanker, "'LeastSquares'"),
+        (None, "'LambdaMART'"),
+    ],
+)
+def test_an_unfitted_ranker_is_refused_with_the_system_like_it(parts, ranker, name):
+    with pytest.raises(DataError, match="takes a system or its name") as refusal:
+        tr.tune(ranker, *parts)
+    assert name in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("system", "space"),
+    [
+        ("ListNet", {"l2": ["foo"]}),
+        ("ListNet", {"l2": [0.1, [0.1, "x"]]}),
+        ("ListNet", {"l2": [float("nan")]}),
+        ("ListNet", {"l2": [True]}),
+        ("ListNet", {"loss.alpha": ["foo"]}),
+        ("LambdaMART", {"sigma": ["foo", 1.0]}),
+        ("MART", {"l2": [[0.1, "x"]]}),
+    ],
+)
+def test_text_is_refused_where_numbers_are_searched(system, space):
+    with pytest.raises(DataError, match="number"):
+        read_space(SYSTEMS[system], space, {})
+
+
+def test_numbers_and_several_of_them_are_searched():
+    values = [1, 0.5, [0.1, 1.0], (1, 2)]
+    assert read_space(SYSTEMS["ListNet"], {"l2": values}, {}).dimensions["l2"].values == tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "tells"),
+    [
+        ({"l2": (1e-3, 1.0, "log")}, 9, False),
+        ({"l2": (1e-3, 1.0, "log")}, 10, True),
+        ({"l2": (1e-3, 1.0, "log"), "alpha": (0.1, 2.0), "start": [None], "tolerance": [1e-6], "max_iterations": [99],
+          "psi": ["linear"]}, 11, False),
+    ],
+)  # fmt: skip
+def test_importance_is_left_out_where_few_trials_tell_little(parts, space, trials, tells):
+    tuned = tr.tune("ListNet", *parts, space=space, trials=trials)
+    assert bool(tuned.importance) == tells
+    assert ("What mattered" in str(tuned)) == tells
