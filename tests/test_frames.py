@@ -267,6 +267,13 @@ def test_several_files_and_folders_are_one_table(tmp_path):
     assert read_table([folder / "part-1.parquet", folder / "part-0.parquet"]).equals(data.select([1, 0]))
 
 
+def test_files_of_a_folder_are_taken_by_their_numbers(tmp_path):
+    parts = [pa.table({"qid": [i, i], "label": [0, 1], "f": [float(i), -1.0]}) for i in range(12)]
+    for number, part in enumerate(parts):
+        parquet.write_table(part, tmp_path / f"part.{number}.parquet")  # as Dask names them: 10 follows 9, not 1
+    assert read_table(tmp_path).qids.tolist() == list(range(12))
+
+
 def test_files_of_one_table_have_the_same_columns_and_types(tmp_path):
     first = {"qid": [1], "label": [0], "f": np.float32([0.5])}
     parquet.write_table(pa.table(first), tmp_path / "0.parquet")

@@ -62,7 +62,9 @@ def _terminated(number: int, frame: Any) -> None:
 
 def _say_warning(message: Warning | str, *_: Any) -> None:
     """Warnings of ours are sentences for people; where in the source they arose is not."""
-    sys.stderr.write(f"toprank: {message}\n")
+    from toprank.cli.wording import as_options
+
+    sys.stderr.write(f"toprank: {as_options(str(message))}\n")
 
 
 def _fail(message: str, status: int) -> None:

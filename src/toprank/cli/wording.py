@@ -23,6 +23,7 @@ _PHRASES = (
     ("k", "lower k[.]", "lower --folds."),
     ("document_ids", "Give document_ids,", "Name the column of a table that holds them with --document-id,"),
     ("", r"raise n_features", "raise --n-features"),
+    ("", r"Hold some queries back: train, valid = tr\.split\(data\)\.", "Hold some queries back."),
     ("", r"for LETOR folds use folds\(\)", "folders with LETOR folds are for toprank cv"),
     (
         "",

@@ -6,7 +6,6 @@ A source is a recipe: a worker that gets it can make the rows, and another one c
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,7 +23,7 @@ from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import USUAL_NAMES, layout_of
 from toprank.data.store import is_store, open_store
-from toprank.data.tables.sources import sources_of
+from toprank.data.tables.sources import files_in, sources_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
 __all__ = ["DataPart", "FilePart", "FramePart", "Parts", "StorePart", "parts_of", "read"]
@@ -174,7 +173,7 @@ def read(
             if options:
                 raise UnknownNameError("option for reading a stored copy", next(iter(options)), ["partitions"])
             return Parts(_ranges(path, partitions), repair)
-        files = _files_in(path) if path.is_dir() else [path]
+        files = files_in(path) if path.is_dir() else [path]
     else:
         files = [Path(path) for path in paths]
     if partitions is not None:
@@ -249,29 +248,6 @@ def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
     marks = np.linspace(0, offsets[-1], count + 1)
     cuts = np.unique(np.searchsorted((offsets[1:] + offsets[:-1]) / 2, marks))
     return [(int(a), int(b)) for a, b in pairwise(np.unique([0, *cuts, len(offsets) - 1]))]
-
-
-def _files_in(folder: Path) -> list[Path]:
-    try:
-        inside = sorted(
-            (path for path in folder.iterdir() if path.suffix.lower() in (".parquet", ".pq")), key=by_number
-        )
-    except OSError as problem:
-        raise FileError(f"{folder} cannot be read: {problem.strerror}.") from None
-    visible = [path for path in inside if not path.name.startswith((".", "_"))]
-    if not visible:
-        raise FileError(f"{folder} holds no Parquet files (*.parquet) and is no stored copy; give a list of files.")
-    return visible
-
-
-def by_number(path: Path) -> tuple[Any, ...]:
-    """A key that sorts names as people count: part.2 before part.10, as Dask and Spark write them.
-
-    >>> sorted([Path("part.10"), Path("part.2"), Path("part.02")], key=by_number)
-    [PosixPath('part.02'), PosixPath('part.2'), PosixPath('part.10')]
-    """
-    pieces = re.split(r"([0-9]+)", path.name)  # texts at even places, numbers at odd ones
-    return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(pieces)), path.name
 
 
 def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:

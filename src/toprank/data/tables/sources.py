@@ -21,7 +21,7 @@ from toprank.data.streams import became_shorter
 from toprank.data.tables.writing import delimiter_of, table_format
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
-__all__ = ["Source", "about", "common_layout", "sources_of"]
+__all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
 
 PathLike = str | os.PathLike[str]
 _STRIP = 16384  # rows at a time, fewer where they are wide:
@@ -72,19 +72,31 @@ def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
     given = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
     if not given:
         raise DataError("There is no file to read: the list of paths is empty.")
-    return [file for path in given for file in _files_in(path)]
+    return [file for path in given for file in files_in(path)]
 
 
-def _files_in(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
     """A file itself; of a folder its Parquet files, and those of the folders in it that are called like one."""
     with os_errors(path, "read"):
         if not path.is_dir():
             return [path]
-        inside = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in (".parquet", ".pq"))
+        inside = sorted(
+            (entry for entry in path.iterdir() if entry.suffix.lower() in (".parquet", ".pq")), key=by_number
+        )
     visible = [entry for entry in inside if not entry.name.startswith((".", "_"))]
     if not visible:
-        raise FileError(f"{path} holds no Parquet files (*.parquet); give the folder that does.")
-    return [file for entry in visible for file in _files_in(entry)]
+        raise FileError(f"{path} holds no Parquet files (*.parquet) and is no stored copy; give a list of files.")
+    return [file for entry in visible for file in files_in(entry)]
+
+
+def by_number(path: Path) -> tuple[Any, ...]:
+    """A key that sorts names as people count: part.2 before part.10, as Dask and Spark write them.
+
+    >>> sorted([Path("part.10"), Path("part.2"), Path("part.02")], key=by_number)
+    [PosixPath('part.02'), PosixPath('part.2'), PosixPath('part.10')]
+    """
+    pieces = re.split(r"([0-9]+)", path.name)  # texts at even places, numbers at odd ones
+    return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(pieces)), path.name
 
 
 @contextmanager
