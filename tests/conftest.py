@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from pathlib import Path
 
 from hypothesis import settings
@@ -16,9 +17,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toprank"))
 
 
 def pytest_configure(config):
+    """Let Ctrl-C be heard, whoever started the tests, and see that no stale kernel is tested."""
+    # Started in the background by a shell, a process ignores SIGINT, and so would every process that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        _drop_stale_kernels()
+
+
+def _drop_stale_kernels():
     """Drop compiled kernels when the source of any changed: Numba looks only at the file of the kernel itself."""
-    if hasattr(config, "workerinput"):
-        return
     source = Path(__file__).parent.parent / "src" / "toprank"
     digest = hashlib.sha256()
     for path in sorted(source.rglob("*.py")):

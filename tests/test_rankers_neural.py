@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import toprank as tr
+from forecasts import check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers import neural_training
@@ -97,20 +98,8 @@ def test_grade_outputs_are_probabilities(halves):
 
 
 def test_what_to_expect_of_grades(halves):
-    """P(grade | x) forecasts DCG, and can be compared with what happened, as those of an ExpectedGainRanker."""
     train, test = halves
-    ranker = network("Multinomial", outputs="grades", learning_rate=0.01).fit(train)
-    chances = ranker.predict_proba(test)
-    assert ranker.classes_.tolist() == [0, 1, 2, 3]
-    expected = ranker.expected_dcg(test, k=1, gain="linear")
-    first = [rows.start + int(np.argmax(chances[rows] @ (2.0 ** np.arange(4) - 1))) for rows in test.queries]
-    own = ranker.expected_dcg(test, ranker.predict(test), k=1, gain="linear")
-    np.testing.assert_allclose(own.mean, chances[first] @ np.arange(4.0))  # no ties: one document counts
-    assert (expected.mean >= own.mean - 1e-12).all()  # its own order is the best for the gain that is asked for
-    curve = ranker.calibration_curve(test, at_least=2, bins=5)
-    assert curve.documents.sum() == test.n_documents
-    assert curve.documents @ curve.predicted == pytest.approx(chances[:, 2:].sum())
-    assert curve.documents @ curve.observed == (test.labels >= 2).sum()
+    check_forecasts(network("Multinomial", outputs="grades", learning_rate=0.01).fit(train), test)
 
 
 @pytest.mark.parametrize("loss", ["LambdaRank", "Squared"])
