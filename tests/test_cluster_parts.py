@@ -20,7 +20,7 @@ from scipy import sparse
 import toprank as tr
 from loss_cases import LOSSES
 from toprank import cluster
-from toprank.cluster import work
+from toprank.cluster import meeting, work
 from toprank.cluster.meeting import LeftAloneError, Meeting, free_port
 from toprank.cluster.placed import check_loss
 from toprank.cluster.queries import joined, moves, taken
@@ -453,6 +453,18 @@ def test_ports_are_not_those_of_outgoing_connections():
     ports = free_port(50)
     assert len(set(ports)) == 50
     assert max(ports) < 32_768  # the first that Linux gives out; others begin later
+
+
+def test_a_port_of_a_connection_just_closed_is_not_given(monkeypatch):
+    """LightGBM cannot listen there for a minute."""
+    (port,) = free_port()
+    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)) as guest:
+        host, _ = server.accept()
+        host.close()  # first: the connection stays on this side
+        assert guest.recv(1) == b""
+    monkeypatch.setattr(meeting, "_FIRST_PORT", port)
+    monkeypatch.setattr(meeting, "_LAST_PORT", port + 10)
+    assert port not in [free_port()[0] for _ in range(100)]
 
 
 def test_a_meeting_that_never_fills_up_ends():

@@ -187,17 +187,23 @@ def _hang_up(lines: Iterable[socket.socket]) -> None:
 
 
 def free_port(count: int = 1) -> list[int]:
-    """Numbers of ports that nobody listens on at this moment, drawn from those that systems do not hand out themselves.
+    """Numbers of ports that LightGBM can listen on, drawn from those that systems do not hand out themselves.
 
     A port that the system may give to any outgoing connection can be taken before we listen on it, even by a trainer
-    that calls it too early and is then connected with itself.
+    that calls it too early and is then connected with itself. Nor can LightGBM have a port on which a connection was
+    closed a minute ago: it does not ask to use such a port again, so neither do we.
     """
     chance = secrets.SystemRandom()
     doors: list[socket.socket] = []
     try:
         while len(doors) < count:
-            with suppress(OSError):  # in use
-                doors.append(socket.create_server(("", chance.randrange(_FIRST_PORT, _LAST_PORT))))
+            door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                door.bind(("", chance.randrange(_FIRST_PORT, _LAST_PORT)))
+            except OSError:  # in use
+                door.close()
+            else:
+                doors.append(door)
         return [int(door.getsockname()[1]) for door in doors]
     finally:
         for door in doors:
