@@ -1,7 +1,10 @@
-"""Draws the pictures of the documentation from the embedded data: `python docs/pictures.py`."""
+"""Draws the pictures of the documentation from the embedded data: `python docs/pictures.py` (needs Chromium)."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import matplotlib as mpl
@@ -36,6 +39,16 @@ def conventions() -> None:
     figure.savefig(HERE / "conventions.png", dpi=130)
 
 
+def report() -> None:
+    """The top of the demo's report, as Chromium shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "toprank", "demo", "--out", folder], check=True)
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,1700"]
+        picture = f"--screenshot={HERE / 'report.png'}"
+        subprocess.run(["chromium", *options, picture, f"file://{folder}/report.html"], check=True)
+
+
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     conventions()
+    report()

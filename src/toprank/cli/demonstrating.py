@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +41,10 @@ def demo(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         _demonstrate(out, out / "report.html", seed, threads, quiet)
-        common.say(f"\nThe files are in {out}; try: toprank evaluate {out}/test.txt {out}/ListNet.scores -c all", quiet)
+        command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
+        common.say(
+            f"\nThe files are in {out}; try: {command} evaluate {out}/test.txt {out}/ListNet.scores -c all", quiet
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         _demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)

@@ -118,13 +118,7 @@ def _relevance(ranker: Any, test: RankingData) -> FloatArray | None:
     """P(grade ≥ 1) of the test documents, where the ranker gives P(grade | x)."""
     if not hasattr(ranker, "predict_proba"):
         return None
-    try:
-        table = np.asarray(ranker.predict_proba(test), dtype=np.float64)
-    except (ToprankError, AttributeError, NotImplementedError):  # trees and networks have it for some losses only
-        return None
-    if table.ndim != 2 or len(table) != test.n_documents:
-        return None
-    found: FloatArray = table[:, 1:].sum(axis=1)
+    found: FloatArray = ranker.predict_proba(test)[:, 1:].sum(axis=1)
     return found
 
 
