@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import toprank as tr
 from toprank import losses, metrics
@@ -49,6 +50,11 @@ REFUSED = [
     (lambda: tr.folds(FRAME), "folds needs a RankingData, not a DataFrame"),
     (lambda: tr.folds(DATA, k="5"), "k must be a whole number of at least 1, not '5'"),
     (lambda: tr.folds(DATA, seed=0.5), "seed must be a whole number of at least 0, not 0.5"),
+    (lambda: tr.write(FRAME, "x.txt"), "write needs a RankingData, not a DataFrame. Make one of the frame first"),
+    (lambda: tr.read(None), "Files are named by a path, such as 'train.txt', or a list of paths, not by None"),
+    (lambda: tr.convert(None, "x.toprank-data"), "Files are named by a path"),
+    (lambda: tr.read(["a.txt", 5]), "Files are named by a path"),
+    (lambda: tr.cluster.read(None), "Files are named by a path"),
     (lambda: tr.check("train.txt"), "check(tr.read('train.txt'))"),
     (lambda: tr.check(FRAME), "check needs a RankingData, not a DataFrame"),
     (lambda: tr.check(DATA, X), "check needs a RankingData, not a ndarray"),
@@ -201,3 +207,14 @@ class Silent(Targeted):
 def test_a_loss_must_say_its_traits(ranker):
     with pytest.raises(tr.ToprankError, match=r"Silent does not say what is true of it.*traits = toprank\.losses\."):
         ranker(Silent()).fit(DATA)
+
+
+def test_paths_may_come_from_anywhere(tmp_path):
+    for number in range(2):
+        tr.write(tr.RankingData(X[:3], Y[:3], qid=[number] * 3), tmp_path / f"{number}.txt")
+    assert tr.read(tmp_path / f"{number}.txt" for number in range(2)).n_queries == 2  # looked at once only
+
+
+def test_a_ranker_that_was_not_fitted_has_no_score():
+    with pytest.raises(NotFittedError):
+        tr.LinearRanker().score(X, Y)

@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.cluster.work import Rows, in_sentences
 from toprank.compute import IntArray
-from toprank.data.arguments import check_whole
+from toprank.data.arguments import check_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
@@ -175,7 +175,7 @@ def read(
             return Parts(_ranges(path, partitions), repair)
         files = files_in(path) if path.is_dir() else [path]
     else:
-        files = [Path(path) for path in paths]
+        files = listed_paths(paths)
     if partitions is not None:
         raise DataError("A file is a partition; partitions= belongs to a stored copy (toprank convert makes one).")
     return Parts([FilePart(os.path.abspath(file), options) for file in files], repair)

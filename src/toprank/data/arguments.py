@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 
-__all__ = ["check_data", "check_flag", "check_number", "check_whole", "is_whole"]
+__all__ = ["check_data", "check_flag", "check_number", "check_whole", "is_whole", "listed_paths"]
 
 
 def is_whole(value: Any, least: int, below: int | None = None) -> bool:
@@ -90,3 +92,16 @@ def check_data(what: str, given: Any) -> None:
     else:
         remedy = "Make one first: tr.RankingData(X, y, qid=qid)."
     raise DataError(f"{what} needs a RankingData, not a {type(given).__name__}. {remedy}")
+
+
+def listed_paths(given: Any) -> list[Path]:
+    """One path or several, as a list.
+
+    >>> listed_paths(None)
+    Traceback (most recent call last):
+    toprank.errors.DataError: Files are named by a path, such as 'train.txt', or a list of paths, not by None.
+    """
+    several = [given] if isinstance(given, str | PathLike) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(path, str | PathLike) for path in several):
+        raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {given!r}.")
+    return [Path(path) for path in several]

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from toprank.data.arguments import check_data, listed_paths
 from toprank.data.bytesource import head_of, plain_name
 from toprank.data.cache import cached
 from toprank.data.dataset import RankingData, concatenate
@@ -60,7 +61,7 @@ def read(
         FormatError: a file's content is not what its format promises.
         UnknownNameError: there is no such format or option.
     """
-    files = _listed(paths)
+    files = listed_paths(paths)
     if any(_is_pipe(file) for file in files):
         if cache:
             raise DataError("A pipe cannot be cached; write it to a file first.")
@@ -98,7 +99,7 @@ def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[Pat
     """
     with ExitStack() as stack:
         plain: list[PathLike] = []
-        for file in _listed(paths):
+        for file in listed_paths(paths):
             if _is_pipe(file):
                 with _no_room_for(file, spool):
                     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="toprank-", dir=spool))
@@ -186,18 +187,14 @@ def check_options(kind: str, function: Callable[..., Any], options: dict[str, An
 def _read_qrels(paths: Paths) -> RankingData:
     from toprank.data.trec.files import data_of_qrels, read_qrels
 
-    return concatenate([data_of_qrels(read_qrels(path)) for path in _listed(paths)])
+    return concatenate([data_of_qrels(read_qrels(path)) for path in listed_paths(paths)])
 
 
 def _read_run(paths: Paths, *, qrels: PathLike | None = None) -> RankingData:
     from toprank.data.trec.files import data_of_run, read_qrels, read_run
 
     judgments = None if qrels is None else read_qrels(qrels)
-    return concatenate([data_of_run(read_run(path), judgments) for path in _listed(paths)])
-
-
-def _listed(paths: Paths) -> list[PathLike]:
-    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    return concatenate([data_of_run(read_run(path), judgments) for path in listed_paths(paths)])
 
 
 # Which format is it?
@@ -275,6 +272,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         format: letor, parquet, arrow, csv, qrels or store, where the suffix does not tell.
         **options: for the writer of the format: see `toprank.data.letor.reading.write_letor`.
     """
+    check_data("write", data)
     kind = format or _format_to_write(path)
     if kind == "run":
         raise DataError("A run needs scores: make one with toprank.data.trec.run_of, and write it with write_run.")

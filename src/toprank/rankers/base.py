@@ -195,6 +195,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         data = X if isinstance(X, RankingData) else y
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")
+        check_is_fitted(self)
         if qid is None and not isinstance(X, RankingData) and self.training_["queries"] > 1:
             raise DataError(
                 "score was given no qid, but the ranker learned from many queries: all rows as one query would give "

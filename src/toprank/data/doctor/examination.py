@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from toprank.data.arguments import check_data, is_whole
+from toprank.data.arguments import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.doctor.features import Examined, features_findings, rows_findings
 from toprank.data.doctor.findings import Finding, Report, Subject
@@ -82,7 +82,7 @@ def check_file(
         threads: how many threads to use. Default: all cores.
         **read_options: passed to `toprank.read`.
     """
-    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = listed_paths(paths)
     if not files:
         raise DataError("There is no file to examine: the list of paths is empty.")
     if names is None:

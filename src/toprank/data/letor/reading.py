@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray
+from toprank.data.arguments import listed_paths
 from toprank.data.bytesource import ByteSource, open_bytes
 from toprank.data.dataset import RankingData
 from toprank.data.letor import sides
@@ -75,7 +76,7 @@ def read_letor(
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
     single_or_double = checked_options(dtype, missing, layout, n_features, first_feature_id)
-    names = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    names = listed_paths(paths)
     if not names:
         raise DataError("There is no file to read: the list of paths is empty.")
     sources = [open_bytes(name) for name in names]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from toprank.compute import available_threads
 from toprank.data import checks
+from toprank.data.arguments import listed_paths
 from toprank.data.bytesource import open_bytes
 from toprank.data.letor import sides
 from toprank.data.letor.groups import Grouping
@@ -54,7 +55,7 @@ class LetorStream:
         spool: Path | None = None,
     ) -> None:
         kind = checked_options(dtype, missing, layout, n_features, first_feature_id)
-        self._names = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+        self._names = listed_paths(paths)
         self._sources = [open_bytes(name, spool) for name in self._names]
         self._surveys = survey_chunks(self._sources, threads)
         self._counts = count_rows(self._sources, self._surveys)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data.arguments import listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.oserrors import os_errors
 from toprank.data.streams import became_shorter
@@ -69,7 +70,7 @@ def _source(path: Path, kind: str) -> Source:
 
 
 def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
-    given = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    given = listed_paths(paths)
     if not given:
         raise DataError("There is no file to read: the list of paths is empty.")
     return [file for path in given for file in files_in(path)]
