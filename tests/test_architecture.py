@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -121,3 +123,39 @@ def test_importing_toprank_imports_nothing_heavy():
     code = f"import sys, toprank; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def messages(path: Path):
+    """(line, text) of what is said in errors and warnings: the strings in a raise, or in a call of warn_… or warn."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith("warn")
+        if called or isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+ADVICE = re.compile(r"\b(?:tr|toprank)\.((?:\w+\.)*\w+)(?!\w*[-/])|\b([A-Z]\w*Ranker)\b|\b(?:[Uu]se|[Tt]ry) ([A-Z]\w+)")
+
+
+def stands_for_something(name: str) -> bool:
+    try:
+        return resolve_name(f"toprank.{name}") is not None
+    except (ImportError, AttributeError):
+        return False
+
+
+def test_messages_name_what_exists():
+    from toprank import losses, rankers, solvers
+
+    known = {*losses.names(), *rankers.KINDS, *solvers.__all__, *toprank.__all__, "Ranker"}
+    wrong, seen = [], 0
+    for path in SOURCE.rglob("*.py"):
+        for line, text in messages(path):
+            for dotted, ranker, advised in ADVICE.findall(text):
+                seen += 1
+                there = stands_for_something(dotted) if dotted else {ranker, advised} & known
+                if not there:
+                    wrong.append(f"{path.relative_to(SOURCE)}:{line}: {dotted or ranker or advised}")
+    assert seen > 30  # the search finds what it is for
+    assert not wrong

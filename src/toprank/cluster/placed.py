@@ -123,7 +123,10 @@ class Placed(Source):
         counts = np.zeros(len(values))
         np.add.at(counts, places.reshape(-1), np.concatenate([one.counts for one in self.facts]))
         if np.isinf(counts).any():
-            raise DataError(f"There are more than {work.MOST_GRADES} distinct labels; these are no grades. Use Linear.")
+            raise DataError(
+                f"There are more than {work.MOST_GRADES} distinct labels; these are no grades. Round them, or train a "
+                "LinearRanker, or a TreeRanker with outputs='score'."
+            )
         return values, counts
 
     def whole(self, weighted: bool = True) -> work.Whole:

@@ -4,11 +4,10 @@ loss_q = 1/P Σ_{y_i > y_j} c_ij φ(s_i − s_j), P = number of such pairs
 
 The margin function φ names the loss; `pair_weight` says how pairs count:
 
-==============  =================================================================================
-``one``         c = 1.
-``difference``  c = y_i − y_j.
-``margin``      c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ as the targets t = G(y) do (Cossock &
-Zhang 2008 (9)). ==============  =================================================================================
+* ``one``: c = 1.
+* ``difference``: c = y_i − y_j.
+* ``margin``: c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ as the targets t = G(y) do (Cossock & Zhang
+  2008 (9)).
 
 Document weights multiply the term of a pair by w_i·w_j; P stays the number of pairs. A query without pairs contributes
 nothing. Labels may be any real numbers (with ``margin``: any that the gain takes).

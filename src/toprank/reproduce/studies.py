@@ -102,7 +102,7 @@ _REVERSED, _RANDOM = "ListMLE by Newton, ties in reversed order", "ListMLE by Ne
 
 _CS_RGLIST = Study(
     name="cs-rglist",
-    paper="cs-RgList: cost-sensitive ListMLE by Newton's method (document 004), Tables 1-3",
+    paper="cs-RgList: cost-sensitive ListMLE by Newton's method, Tables 1-3",
     systems={
         "ListMLE": _list_mle("file", descent=True),
         **{name: ("cs-RgList", {"pcf": float(pcf), "ties": "file"}) for pcf, name in _PCF.items()},
@@ -169,7 +169,7 @@ _OWPC_SYSTEMS = (
 )
 _OWPC = Study(
     name="owpc",
-    paper="Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification (document 003), Tables 1-4",
+    paper="Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification, Tables 1-4",
     systems={name: name for name in _OWPC_SYSTEMS},
     metrics=("map", "ndcg@1", "ndcg@3"),
     select_by="map",
@@ -232,7 +232,7 @@ _EXPECTED_SYSTEMS = {
 _CASES = ("ndcg@1", "ndcg@5", "ndcg@10")
 _BAYES = Study(
     name="bayes-optimal",
-    paper="Expected-gain (Bayes-optimal) ranking functions (document 000), Table 1 and the 63 cases of Figure 1",
+    paper="Yang, Ravikumar & Lease 2010, expected-gain ranking functions, Table 1 and the 63 cases of Figure 1",
     systems={
         **{f"linear, {loss}": _descent(system) for loss, system in _LOSSES.items()},
         "expected gain, cosine": _expected("Cosine", False),

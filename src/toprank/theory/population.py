@@ -100,7 +100,8 @@ class Population:
 
 
 def order_agrees(scores: npt.ArrayLike, target: npt.ArrayLike, tolerance: float = 1e-6) -> bool:
-    """Whether ranking by `scores` ranks by `target`: target_i > target_j implies scores_i > scores_j (000, before (7)).
+    """Whether ranking by `scores` ranks by `target`: target_i > target_j implies scores_i > scores_j (Yang et al.
+    2010, before (7)).
 
     Differences of at most `tolerance` are ties, on both sides: equal targets may come in any order, but equal scores
     on different targets do not agree.
