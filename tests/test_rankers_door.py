@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from scipy import sparse
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -160,3 +161,60 @@ def test_features_with_queries_can_be_ranked(data, fitted):
         fitted.rank(data.X)
     with pytest.raises(DataError, match="leave qid out"):
         fitted.rank(data, qid=data.qid)
+
+
+# ---- sparse features ----
+
+RANKERS = {
+    "linear": lambda: tr.LinearRanker("ListNet"),
+    "expected-gain": lambda: tr.ExpectedGainRanker("Squared", max_iterations=20, tolerance=0.1),
+    "trees": lambda: tr.TreeRanker(n_trees=3, threads=1),
+    "grades": lambda: tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, threads=1),
+    "ascent": lambda: tr.CoordinateAscent(restarts=1, max_cycles=1),
+    "blend": lambda: tr.BlendRanker([tr.LinearRanker("ListNet"), tr.TreeRanker(n_trees=3, threads=1)]),
+    "adarank": lambda: tr.AdaRank(max_rounds=3),
+    "rankboost": lambda: tr.RankBoost(max_rounds=3),
+}
+SPARSE = {"matrix": sparse.csr_matrix, "array": sparse.csr_array, "columns": sparse.csc_matrix}
+
+
+@pytest.fixture(scope="module")
+def holey():
+    """Data with many zeros, and a value that is missing."""
+    data = tr.synthetic(n_queries=20, n_documents=6, n_features=3, n_grades=3, seed=0)
+    X = np.where(data.X > 0, data.X + 1.0, 0.0)
+    X[3, 1] = np.nan
+    return tr.RankingData(X, data.labels, qid=data.qid)
+
+
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.parametrize("name", RANKERS)
+def test_sparse_features_score_as_dense_ones_or_are_refused_in_one_sentence(holey, name):
+    ranker = RANKERS[name]().fit(holey)
+    X, y, qid, scores = holey.X, holey.labels, holey.qid, ranker.predict(holey)
+    held = holey.replace(X=sparse.csr_matrix(X))
+    doors = [lambda: ranker.predict(held), lambda: ranker.rank(held, None), lambda: ranker.score(held)]
+    doors += [lambda: RANKERS[name]().fit(held), lambda: RANKERS[name]().fit(holey, valid=held)]
+    for form in SPARSE.values():
+        doors += [
+            lambda form=form: ranker.predict(form(X), qid),
+            lambda form=form: ranker.rank(form(X), None, qid=qid),
+            lambda form=form: ranker.score(form(X), y, qid),
+            lambda form=form: RANKERS[name]().fit(form(X), y, qid),
+            lambda form=form: RANKERS[name]().fit(X, y, qid, valid=(form(X), y, qid)),
+        ]
+    if not ranker.takes_sparse:
+        for door in doors:
+            with pytest.raises(DataError, match=f"{type(ranker).__name__} needs dense features, but these are sparse"):
+                door()
+        return
+    for door in doors:
+        answer = door()
+        if isinstance(answer, np.ndarray):
+            np.testing.assert_allclose(answer, scores, rtol=1e-9, atol=1e-9)
+        elif isinstance(answer, dict):
+            assert answer == ranker.rank(holey, None)
+        elif isinstance(answer, float):
+            assert answer == pytest.approx(ranker.score(holey), abs=1e-12)
+    if hasattr(ranker, "predict_proba"):
+        np.testing.assert_allclose(ranker.predict_proba(held), ranker.predict_proba(holey), rtol=1e-9, atol=1e-12)

@@ -58,8 +58,6 @@ class AdaRank(Ranker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)
         check_whole("patience", self.patience, 1)
-        if data.is_sparse:
-            raise DataError("AdaRank ranks by single features and needs dense X; use X.toarray().")
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         judge = self._judge(data)
         if not judge.higher_is_better:

@@ -244,6 +244,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         return ranker
 
     def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData | Source:
+        self._check_dense(X)
         if isinstance(X, RankingData | Source):
             if y is not None or qid is not None:
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
@@ -281,18 +282,21 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, regroup=bool(qid))
         if not isinstance(valid, RankingData | Source):
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
+        self._check_dense(valid)
         self._check_features(valid)
         return valid
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if isinstance(X, RankingData):
+            self._check_dense(X)
             self._check_features(X)
             return X.X
         return self._rows(X)
 
     def _rows(self, X: Any) -> Any:
         """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
+        self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
         columns = getattr(X, "columns", None)
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
@@ -301,6 +305,15 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         return validate_data(
             self, X, reset=False, accept_sparse=self._sparse, dtype=kinds, ensure_all_finite="allow-nan"
         )
+
+    def _check_dense(self, X: Any) -> None:
+        """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
+        matrix = X.X if isinstance(X, RankingData) else X
+        if not self.takes_sparse and hasattr(matrix, "toarray"):
+            raise DataError(
+                f"{type(self).__name__} needs dense features, but these are sparse; give it X.toarray(), or "
+                "data.replace(X=data.X.toarray())."
+            )
 
     def _check_features(self, data: RankingData | Source) -> None:
         expected = self.n_features_in_

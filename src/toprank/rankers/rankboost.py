@@ -61,8 +61,6 @@ class RankBoost(Ranker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)
         check_whole("n_thresholds", self.n_thresholds, 1, 256)
-        if data.is_sparse:
-            raise DataError("RankBoost puts thresholds on features and needs dense X; use X.toarray().")
         bound = make_loss("Exponential").on(
             data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
         )

@@ -134,7 +134,10 @@ class Features:
         scaled = weights / self.spread
         if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
             parts = [self._filled(part) @ scaled for part in parts_of(rows, _CHUNK)]
-            return np.concatenate(parts).astype(np.float64, copy=False)
+            product: FloatArray = np.concatenate(parts).astype(np.float64, copy=False)
+            if self.centre.any():  # learnt from dense features
+                product -= self.centre @ scaled
+            return product
         block = self.X[rows]
         out = np.empty(len(block))
         _times(block, self.centre, scaled, self.complete, out)
@@ -146,14 +149,14 @@ class Features:
         if self.sparse:
             for part in parts_of(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
-            return out / self.spread
+            return (out - self.centre * values.sum()) / self.spread
         _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
         return out / self.spread
 
     def dense(self, rows: slice) -> FloatArray:
         """Z[rows] itself, in double precision."""
         if self.sparse:
-            return np.asarray(self._filled(rows).toarray(), dtype=np.float64) / self.spread
+            return (np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre) / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
         _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
         return out
@@ -165,10 +168,12 @@ class Features:
         return column
 
     def _filled(self, rows: slice) -> Any:
+        """Rows of sparse features, missing values at the centre."""
         block = self.X[rows]
-        if np.isnan(block.data).any():
-            block = block.copy()
-            block.data = np.nan_to_num(block.data)
+        missing = np.isnan(block.data)
+        if missing.any():
+            block = block.astype(np.float64)
+            block.data[missing] = self.centre[block.indices[missing]]
         return block
 
     def blocks(self, offsets: npt.NDArray[np.int64], bytes_each: int = 1 << 20) -> list[tuple[int, int]]:
