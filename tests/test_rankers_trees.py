@@ -13,6 +13,7 @@ import toprank as tr
 from forecasts import check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, UnknownNameError
+from toprank.losses.base import Diagonal
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.tree_objective import (
     FLOOR,
@@ -21,6 +22,7 @@ from toprank.rankers.tree_objective import (
     QuerySample,
     ScoreObjective,
 )
+from toprank.rankers.tree_stride import Stride
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
 GAINS = np.array([0.0, 1.0, 3.0])
@@ -76,8 +78,8 @@ def test_the_objective_is_the_sum_over_queries_of_the_loss(data, name):
 def test_leaves_hold_newton_steps_of_the_loss(data, loss):
     """The whole stack: leaf by leaf, every tree's values are −rate·Σ gradient / (Σ curvature + l2)."""
     heavy = weighted(data)
-    ranker = trees(loss, n_trees=3, l2=0.5, learning_rate=0.3).fit(heavy)
-    bound = bound_to(losses.make(loss), heavy)
+    ranker = trees(losses.make(loss), n_trees=3, l2=0.5, learning_rate=0.3).fit(heavy)
+    bound = bound_to(ranker.loss, heavy)
     leaves = ranker.booster_.predict(data.X, pred_leaf=True)
     scores = np.full(data.n_documents, ranker.intercept_[0])
     for tree, leaf in enumerate(leaves.T):
@@ -161,6 +163,74 @@ def test_our_lambdarank_does_as_well_as_lightgbms_own():
     means = [tr.evaluate(ranker.predict(test), test).mean["ndcg@10"] for ranker in (ours, theirs)]
     assert abs(means[0] - means[1]) < 0.005
     assert np.corrcoef(ours.predict(test), theirs.predict(test))[0, 1] > 0.97
+
+
+def test_lambdarank_by_name_is_that_of_lambdamart_and_a_value_is_itself(halves, tmp_path):
+    train, test = halves
+    named, system = trees(n_trees=5), tr.systems.make("LambdaMART")
+    scores = named.fit(train).predict(test)
+    as_system = named.set_params(loss=system.loss).fit(train).predict(test)
+    np.testing.assert_array_equal(scores, as_system)
+    all_pairs = trees(losses.LambdaRank(), n_trees=5).fit(train).predict(test)
+    assert np.abs(scores - all_pairs).max() > 0
+    assert clone(trees()).get_params()["loss"] == "LambdaRank"
+    trees(n_trees=5).fit(train).save(tmp_path / "named.toprank")
+    again = tr.load(tmp_path / "named.toprank")
+    assert again.loss == "LambdaRank"
+    np.testing.assert_array_equal(again.fit(train).predict(test), scores)
+
+
+CRAWLED = ("Hinge", "Cosine", "ApproxNDCG", "SoftRank", "NeuralNDCG")
+
+
+@pytest.fixture(scope="module")
+def plenty():
+    return tr.split(tr.synthetic(n_queries=300, n_documents=12, seed=1), (0.8, 0.2))
+
+
+@pytest.mark.parametrize("loss", ["LambdaRank", *CRAWLED])
+def test_no_loss_crawls(plenty, loss):
+    """Under its own steps each gets most of what 40 rounds get under the loss that LightGBM knows best."""
+    gained = []
+    for one in (loss, "lightgbm:lambdarank"):
+        history = trees(one, n_trees=40, num_leaves=15, learning_rate=0.1).fit(plenty[0]).history_["train"]
+        gained.append(history[-1] - history[0])
+    assert gained[0] > 0.6 * gained[1]
+
+
+class _Parabola(losses.BoundLoss):
+    """½ Σ (s − target)², with a curvature that is claimed to be so many times larger."""
+
+    def __init__(self, target, queries, claimed):
+        super().__init__(queries)
+        self.target, self.claimed = target, claimed
+
+    def block(self, scores, first, last, grad):
+        rows = slice(self.queries.offsets[first], self.queries.offsets[last])
+        grad[:] = (scores - self.target[rows]) / len(self.queries)
+        return np.add.reduceat(0.5 * (scores - self.target[rows]) ** 2, self.queries.offsets[first:last] - rows.start)
+
+    def curvature_block(self, scores, first, last):
+        return Diagonal(np.full(len(scores), self.claimed / len(self.queries)))
+
+
+@pytest.mark.parametrize("claimed", [1.0, 3.0, 24.0])
+def test_a_stride_finds_how_loose_a_bound_is(claimed):
+    rng, queries = np.random.default_rng(3), tr.Queries([0, 4, 9])
+    bound = _Parabola(rng.normal(size=9), queries, claimed)
+    start = rng.normal(size=9)
+    stride = Stride(bound, start, factor=2.0)
+    step = 0.01 * (bound.target - start)  # whichever way a tree goes, and however short its step
+    assert stride.share(stride.judge(start + step)) == 2.0 ** -np.floor(np.log2(claimed))
+
+
+def test_a_stride_leaves_alone_what_it_cannot_judge():
+    queries = tr.Queries([0, 3])
+    bound = _Parabola(np.array([1.0, 2.0, 3.0]), queries, 8.0)
+    fresh = Stride(bound, None, factor=1.0)
+    assert fresh.share(fresh.judge(np.zeros(3))) == 1.0  # no tree yet
+    assert fresh.share(fresh.judge(np.zeros(3))) == 1.0  # a tree without a split
+    assert fresh.share(fresh.judge(-bound.target)) == 1.0  # one that goes uphill, as of another loss
 
 
 def test_rank_xendcg_is_there_by_name(halves):
@@ -309,7 +379,13 @@ def test_without_early_stopping_every_round_is_kept(halves):
 
 @pytest.mark.parametrize(
     ("loss", "outputs"),
-    [("LambdaRank", "score"), ("Squared", "score"), ("ListNet", "grades"), ("lightgbm:lambdarank", "score")],
+    [
+        ("LambdaRank", "score"),
+        ("Squared", "score"),
+        ("ApproxNDCG", "score"),  # its steps depend on the tree before
+        ("ListNet", "grades"),
+        ("lightgbm:lambdarank", "score"),
+    ],
 )
 def test_continued_training_is_training_in_one_go(halves, loss, outputs):
     train, valid = halves

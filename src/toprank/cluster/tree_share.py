@@ -112,7 +112,7 @@ def _make_rounds(
     objective = None
     if plan.loss is not None:
         bound = bound_without_card(plan.loss, data, plan.whole.grades)
-        objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, company)
+        objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, data.X, company)
     if first and ranker.init_model is not None:
         watch.first_value(ranker.init_model, judges.get("valid"))
     scores = (lambda raw: raw) if objective is None else objective.scores

@@ -18,6 +18,7 @@ from toprank.compute import FloatArray, each_block, kernel
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss
+from toprank.rankers.tree_stride import Stride
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = [
@@ -131,11 +132,17 @@ class TreeObjective(ABC):
 
 
 class ScoreObjective(TreeObjective):
-    """One output a document: its score. The curvature is the diagonal of the loss's own."""
+    """One output a document: its score. The curvature is the diagonal of the loss's own, or its share by the stride."""
+
+    stride: Stride | None = None
 
     def fill(self, raw: FloatArray) -> bool:
         """See `TreeObjective.fill`."""
-        grad, diagonal = derivatives(self.bound, self.scores(raw), self.threads)
+        if self.stride is None:
+            grad, diagonal = derivatives(self.bound, self.scores(raw), self.threads)
+        else:
+            now = self.stride.judge(self.scores(raw))
+            grad, diagonal = now.grad, self.stride.share(now) * now.diagonal
         floor = self.floor(diagonal, self.factor)
         return _pack(grad[:, None], diagonal[:, None], self.factor, self.factor, floor, self.grad, self.curvature)
 

@@ -24,8 +24,12 @@ from toprank.rankers.tree_objective import (
     TreeObjective,
 )
 from toprank.rankers.tree_parameters import built_in
+from toprank.rankers.tree_stride import Stride, needs_search
 
-__all__ = ["Start", "first_outputs", "loss_and_gains", "objective_of"]
+__all__ = ["Start", "first_outputs", "loss_and_gains", "loss_on_trees", "objective_of"]
+
+_BY_NAME: dict[str, dict[str, Any]] = {"LambdaRank": {"truncation": 30, "norm": True}}
+"""What a name alone means on trees, where that is not what the loss's own defaults say: as the system LambdaMART."""
 
 _LAST_BUILT_IN_LABEL = 30  # LightGBM's own table of gains ends there
 
@@ -54,7 +58,17 @@ class Start(NamedTuple):
 
         grades, counts = np.unique(data.labels, return_counts=True)
         intercept = first_outputs(ranker, loss, grades, counts.astype(np.float64), value)
-        return cls(gains, intercept, objective_of(ranker, loss, bound, gains, intercept))
+        return cls(gains, intercept, objective_of(ranker, loss, bound, gains, intercept, data.X))
+
+
+def loss_on_trees(loss: Loss | str) -> Loss:
+    """The loss itself where one is given; by name, the loss as trees are commonly grown under it.
+
+    >>> loss_on_trees("LambdaRank").truncation, loss_on_trees(make_loss("LambdaRank")).truncation
+    (30, None)
+    """
+    made = make_loss(loss)
+    return replace(made, **_BY_NAME.get(type(made).__name__, {})) if isinstance(loss, str) else made
 
 
 def loss_and_gains(ranker: Any, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
@@ -65,7 +79,7 @@ def loss_and_gains(ranker: Any, labels: FloatArray) -> tuple[Loss | None, FloatA
     if built_in(ranker.loss):
         _check_built_in(ranker, labels)
         return None, np.zeros(0)
-    loss = make_loss(ranker.loss)
+    loss = loss_on_trees(ranker.loss)
     _check_space(loss, ranker.outputs)
     if ranker.monotone is not None and ranker.outputs == "grades":
         raise DataError("monotone speaks of the score; with outputs='grades' there is one output for each grade.")
@@ -81,17 +95,33 @@ def objective_of(
     bound: BoundLoss,
     gains: FloatArray,
     intercept: FloatArray,
+    X: Any,
     together: Together | None = None,
 ) -> TreeObjective:
-    """The objective of LightGBM's rounds: of one score a document, or of an output for each grade."""
+    """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
     rounds = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
     rank = 0 if together is None else together.rank
     sample = QuerySample(bound.queries, ranker.query_fraction, ranker.seed, rank) if ranker.query_fraction < 1 else None
     options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": ranker.threads, "together": together}
     if not len(gains):
-        return ScoreObjective(bound, intercept, **options)
+        objective = ScoreObjective(bound, intercept, **options)
+        if needs_search(loss) and ranker.boosting != "dart":  # whose scores are now and then without some of the trees
+            before = _before_the_last(ranker.init_model, X, intercept)
+            options = {"factor": objective.factor, "threads": ranker.threads, "together": together}
+            objective.stride = Stride(bound, before, **options)
+        return objective
     kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
     return kind(bound, intercept, gains, **options)
+
+
+def _before_the_last(model: Any, X: Any, intercept: FloatArray) -> FloatArray | None:
+    """The scores of a model that training goes on from, without its last tree."""
+    if model is None or model.best_iteration_ == 0:
+        return None
+    rounds = model.best_iteration_ - 1
+    raw = model.booster_.predict(X, num_iteration=rounds, raw_score=True) if rounds else np.zeros(X.shape[0])
+    scores: FloatArray = raw + intercept[0]
+    return scores
 
 
 def _check_space(loss: Loss, outputs: str) -> None:

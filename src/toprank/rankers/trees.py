@@ -35,12 +35,16 @@ class TreeRanker(GradeProbabilities, Ranker):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
     The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
-    diagonal of the loss's curvature, never less than 1e-6 of its mean where there is a gradient.
+    diagonal of the loss's curvature, never less than 1e-6 of its mean where there is a gradient. Where the loss has
+    only a bound of its curvature (`traits.curvature` is not ``exact``), a search along each tree says by which power of
+    2 it is too large for the next (Friedman 2001); not under DART, and not under LambdaRank, whose gradient has no
+    value to search by.
 
     Args:
-        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` and ``"lightgbm:rank_xendcg"``. Those take
-            whole labels from 0 to 30 only, and weigh a document's gradient by its weight (our LambdaRank weighs a pair
-            by both).
+        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` and ``"lightgbm:rank_xendcg"``. A name means
+            the loss with its defaults, but ``"LambdaRank"`` means ``LambdaRank(truncation=30, norm=True)``, as in the
+            system LambdaMART. LightGBM's take whole labels from 0 to 30 only, and weigh a document's gradient by its
+            weight (our LambdaRank weighs a pair by both).
         n_trees: rounds of boosting at most: a tree each, or one for each grade.
         num_leaves: leaves of a tree at most.
         learning_rate: what a tree's values are multiplied by.
