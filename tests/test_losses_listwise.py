@@ -353,6 +353,25 @@ def test_centred_cosine_is_a_correlation():
     assert close(value(Cosine(centred=True, epsilon=1e-9)), (1 - correlation) / 2)
 
 
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_centring_the_targets_leaves_the_scores_alone(weights):
+    wanted = np.exp2(LABELS) - 1
+    unit = (wanted - wanted.mean()) / np.linalg.norm(wanted - wanted.mean())
+    length = math.sqrt(np.dot(SCORES, SCORES) + 0.25)
+    expected = float(np.sum(unit * (unit - np.array(SCORES) / length) * (weights or np.ones(5)))) / 2
+    loss = Cosine(centred="targets", epsilon=0.5)
+    assert close(value(loss, document_weights=weights), expected)
+    assert not loss.traits.shift_invariant
+    assert not close(value(loss, scores=np.array(SCORES) + 1), value(loss))
+
+
+def test_centring_both_sides_has_two_names():
+    assert Cosine(centred="both").traits.shift_invariant
+    assert value(Cosine(centred="both"), document_weights=WEIGHTS) == value(
+        Cosine(centred=True), document_weights=WEIGHTS
+    )
+
+
 @pytest.mark.parametrize("centred", [False, True])
 def test_cosine_is_a_half_at_zero_and_lies_between_zero_and_one(centred):
     loss = Cosine(centred=centred)
@@ -450,6 +469,7 @@ def test_boltzrank_refuses_long_lists():
         (lambda: CostSensitiveListMLE(0.5), DataError, "at least 1"),
         (lambda: CostSensitiveListMLE(math.inf), DataError, "at least 1"),
         (lambda: Cosine(psi="cubic"), UnknownNameError, "psi"),
+        (lambda: Cosine(centred="labels"), DataError, "'targets' .ψ alone., 'both'"),
         (lambda: Cosine(epsilon=0), DataError, "epsilon must be a positive number"),
         (lambda: BoltzRank(samples=1), DataError, "samples must be a whole number of at least 2"),
         (lambda: BoltzRank(coupling=-1), DataError, "coupling must be a positive number"),

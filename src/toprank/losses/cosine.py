@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
+from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
 from toprank.losses.psi import check_psi, psi_of
 
@@ -25,8 +27,9 @@ class Cosine(Loss):
 
     Args:
         psi: ``exponential`` ψ(y) = 2^y − 1, or ``linear`` ψ(y) = y.
-        centred: take the query's mean off both ψ and s. The loss is then ½(1 − Pearson's correlation) and adding a
-            constant to the scores changes nothing.
+        centred: ``"targets"`` takes the query's mean off ψ alone: labels below the mean then ask for negative scores.
+            ``"both"``, or True, takes it off s too: the loss is then ½(1 − Pearson's correlation), and adding a
+            constant to the scores changes nothing. Either way a query of equal labels contributes nothing.
         epsilon: ε > 0, the norm of a query's scores below which the scale begins to matter.
 
     Weights: with a = ψ/‖ψ‖ the loss is ½ Σ_j a_j (a_j − s_j/√(‖s‖² + ε²)); a document's weight multiplies its term of
@@ -45,17 +48,26 @@ class Cosine(Loss):
     """
 
     psi: str = "exponential"
-    centred: bool = False
+    centred: bool | Literal["targets", "both"] = False
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:
         check_psi(self.psi)
+        if not (isinstance(self.centred, bool) or self.centred in ("targets", "both")):
+            raise DataError(
+                f"Cosine's centred must be 'targets' (ψ alone), 'both' (ψ and the scores), True (both) or False, not "
+                f"{self.centred!r}."
+            )
         check_number("Cosine's epsilon", self.epsilon, above=0)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
         """Shifts count unless both sides are centred."""
-        return Traits(convex=False, smooth=True, shift_invariant=self.centred, curvature="gauss-newton")
+        return Traits(convex=False, smooth=True, shift_invariant=self._centres_scores, curvature="gauss-newton")
+
+    @property
+    def _centres_scores(self) -> bool:
+        return self.centred in (True, "both")
 
     def bind(
         self,
@@ -78,10 +90,10 @@ class Cosine(Loss):
         squares = queries.sum(wanted**2)
         squares[squares == 0] = 1.0
         direction = weights * wanted / queries.spread(np.sqrt(squares))
-        if self.centred:  # weights can push the direction off centre; centred scores do not see that part
+        if self._centres_scores:  # weights can push the direction off centre; centred scores do not see that part
             direction -= queries.spread(queries.mean(direction))
         at_zero = queries.sum(weights * wanted**2) / squares / 2
-        return _BoundCosine(direction, at_zero, queries, query_weights, self.centred, self.epsilon)
+        return _BoundCosine(direction, at_zero, queries, query_weights, self._centres_scores, self.epsilon)
 
 
 class _BoundCosine(BoundLoss):
