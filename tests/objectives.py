@@ -44,14 +44,15 @@ class Logistic:
 
 
 class Hinge:
-    """Mean of max(0, 1 - y x·w)."""
+    """Mean of max(0, 1 - y x·w); a weighted one where weights of the rows are given."""
 
-    def __init__(self, X, y):
-        self.signed, self.n_weights = y[:, None] * X, X.shape[1]
+    def __init__(self, X, y, of_rows=1.0):
+        self.signed, self.n_weights, self.of_rows = y[:, None] * X, X.shape[1], of_rows
 
     def value_and_grad(self, w):
         losses = 1 - self.signed @ w
-        return np.maximum(losses, 0).mean(), -self.signed.T @ (losses > 0) / len(losses)
+        mean = (self.of_rows * np.maximum(losses, 0)).mean()
+        return mean, -self.signed.T @ (self.of_rows * (losses > 0)) / len(losses)
 
 
 class Barrier:

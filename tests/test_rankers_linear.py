@@ -215,6 +215,28 @@ def test_owpc_says_when_nothing_beats_zero():
         ranker.rank(data)
 
 
+def nearly_contradicting(share):
+    """Every query has a twin with the labels exchanged; the one weighs `share` more than the other."""
+    X = np.random.default_rng(0).normal(size=(400, 4))
+    labels, queries = np.tile([1, 0], 200), np.repeat(np.arange(200), 2)
+    weights = np.repeat([1 + share, 1.0], 200)
+    twins = np.vstack([X, X]), np.r_[labels, 1 - labels]
+    return tr.RankingData(*twins, qid=np.r_[queries, queries + 200], query_weights=weights)
+
+
+def test_owpc_says_when_the_tolerance_decides():
+    """The optimum is 1e-5 below w = 0: too little to call it learnt, and what is learnt hangs on no tolerance."""
+    data = nearly_contradicting(1e-3)
+    rankers = {}
+    for tolerance in (1e-4, None):
+        with pytest.warns(ConvergenceWarning, match="hardly better than w = 0"):
+            rankers[tolerance] = tr.LinearRanker("OWPC", l2=1e-5, tolerance=tolerance).fit(data)
+    rough, usual = rankers[1e-4].predict(data), rankers[None].predict(data)
+    assert np.corrcoef(rough, usual)[0, 1] > 0.99
+    clear = tr.LinearRanker("OWPC", l2=1e-5).fit(nearly_contradicting(0.1))  # a gain that is none of the tolerance's
+    assert not clear.solution_.hardly_beats_zero
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

@@ -113,6 +113,24 @@ class TestCertificate:
         slope = objective.value_and_grad(np.zeros(3))[1]
         np.testing.assert_allclose(solution.weights, -slope / 1e7, rtol=0.11)  # 99 % of the gain is 90 % of the way
 
+    @pytest.mark.parametrize("share", [1e-2, 1e-3])
+    def test_a_gap_is_judged_by_what_there_is_to_gain_over_zero(self, share):
+        """Nearly every document has a twin of the other class: little to gain, and the tolerance must not decide it."""
+        X, y = classification(0, n=40, d=3)
+        objective = Hinge(np.vstack([X, X]), np.r_[y, -y], np.repeat([1 + share, 1.0], 40))
+        penalty = Penalty.uniform(3, l2=1e-5)
+        zero = objective.value_and_grad(np.zeros(3))[0]
+        exact = Bundle().solve(objective, np.zeros(3), penalty, tolerance=1e-12)
+        to_gain = zero - exact.lower_bound
+        assert not exact.hardly_beats_zero
+        for tolerance in (1e-4, 1e-6):
+            solution = Bundle().solve(objective, np.zeros(3), penalty, tolerance=tolerance)
+            assert solution.converged
+            assert solution.gap <= 0.01 * to_gain * 1.01
+            assert solution.hardly_beats_zero == (to_gain <= 1e-4 * zero)
+            assert ("hardly better than w = 0" in solution.message) == solution.hardly_beats_zero
+            assert ("smaller tolerance" in solution.message) == solution.hardly_beats_zero
+
     def test_no_patience_left_is_still_within_the_tolerance(self):
         """The iterations may end while the method still looks for weights better than zero."""
         rng = np.random.default_rng(0)

@@ -45,13 +45,13 @@ def test_every_system_learns(parts, name):
 def test_selection_tries_the_grid_and_keeps_the_best(parts, name):
     train, valid, _ = parts
     chosen = tr.select(name, train, valid, threads=2)
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    best = max(row["valid"] for row in chosen.tried)
+    assert chosen.value == pytest.approx(best, abs=0.02 if name.startswith("OWPC") else 0)  # which is fitted again
     again = tr.select(name, train, valid, threads=1)
     assert again.options == chosen.options
     np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
-    if chosen.options:
-        seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
-        assert seen == pytest.approx(chosen.value, abs=0.02)
+    seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
+    assert seen == pytest.approx(chosen.value, abs=1e-9)
 
 
 def test_selection_never_looks_at_other_data(parts):

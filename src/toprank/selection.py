@@ -31,7 +31,7 @@ class Selected:
     """The chosen hyper-parameters."""
     metric: str
     value: float
-    """The metric on the validation data."""
+    """The metric of the ranker that is kept, on the validation data."""
     tried: list[dict[str, Any]]
     """One row per candidate: its hyper-parameters and `valid`, the metric."""
 
@@ -126,7 +126,8 @@ def select(
         except KeyboardInterrupt:
             lost.append(True)
         else:
-            ranker = ranker if exact.solution_.interrupted else exact
+            if not exact.solution_.interrupted:
+                ranker, reached = exact, value(exact)
     if lost:
         warn_unconverged(f"select: interrupted; the best of the {len(tried)} candidates tried until then is kept.")
     return Selected(chosen.name, ranker.set_params(threads=threads), final, judged, reached, tried)

@@ -200,6 +200,8 @@ class LinearRanker(Ranker):
             warn_constant(
                 f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
             )
+        elif self.solution_.hardly_beats_zero:
+            warn_unconverged(f"LinearRanker: {self.solution_.message}")
         return self.solution_.weights
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:

@@ -123,6 +123,7 @@ class Solution:
         lower_bound: a number that no weights can get below, where the solver certifies one.
         interrupted: ended by Ctrl-C.
         zero_is_optimal: the certificate says that no weights beat w = 0 by more than the tolerance.
+        hardly_beats_zero: the same for a hundred tolerances: how the weights rank hangs on where the solve stopped.
         evaluations: how often L was evaluated.
     """
 
@@ -135,6 +136,7 @@ class Solution:
     lower_bound: float | None = None
     interrupted: bool = False
     zero_is_optimal: bool = False
+    hardly_beats_zero: bool = False
     evaluations: int = 0
 
     @property

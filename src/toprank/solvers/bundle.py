@@ -31,6 +31,7 @@ SHORTEST = 0.05
 FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
 ZERO_PATIENCE = 200
 CLEARLY = 1e-3
+DETERMINED = 0.01  # a gap of at most this part of what there is to gain over w = 0 leaves the weights little freedom
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,11 @@ class Bundle(Solver):
     (default 1e-6), within 5,000 iterations by default (one evaluation each). Memory is O(cuts · (d + cuts)); a cut that
     had no weight in the last `idle` models is dropped, which never lowers the bound.
 
-    Where w = 0 cannot be beaten by more than the tolerance, `Solution.zero_is_optimal` is set and the message says so.
-    In that case the method goes on for a while (until the gap is a thousandth of the tolerance or a hundredth of what
-    there is to gain over zero, or 200 iterations): weights that gain little still rank, and zero does not.
+    Where w = 0 cannot be beaten by more than the tolerance, `Solution.zero_is_optimal` is set; where the optimum lies
+    below zero's value by at most a hundred times the gap or the tolerance (1e-6, if that is larger),
+    `Solution.hardly_beats_zero` is. The message says either. A gap is judged by what there is to gain: where it is more
+    than a hundredth of that, the method goes on for a while (until it is less, or a thousandth of the tolerance, or for
+    200 iterations), since weights that gain little still rank, and the tolerance should not decide how.
 
     Args:
         idle: how many models in a row a cut may go without weight.
@@ -127,28 +130,39 @@ class Bundle(Solver):
     def _converged(self, run: Run, best: Point, zero: Point, tolerance: float) -> Solution:
         bound, steps = min(run.lower_bound, best.value), counted(run.iterations)
         certified = f"(certified lower bound {bound:.9g})"
-        short_of = zero.value - bound
-        if not (zero.is_finite and short_of <= tolerance * abs(zero.value)):
-            share = _share(best.value - bound, best.value)
-            message = f"the value {best.value:.6g} lies at most {share} above the optimum {certified}."
+        to_gain, gap, at_zero = zero.value - bound, best.value - bound, abs(zero.value)
+        if not (zero.is_finite and to_gain * DETERMINED <= max(gap, min(tolerance, self.defaults[0]) * at_zero)):
+            message = (
+                f"the value {best.value:.6g} lies at most {_share(gap, best.value)} above the optimum {certified}."
+            )
             return run.solution(f"Converged in {steps}: {message}", converged=best)
+        hangs = ""
         if best.value < zero.value:
             claim = "these weights are hardly better than w = 0"
-        elif short_of <= CLEARLY * tolerance * abs(zero.value):
+            hangs = (
+                " How they rank hangs on the tolerance and on few queries: ask for a smaller tolerance, and see "
+                "whether the ranking stays; if not, choose another loss or penalty."
+            )
+        elif to_gain <= CLEARLY * tolerance * at_zero:
             claim = "the optimum is w = 0"
         else:
             claim = "no better weights than w = 0 were found"
         message = (
-            f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {short_of:.1e} {certified}."
+            f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {to_gain:.1e} {certified}."
         )
-        return run.solution(f"Converged in {steps}: {message}", converged=best, zero_is_optimal=True)
+        zero_is_optimal = to_gain <= tolerance * at_zero
+        return run.solution(
+            f"Converged in {steps}: {message}{hangs}",
+            converged=best,
+            zero_is_optimal=zero_is_optimal,
+            hardly_beats_zero=True,
+        )
 
 
 def _is_settled(best: Point, zero: Point, bound: float, tolerance: float) -> bool:
     """Whether it is clear what beats zero: weights that gain nearly all there is to gain, or nothing does."""
     to_gain, gap = zero.value - bound, best.value - bound
-    small = tolerance * abs(zero.value)
-    return not to_gain <= small or gap <= CLEARLY * small or gap <= 0.01 * to_gain
+    return not zero.is_finite or gap <= DETERMINED * to_gain or gap <= CLEARLY * tolerance * abs(zero.value)
 
 
 def _share(gap: float, value: float) -> str:

@@ -118,7 +118,13 @@ class Run:
             self.callback(self.iterations, point.weights.copy(), point.value, message)
 
     def solution(
-        self, message: str, *, converged: Point | None = None, interrupted: bool = False, zero_is_optimal: bool = False
+        self,
+        message: str,
+        *,
+        converged: Point | None = None,
+        interrupted: bool = False,
+        zero_is_optimal: bool = False,
+        hardly_beats_zero: bool = False,
     ) -> Solution:
         """The end: at the point that `converged`, else at the best one (the last, in a run that keeps that)."""
         point = converged or (self.last if self.keeps_last else None) or self.best
@@ -133,6 +139,7 @@ class Run:
             lower_bound=bound,
             interrupted=interrupted,
             zero_is_optimal=zero_is_optimal,
+            hardly_beats_zero=hardly_beats_zero,
             evaluations=self.evaluations,
         )
 
