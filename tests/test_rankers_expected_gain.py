@@ -32,6 +32,19 @@ def test_likelihood_equals_multinomial_logistic_regression(truth):
     np.testing.assert_allclose(ours.predict_proba(truth), theirs.predict_proba(Z), atol=2e-5)
 
 
+@pytest.mark.parametrize("loss", ["Multinomial", "Ordinal"])
+def test_likelihoods_are_solved_by_newton(truth, loss):
+    """Where the penalty is weak, L-BFGS would need a thousand iterations and more."""
+    ranker = tr.ExpectedGainRanker(loss, l2=1e-6).fit(truth)
+    assert ranker.solution_.converged
+    assert ranker.solution_.iterations < 20
+    slowly = tr.ExpectedGainRanker(loss, l2=1e-6, solver="lbfgs", tolerance=1e-9, max_iterations=20_000).fit(truth)
+    assert ranker.solution_.value <= slowly.solution_.value * (1 + 1e-12)
+    np.testing.assert_allclose(ranker.predict_proba(truth), slowly.predict_proba(truth), atol=1e-4)
+    with pytest.raises(UnknownNameError, match="'newton'"):
+        tr.ExpectedGainRanker(loss, solver="newtons").fit(truth)
+
+
 def test_probabilities_and_scores(truth, fitted):
     P = fitted.predict_proba(truth)
     np.testing.assert_allclose(P.sum(axis=1), 1.0)

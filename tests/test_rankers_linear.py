@@ -17,6 +17,7 @@ from toprank.rankers.objective import RankingObjective
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
+from toprank.scorers.ordinal import Thresholds
 
 SMOOTH = [
     "Squared",
@@ -58,16 +59,25 @@ def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
         np.testing.assert_allclose(objective.hessian(w) @ v, second, atol=1e-6)
 
 
-def test_likelihood_derivatives(data):
+@pytest.mark.parametrize(
+    ("scorer", "loss"), [(Logits(4, 3), losses.Multinomial(n_grades=3)), (Thresholds(4, 3), losses.Ordinal(n_grades=3))]
+)
+def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
+    monkeypatch.setattr("toprank.scorers.expected_gain._HELD", 64 * 8 * 4)  # a query's rows come in parts
     rng = np.random.default_rng(0)
     features = Features(data.X, Standardisation.of(data.X))
-    objective = RankingObjective(Logits(4, 3), features, losses.Multinomial(n_grades=3).on(data.labels, data.queries))
-    w, v, eps = rng.normal(size=15), rng.normal(size=15), 1e-6
+    objective = RankingObjective(scorer, features, loss.on(data.labels, data.queries))
+    n, eps = scorer.n_weights, 1e-6
+    w, v = rng.normal(size=n), rng.normal(size=n)
+    w[-2:] = -0.5, 0.5  # thresholds rise
     grad = objective.value_and_grad(w)[1]
     slope = (objective.value_and_grad(w + eps * v)[0] - objective.value_and_grad(w - eps * v)[0]) / (2 * eps)
-    assert grad @ v == pytest.approx(slope, abs=1e-7)
+    assert grad @ v == pytest.approx(slope, abs=1e-6)
     second = (objective.value_and_grad(w + eps * v)[1] - objective.value_and_grad(w - eps * v)[1]) / (2 * eps)
-    np.testing.assert_allclose(objective.hessian_times(w)(v), second, atol=1e-6)
+    np.testing.assert_allclose(objective.hessian_times(w)(v), second, rtol=1e-6, atol=1e-6)
+    hessian = objective.hessian(w)
+    np.testing.assert_allclose(hessian, [objective.hessian_times(w)(unit) for unit in np.eye(n)], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-12, atol=1e-14)
 
 
 @given(rows=st.integers(1, 40), columns=st.integers(1, 6), seed=st.integers(0, 999), missing=st.booleans())

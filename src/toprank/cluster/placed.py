@@ -151,7 +151,7 @@ class Placed(Source):
         check_loss(loss, self.facts)
         whole = self.whole(weighted)
         made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, weighted, threads or 1)
-        return ClusterObjective(made, scorer.n_weights, curved=loss.traits.space == "score")
+        return ClusterObjective(made, scorer.n_weights)
 
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
         """See `Source.score_spread`."""
@@ -189,10 +189,8 @@ class Placed(Source):
 class ClusterObjective:
     """The mean loss over all queries, from sums over partitions; a solver cannot tell it from one in memory."""
 
-    def __init__(self, made: Spread, n_weights: int, curved: bool) -> None:
+    def __init__(self, made: Spread, n_weights: int) -> None:
         self.made, self.n_weights = made, n_weights
-        if not curved:  # several scores a document: products of the curvature only
-            self.hessian = None  # type: ignore[assignment,method-assign]
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""

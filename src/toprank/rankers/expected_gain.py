@@ -30,11 +30,17 @@ from toprank.rankers.solver_options import check_solver_options
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
-from toprank.solvers import LBFGS, GradientDescent, Penalty, Solution, Solver
+from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
 
 __all__ = ["ExpectedGainRanker"]
 
 _STARTS = ("likelihood", "linear", "zeros")
+_CHOLESKY = 1000  # weights: MSLR's 136 features and five grades make 685
+_SOLVERS: dict[str, Solver] = {
+    "newton": Newton(cholesky_limit=_CHOLESKY),
+    "lbfgs": LBFGS(),
+    "descent": GradientDescent(rate=0.1),
+}
 
 
 class ExpectedGainRanker(GradeProbabilities, Ranker):
@@ -55,7 +61,8 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         restarts: so many further starts from random weights; the best objective is kept.
         saturation: ε of the paper: where some P exceeds it, it counts as 1 while descending. 1.0: off. Only for plain
             gradient descent (solver="descent").
-        solver: "lbfgs", "descent", or a solver of `toprank.solvers`.
+        solver: "newton", "lbfgs", "descent", a solver of `toprank.solvers`, or "auto": Newton for likelihoods, L-BFGS
+            for losses of the score (which are not convex in these weights) and for more than 1,000 weights.
         classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `start` and `solver` are unused.
         calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
         scale: standardise features inside the model; missing values count as the mean either way.
@@ -98,7 +105,7 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         start: Literal["likelihood", "linear", "zeros"] = "likelihood",
         restarts: int = 0,
         saturation: float = 1.0,
-        solver: Literal["lbfgs", "descent"] | Solver = "lbfgs",
+        solver: Literal["auto", "newton", "lbfgs", "descent"] | Solver = "auto",
         classifier: Any = None,
         calibration: Literal["sigmoid", "isotonic"] | None = None,
         scale: bool = True,
@@ -230,7 +237,7 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         rng = np.random.default_rng(self.seed)
         starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
         options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        solver = self._solver()
+        solver = self._solver(by_class, objective.n_weights)
         solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
         return min(solutions, key=lambda solution: solution.value)
 
@@ -257,16 +264,16 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free(d))
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
-    def _solver(self) -> Solver:
+    def _solver(self, by_class: bool, n_weights: int) -> Solver:
         if self.saturation < 1.0 and self.solver != "descent" and not isinstance(self.solver, GradientDescent):
             raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
         if not isinstance(self.solver, str):
             return self.solver
-        if self.solver == "descent":
-            return GradientDescent(rate=0.1)
-        if self.solver == "lbfgs":
-            return LBFGS()
-        raise UnknownNameError("solver", self.solver, ["lbfgs", "descent"])
+        if self.solver == "auto":
+            return _SOLVERS["newton" if by_class and n_weights <= _CHOLESKY else "lbfgs"]
+        if self.solver not in _SOLVERS:
+            raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
+        return _SOLVERS[self.solver]
 
     @classmethod
     def restore(cls, state: State) -> ExpectedGainRanker:

@@ -11,13 +11,13 @@ part by part; `hessian`, which solvers ask for where there are few weights, need
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
 from toprank.losses.base import BoundLoss, Curvature
-from toprank.scorers.base import Scored, Scorer
+from toprank.scorers.base import Scored, ScoredByClass, Scorer
 from toprank.scorers.features import Features
 
 __all__ = ["RankingObjective"]
@@ -36,8 +36,6 @@ class RankingObjective:
         self.scorer, self.features, self.loss, self.threads = scorer, features, loss, threads
         self.offsets = loss.queries.offsets
         self.blocks = features.blocks(self.offsets)
-        if hasattr(loss, "n_columns"):  # several scores a document: products of the curvature only
-            self.hessian = None  # type: ignore[assignment,method-assign]
 
     @property
     def n_weights(self) -> int:
@@ -62,8 +60,10 @@ class RankingObjective:
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
-            jacobian = scored.jacobian()
             curvature = self.loss.curvature_block(scored.scores, *block)
+            if scored.scores.ndim == 2:
+                return cast(ScoredByClass, scored).curved(_by_class(curvature, scored.scores))
+            jacobian = scored.jacobian()
             result: FloatArray = jacobian.T @ (curvature @ jacobian)
             return result
 
@@ -107,3 +107,14 @@ class RankingObjective:
                 total = part.copy() if total is None else np.add(total, part, out=total)
         assert total is not None  # there is at least one query
         return total
+
+
+def _by_class(curvature: Curvature, scores: FloatArray) -> FloatArray:
+    """The curvature of each document's columns, (documents, columns, columns), a column at a time."""
+    columns = scores.shape[1]
+    result = np.empty((len(scores), columns, columns))
+    for column in range(columns):
+        unit = np.zeros_like(scores)
+        unit[:, column] = 1.0
+        result[:, :, column] = curvature @ unit
+    return result

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["Scored", "Scorer"]
+__all__ = ["Scored", "ScoredByClass", "Scorer"]
 
 
 class Scored(Protocol):
@@ -28,6 +28,13 @@ class Scored(Protocol):
 
     def jacobian(self) -> FloatArray:
         """J itself, (documents, weights)."""
+
+
+class ScoredByClass(Scored, Protocol):
+    """Several scores for each document, one for each grade or threshold, linear in the weights."""
+
+    def curved(self, by_class: FloatArray) -> FloatArray:
+        """Jᵀ H J, (weights, weights), from the documents' own curvatures H, (documents, columns, columns)."""
 
 
 class Scorer(Protocol):

@@ -55,6 +55,20 @@ class _Rows:
         Z = self._features.dense(self._rows) if self._held is None else self._held
         return np.column_stack([Z, np.ones(len(Z))])
 
+    def curved(self, by_class: FloatArray) -> FloatArray:
+        """Jᵀ H J for curvatures (documents, grades, grades): a block (Z, 1)ᵀ diag(H_jk) (Z, 1) for each j, k."""
+        grades, width = by_class.shape[1], self._features.n_columns + 1
+        result = np.zeros((grades, width, grades, width))
+        for part, Z in self._each():
+            rows = np.column_stack([Z, np.ones(len(Z))])
+            for j in range(grades):
+                for k in range(j + 1):
+                    result[j, :, k] += rows.T @ (by_class[part, j, k, None] * rows)
+        for j in range(grades):
+            for k in range(j):
+                result[k, :, j] = result[j, :, k].T
+        return result.reshape(grades * width, grades * width)
+
     def _each(self) -> Iterator[tuple[slice, FloatArray]]:
         for part in self._parts:
             Z = self._features.dense(part) if self._held is None else self._held
@@ -155,3 +169,7 @@ class LogitsScored:
     def jacobian(self) -> FloatArray:
         """Z with a column of ones: what multiplies the weights of each grade."""
         return self.Z.with_one()
+
+    def curved(self, by_class: FloatArray) -> FloatArray:
+        """See `ScoredByClass.curved`."""
+        return self.Z.curved(by_class)

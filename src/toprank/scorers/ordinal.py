@@ -69,3 +69,14 @@ class ThresholdsScored:
     def jacobian(self) -> FloatArray:
         """Z: what multiplies the weights common to all thresholds."""
         return self.features.dense(self.rows)
+
+    def curved(self, by_class: FloatArray) -> FloatArray:
+        """See `ScoredByClass.curved`."""
+        d, by_threshold = self.features.n_columns, by_class.sum(axis=2)
+        Z = self.features.dense(self.rows)
+        result = np.empty((d + by_class.shape[1],) * 2)
+        result[:d, :d] = Z.T @ (by_threshold.sum(axis=1)[:, None] * Z)
+        result[:d, d:] = -Z.T @ by_threshold
+        result[d:, :d] = result[:d, d:].T
+        result[d:, d:] = by_class.sum(axis=0)
+        return result
