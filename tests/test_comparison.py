@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from itertools import combinations
 
@@ -15,6 +16,7 @@ from toprank.comparison.tables import Table
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
+from toprank.metrics.runs import evaluate_run
 
 FAST = {"flips": 2000, "resamples": 500}
 
@@ -160,6 +162,68 @@ class TestWithEvaluation:
         data, scores = ranking
         with pytest.raises(UnknownNameError, match="ndcg"):
             compare(scores, data, ["ndgc@10"])
+
+
+class TestPairing:
+    """Per-query values of two evaluations are paired by the ids of their queries, never by their place."""
+
+    @pytest.fixture
+    def run(self):
+        rng = np.random.default_rng(5)
+        qrels = {f"q{i}": {f"d{j}": int(rng.integers(0, 3)) for j in range(6)} | {"d9": 1} for i in range(20)}
+        return qrels, {q: {d: float(rng.normal()) for d in of} for q, of in qrels.items()}
+
+    def without(self, run, *missing):
+        return {query: of for query, of in run.items() if query not in missing}
+
+    def test_one_query_missing_on_each_side_is_refused(self, run):
+        qrels, whole = run
+        a = evaluate_run(qrels, self.without(whole, "q3"), "map")
+        b = evaluate_run(qrels, self.without(whole, "q12"), "map")
+        for call in (
+            lambda: sig.win_tie_loss(a.per_query["map"], b.per_query["map"]),
+            lambda: compare_values({"a": a, "b": b}, **FAST),
+            lambda: compare_values({"a": a.per_query, "b": b.per_query}, **FAST),
+            lambda: compare_values({"a": dict(a.per_query), "b": dict(b.per_query)}, **FAST),
+            lambda: compare_values({"a": a.to_dict(True)["per_query"], "b": b.to_dict(True)["per_query"]}, **FAST),
+        ):
+            with pytest.raises(DataError, match=r"b lacks query q12; a lacks query q3\. .*complete=True"):
+                call()
+
+    def test_queries_that_count_0_where_they_are_missing(self, run):
+        qrels, whole = run
+        a, b = (evaluate_run(qrels, self.without(whole, q), "map", complete=True) for q in ("q3", "q12"))
+        found = sig.win_tie_loss(a.per_query["map"], b.per_query["map"])
+        assert found == (1, len(qrels) - 2, 1)
+        assert compare_values({"a": a, "b": b}, **FAST).differences[0].ties == len(qrels) - 2
+
+    def test_another_order_is_no_difference(self, ranking):
+        data, scores = ranking
+        turned = np.arange(data.n_documents).reshape(40, 12)[::-1].reshape(-1)
+        other = RankingData(data.X[turned], data.labels[turned], qid=np.asarray(data.qid)[turned])
+        one = evaluate(scores["fair"], data, ["ndcg@10", "owa"])
+        two = evaluate(scores["fair"][turned], other, ["ndcg@10", "owa"])
+        assert one.qids.tolist() != two.qids.tolist()
+        assert sig.win_tie_loss(one.per_query["ndcg@10"], two.per_query["ndcg@10"]) == (0, 40, 0)
+        found = compare_values({"one": one, "two": two}, **FAST)
+        assert [d.difference for d in found.differences] == [0, 0]
+        assert found.convention == "standard"
+        assert set(found.lower_is_better) == {"owa"}
+
+    def test_another_convention_is_refused(self, ranking):
+        data, scores = ranking
+        one, two = (evaluate(scores["fair"], data, "ndcg@10", convention=c) for c in ("standard", "letor4"))
+        with pytest.raises(DataError, match="'a' was evaluated under standard, system 'b' under letor4"):
+            compare_values({"a": one, "b": two})
+
+    def test_values_remember_their_queries_and_nothing_made_of_them_does(self, ranking):
+        data, scores = ranking
+        found = evaluate(scores["fair"], data, "ndcg@10").per_query["ndcg@10"]
+        assert pickle.loads(pickle.dumps(found)).qids.tolist() == data.qids.tolist()
+        assert repr(found) == repr(np.asarray(found))
+        for made in (found[:3], found + 1, np.sort(found), found.copy()):
+            assert getattr(made, "qids", None) is None
+        assert type(found.mean()) is type(np.float64(0))
 
 
 class TestVerdicts:

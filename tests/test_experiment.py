@@ -736,6 +736,14 @@ def test_rows_in_any_order_give_the_same_numbers(results):
     mixed = Results(results.per_query.take(order), results.cells, [], results.provenance)
     for system, value in results.fold_means("map").items():
         assert mixed.fold_means("map")[system] == pytest.approx(value, abs=1e-15)
+    for one, other in zip(results.compare().differences, mixed.compare().differences, strict=True):
+        assert (one.wins, one.ties, one.losses) == (other.wins, other.ties, other.losses)
+
+
+def test_a_query_that_one_system_lacks_is_told(results):
+    rest = Results(results.per_query.slice(1), results.cells, [], results.provenance)
+    with pytest.raises(DataError, match="does not have a row for each query"):
+        rest.compare()
 
 
 def test_a_folder_is_enough_to_go_on(tmp_path):

@@ -20,7 +20,7 @@ from toprank.errors import DataError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged
 from toprank.metrics.parsing import parse_all
-from toprank.metrics.result import ByMetric, Evaluation
+from toprank.metrics.result import Evaluation
 
 __all__ = ["Cluster", "connect", "place_on", "runner_of"]
 
@@ -185,7 +185,7 @@ class Cluster:
         n_documents = sum(part.n_documents for part in parts)
         if not len(qids):
             raise DataError("Nothing is left to evaluate: every query has unjudged documents. Use unjudged='condense'.")
-        return Evaluation(measures, ByMetric(per_query), rules, float(top), qids, n_documents, weights)
+        return Evaluation(measures, per_query, rules, float(top), qids, n_documents, weights)
 
     def close(self) -> None:
         """End the connection, and the workers where `connect` started them."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.result import Evaluation, QueryValues, by_query
 from toprank.significance.paired import column
 
-__all__ = ["Columns", "Named", "check_scores", "columns_of", "named", "pairs_of"]
+__all__ = ["Columns", "Named", "check_scores", "columns_of", "named", "pairs_of", "rules_of"]
 
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 Columns = dict[str, dict[str, FloatArray]]
@@ -49,21 +50,55 @@ def named(given: Named) -> dict[str, Any]:
 
 
 def columns_of(per_query: Named) -> Columns:
-    """The per-query values as arrays: the same metrics and the same number of queries for every system."""
-    columns = {
-        name: {metric: column(values, f"{metric} of system '{name}'") for metric, values in of.items()}
-        for name, of in named(per_query).items()
-    }
-    first, reference = next(iter(columns.items()))
+    """The per-query values as arrays: the same metrics and the same queries, in one order, for every system."""
+    given = {name: _values(of) for name, of in named(per_query).items()}
+    first, reference = next(iter(given.items()))
     if not reference:
         raise DataError("There is no metric to compare; name at least one, such as 'ndcg@10'.")
-    length = len(next(iter(reference.values())))
-    for name, of in columns.items():
+    for name, of in given.items():
         if list(of) != list(reference):
             raise DataError(
                 f"Systems '{first}' and '{name}' were evaluated with different metrics: "
                 f"{', '.join(reference)} and {', '.join(of)}. Evaluate all with the same."
             )
+    columns: Columns = {name: {} for name in given}
+    for metric in reference:
+        for name, values in by_query({name: of[metric] for name, of in given.items()}).items():
+            columns[name][metric] = column(values, f"{metric} of system '{name}'")
+    _check_lengths(columns)
+    return columns
+
+
+def _values(of: Any) -> dict[str, Any]:
+    """Metric → values; where these are given by the ids of the queries, values that know them."""
+    given = of.per_query if isinstance(of, Evaluation) else of
+    return {
+        metric: QueryValues.of(list(values.values()), list(values)) if isinstance(values, Mapping) else values
+        for metric, values in given.items()
+    }
+
+
+def rules_of(systems: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
+    """The convention of the evaluations among the systems, and those of their metrics that are errors."""
+    found = {name: of for name, of in systems.items() if isinstance(of, Evaluation)}
+    if not found:
+        return None, frozenset()
+    first, one = next(iter(found.items()))
+    for name, of in found.items():
+        if of.convention != one.convention:
+            raise DataError(
+                f"System '{first}' was evaluated under {one.convention.name}, system '{name}' under "
+                f"{of.convention.name}; evaluate both under the same convention."
+            )
+        if of.query_weights is not None:
+            raise DataError(f"A comparison tests plain means over the queries; evaluate '{name}' without weights.")
+    return one.convention.name, frozenset(name for name, of in one.measures.items() if not of.higher_is_better)
+
+
+def _check_lengths(columns: Columns) -> None:
+    first, reference = next(iter(columns.items()))
+    length = len(next(iter(reference.values())))
+    for name, of in columns.items():
         for metric, values in of.items():
             if values.shape != (length,):
                 raise DataError(
@@ -72,7 +107,6 @@ def columns_of(per_query: Named) -> Columns:
                 )
             if np.isnan(values).all():
                 raise DataError(f"{metric} is not defined on any query for system '{name}'; leave the metric out.")
-    return columns
 
 
 def check_scores(name: str, scores: Any, n_documents: int) -> None:

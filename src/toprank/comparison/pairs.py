@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import significance
-from toprank.comparison.checks import Columns, check_scores, columns_of, named, pairs_of
+from toprank.comparison.checks import Columns, check_scores, columns_of, named, pairs_of, rules_of
 from toprank.comparison.plan import CORRECTIONS, Plan
 from toprank.comparison.results import Comparison, Difference
 from toprank.compute import FloatArray
@@ -19,6 +19,9 @@ from toprank.significance.effects import queries_for_effect
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.metrics.result import Evaluation
+
+    PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]
 
 __all__ = ["compare", "compare_values"]
 
@@ -89,14 +92,12 @@ def compare(
         name: evaluate(values, data, metrics, convention=convention, threads=threads, **evaluate_options)
         for name, values in scores.items()
     }
-    one = next(iter(evaluations.values()))
-    errors = frozenset(name for name, measure in one.measures.items() if not measure.higher_is_better)
-    per_query = {name: dict(of.per_query) for name, of in evaluations.items()}
-    return _compared(columns_of(per_query), replace(plan, lower_is_better=errors), one.convention.name, threads)
+    name_of_rules, errors = rules_of(evaluations)
+    return _compared(columns_of(evaluations), replace(plan, lower_is_better=errors), name_of_rules, threads)
 
 
 def compare_values(
-    per_query: Mapping[str, Mapping[str, npt.ArrayLike]] | Iterable[tuple[str, Mapping[str, npt.ArrayLike]]],
+    per_query: Mapping[str, PerQuery] | Iterable[tuple[str, PerQuery]],
     *,
     convention: str | None = None,
     baseline: str | None = None,
@@ -111,9 +112,11 @@ def compare_values(
     seed: int = 0,
     threads: int | None = None,
 ) -> Comparison:
-    """Compare systems whose per-query numbers are known: system → metric → one value per query, in the same order.
+    """Compare systems whose per-query numbers are known: system → evaluation, or metric → one value per query.
 
-    NaN marks a query that does not count under the metric. `lower_is_better` names the metrics that are errors; the
+    Evaluations, and values given as ``{query id: value}``, are paired by the ids of their queries; systems that were
+    not evaluated on the same queries are refused. Plain lists must be in the same order. NaN marks a query that does
+    not count under the metric. `lower_is_better` names the metrics that are errors (evaluations know theirs); the
     other options are those of `compare`. The number of queries needed is for a t-test at the level divided by the
     size of the family (where a correction is asked for): the hurdle that the smallest p-value of the family has to
     take.
@@ -123,6 +126,8 @@ def compare_values(
     >>> compare_values({"a": a, "b": b}).verdicts[0]
     'a is better than b by 0.1429 [0.1000, 0.2143] map, p = 0.0156 (Holm, 1 test).'
     """
+    systems = named(per_query)
+    name, errors = rules_of(systems)
     plan = Plan(
         baseline=baseline,
         test=test,
@@ -132,10 +137,10 @@ def compare_values(
         resamples=resamples,
         margin=margin,
         power=power,
-        lower_is_better=lower_is_better,
+        lower_is_better=lower_is_better or errors,
         seed=seed,
     )
-    return _compared(columns_of(per_query), plan, convention, threads)
+    return _compared(columns_of(systems), plan, convention or name, threads)
 
 
 def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int | None) -> Comparison:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
-from toprank.errors import FileError, FormatError
+from toprank.errors import DataError, FileError, FormatError
 from toprank.experiment.cells import plain
 
-__all__ = ["Block", "blocks_of_table", "read_table", "table_of", "write_table"]
+__all__ = ["Block", "blocks_of_table", "first_rows", "read_table", "table_of", "write_table"]
 
 _METADATA = b"toprank"
 _FORMAT, _VERSION = "toprank results", 1
@@ -76,20 +76,40 @@ def table_of(blocks: Sequence[Block]) -> Any:
 
 
 def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
-    """Values by `Block.place`, NaN for null; the queries of a block in the order of the rows, wherever those are."""
+    """Values by `Block.place`, NaN for null; the queries of a fold in one order, that of their first rows.
+
+    Raises:
+        DataError: where two blocks of a fold do not hold the same queries, so that they cannot be paired.
+    """
     names = ("dataset", "convention", "metric", "system", "fold")
     coded = [_codes(table.column(name)) for name in names]
     seeds = table.column("seed").fill_null(-1).to_numpy()
     values = table.column("value").to_numpy()
-    keys = np.column_stack([*(codes for codes, _ in coded), seeds]) if len(values) else np.zeros((0, 6), np.int64)
+    if not len(values):
+        return {}
+    keys = np.column_stack([*(codes for codes, _ in coded), seeds])
     places, group = np.unique(keys, axis=0, return_inverse=True)
-    order = np.argsort(group.reshape(-1), kind="stable")
+    queries = first_rows(table)
+    order = np.lexsort((queries, group.reshape(-1)))
     ends = np.cumsum(np.bincount(group.reshape(-1), minlength=len(places)))
     found = {}
-    for place, rows in zip(places.tolist(), np.split(order, ends[:-1]), strict=True) if len(values) else ():
+    expected: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
+    for place, rows in zip(places.tolist(), np.split(order, ends[:-1]), strict=True):
         words = [coded[i][1][code] for i, code in enumerate(place[:-1])]
+        if not np.array_equal(expected.setdefault((words[0], words[4]), queries[rows]), queries[rows]):
+            raise DataError(
+                f"{words[3]} on {words[0]} {words[4]} does not have a row for each query that another system, metric "
+                "or seed has there, so they cannot be paired; use the table as the experiment wrote it."
+            )
         found[(*words, None if place[-1] < 0 else place[-1])] = values[rows].astype(np.float64)
     return found
+
+
+def first_rows(table: Any) -> npt.NDArray[np.int64]:
+    """For each row, the first row about the same query of the same fold: one name and one order for the queries."""
+    codes = np.column_stack([_codes(table.column(name))[0] for name in ("dataset", "fold", "qid")])
+    _, first, query = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    return first[query.reshape(-1)]
 
 
 def _codes(column: Any) -> tuple[npt.NDArray[np.int64], list[str]]:

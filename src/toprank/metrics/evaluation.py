@@ -16,7 +16,7 @@ from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, PerQuery, Rules, View
 from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.ranking import rank_block
-from toprank.metrics.result import ByMetric, Evaluation
+from toprank.metrics.result import Evaluation
 
 __all__ = ["Evaluation", "Judge", "evaluate", "evaluate_under_all", "evaluate_views"]
 
@@ -86,7 +86,7 @@ def evaluate(
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
-    return Evaluation(measures, ByMetric(per_query), rules_of, top, data.qids, data.n_documents, weights)
+    return Evaluation(measures, per_query, rules_of, top, data.qids, data.n_documents, weights)
 
 
 def evaluate_views(

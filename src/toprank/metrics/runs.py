@@ -21,7 +21,7 @@ from toprank.metrics.evaluation import Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.ranking import rank_block
-from toprank.metrics.result import ByMetric, Evaluation
+from toprank.metrics.result import Evaluation
 
 __all__ = ["evaluate_run"]
 
@@ -79,7 +79,7 @@ def evaluate_run(
     qids, n_documents = joined.qids, len(joined.codes)
     if complete:
         per_query, qids = _with_missing(per_query, qids, judgments, measures)
-    return Evaluation(measures, ByMetric(per_query), rules_of, top, qids, n_documents)
+    return Evaluation(measures, per_query, rules_of, top, qids, n_documents)
 
 
 class _Joined(NamedTuple):

@@ -14,6 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Results
+from toprank.experiment.rows import first_rows
 from toprank.experiment.tables import comparison_of
 from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
@@ -90,7 +91,9 @@ def _part(results: Results, dataset: str) -> Part | None:
     scores = {} if tests is None else _scores(results, dataset, main.systems)
     metric = main.metrics[0]
     firsts = {system: of[metric] for system, of in judgements[0].per_query.items()}
-    qids, relevant = _queries(results, dataset, main.systems[0])
+    qids, relevant = _queries(results, dataset)
+    if tests is not None and [str(qid) for test in tests for qid in test.qids.tolist()] != qids.tolist():
+        tests, scores = None, {}  # rows in an order of one's own: documents would be shown with other queries' numbers
     documents = _documents(results.folds(dataset), tests, scores) if tests is not None and scores else None
     whole = None if documents is None or tests is None else _whole(tests, documents)
     return Part(
@@ -122,20 +125,16 @@ def _judgement(results: Results, dataset: str, convention: str) -> Judgement | N
 # ---- queries and documents ----
 
 
-def _queries(results: Results, dataset: str, system: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _queries(results: Results, dataset: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Ids of the pooled queries, and how many relevant documents each has, fold after fold."""
     import pyarrow.compute as pc
 
-    table = results.per_query
-    wanted = {"dataset": dataset, "system": system, "metric": results.metrics[0], "convention": results.conventions[0]}
-    for column, value in wanted.items():
-        table = table.filter(pc.equal(pc.cast(table.column(column), "string"), value))
     ids, relevant = [], []
     for fold in results.folds(dataset):
-        rows = table.filter(pc.equal(pc.cast(table.column("fold"), "string"), fold))
-        seeds = rows.column("seed").to_pylist()
-        first = [i for i, seed in enumerate(seeds) if seed == seeds[0]]  # one seed stands for all: same queries
-        rows = rows.take(first)
+        rows = results.per_query
+        for column, value in {"dataset": dataset, "fold": fold}.items():
+            rows = rows.filter(pc.equal(pc.cast(rows.column(column), "string"), value))
+        rows = rows.take(np.unique(first_rows(rows)))
         ids += pc.cast(rows.column("qid"), "string").to_pylist()
         relevant += rows.column("relevant").to_pylist()
     return np.array(ids, dtype=object), np.array(relevant, dtype=np.int64)
@@ -239,7 +238,10 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
     notes += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
     if not documents:
-        notes.append("Scores were not kept, so documents and what needs them are left out.")
+        notes.append(
+            "Scores were not kept, or the rows of the results are in another order than the test data, so documents "
+            "and what needs them are left out."
+        )
     return notes
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
+from toprank.metrics.result import by_query
 
 __all__ = [
     "check_count",
@@ -29,9 +30,15 @@ _LARGEST = 1e250  # beyond it sums could overflow; no metric comes near
 def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
     """``a - b`` (or `a`) without the NaN pairs; a difference of 1e-12 of the larger value or less becomes 0.
 
+    Columns of evaluations know their queries and are paired by them, plain numbers by their place.
+
     Raises:
-        DataError: for other than numbers in one dimension, unequal lengths, infinite values, or no pair left.
+        DataError: for other than numbers in one dimension, other queries or unequal lengths, infinite values, or no
+            pair left.
     """
+    if b is not None:
+        paired = by_query({"a": a, "b": b})
+        a, b = paired["a"], paired["b"]
     values = column(a, "a")
     if b is not None:
         others = column(b, "b")
