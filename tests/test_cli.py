@@ -107,6 +107,29 @@ def test_cv(files):
     assert "cv" in results.provenance["command"]
 
 
+def test_a_report_that_fails_loses_no_results(files, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("no report")
+
+    monkeypatch.setattr(tr.report, "write_html", fails)
+    systems = ["--systems", "LeastSquares,ListNet", "--folds", "3", "--threads", "1", "-q"]
+    done = CliRunner().invoke(app, ["cv", str(files / "data.txt"), *systems, "--html", str(files / "r.html")])
+    assert isinstance(done.exception, RuntimeError)
+    place = files / "toprank-results.parquet"
+    assert str(place) in done.stderr
+    assert set(Results.read(place).fold_means("map")) == {"LeastSquares", "ListNet"}
+    place.unlink()
+    CliRunner().invoke(
+        app, ["cv", str(files / "data.txt"), *systems, "--html", str(files / "r.html"), "-o", str(files / "o.parquet")]
+    )
+    assert not place.exists()  # they were written already
+    assert (files / "o.parquet").exists()
+    scores = [str(files / name) for name in ("good.scores", "useless.scores")]
+    done = CliRunner().invoke(app, ["compare", str(files / "data.txt"), *scores, "--html", str(files / "r.html")])
+    assert isinstance(done.exception, RuntimeError)
+    assert "good is better than useless" in done.stdout
+
+
 def test_cv_understands_groups_and_settings(files, monkeypatch):
     asked = {}
 

@@ -837,6 +837,14 @@ def test_a_convention_that_does_not_apply_is_told():
     assert len(results.fold_means("map", "standard")) == 2
 
 
+def test_nothing_is_computed_that_no_convention_can_judge(computed):
+    results = experiment(conventions=("trec_eval",)).run()
+    assert computed == []
+    assert len(results.failures) == 3 * len(PAIR)
+    assert "applies. trec_eval: This convention orders tied documents" in results.failures[0].error
+    assert results.failures[0].error in str(results)
+
+
 def test_unjudged_documents_under_a_convention_that_knows_them():
     documents = [str(i) for i in range(DATA.n_documents)]
     labels = np.where(np.arange(DATA.n_documents) % 7 == 0, np.nan, DATA.labels)

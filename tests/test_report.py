@@ -557,6 +557,16 @@ def test_a_report_without_the_folder_has_numbers_only(results, tmp_path):
     assert found["values"] == Read(page(tr.report.from_results(results))).explorers()[0]["values"]
 
 
+@pytest.mark.parametrize("conventions", [("trec_eval", "standard"), ("standard", "trec_eval")])
+def test_a_convention_that_does_not_apply_is_told_and_the_others_are_reported(conventions):
+    data = tr.synthetic(n_queries=30, n_features=3, seed=0)
+    results = tr.Experiment(data, ["LeastSquares", "ListNet"], n_folds=3, conventions=conventions, threads=1).run()
+    made = tr.report.from_results(results)
+    assert [one.comparison.convention for one in made.parts[0].judgements] == ["standard"]
+    assert len(made.parts[0].qids) == 30
+    assert "trec_eval does not apply to data" in Read(page(made)).text
+
+
 def test_an_experiment_with_one_system_cannot_be_compared():
     data = tr.synthetic(n_queries=30, seed=0)
     one = tr.Experiment(data, "LeastSquares", n_folds=3, threads=1).run(verbose=False)

@@ -114,13 +114,13 @@ def compare(
             seed=seed,
             threads=threads,
         )
-    if html is not None:
-        _report(html, result, data, documents, systems, model or [], threads)
-        common.say(f"{html}: the report", quiet)
     if json:
         common.print_json(result.to_dict())
     else:
         typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+    if html is not None:
+        _report(html, result, data, documents, systems, model or [], threads)
+        common.say(f"{html}: the report", quiet)
 
 
 def check_writable(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,7 +111,10 @@ def cv(
     except KeyboardInterrupt as stop:
         common.say(f"toprank: {str(stop) or 'Stopped.'}", quiet=False)
         raise typer.Exit(130) from None
-    _tell(results, output, html, json, markdown, latex, quiet)
+    kept = output is not None or folder is not None or not results.cells
+    rescue = (Path() if html is None else html.parent) / "toprank-results.parquet"
+    with nullcontext() if kept else _rescued(results, rescue):
+        _tell(results, output, html, json, markdown, latex, quiet)
 
 
 def _tell(
@@ -130,6 +135,23 @@ def _tell(
         with common.progress("Writing the report …", quiet):
             write_html(html, from_results(results))
         common.say(f"{html}: the report", quiet)
+
+
+@contextmanager
+def _rescued(results: Results, place: Path) -> Iterator[None]:
+    """What took hours to compute outlives whatever goes wrong while it is told."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader has seen enough
+        raise
+    except BaseException:
+        results.save(place)
+        common.say(
+            f"toprank: The results could not all be told; they are in {place}. "
+            f'Read them: toprank.experiment.Results.read("{place}").',
+            quiet=False,
+        )
+        raise
 
 
 def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.errors import DataError
@@ -28,7 +29,7 @@ from toprank.experiment.rows import Block, table_of
 from toprank.experiment.spec import Dataset, Experiment
 from toprank.experiment.store import CellStore
 from toprank.experiment.training import Outcome, Task, blind, labels_only, write_copies
-from toprank.metrics.evaluation import evaluate
+from toprank.metrics.evaluation import Evaluation, evaluate
 
 __all__ = ["run"]
 
@@ -42,7 +43,7 @@ class _Place:
     facts: dict[str, Any]
     test: RankingData
     max_grade: float
-    """The highest grade of training and validation data; of test data, too, when they are judged."""
+    """The highest grade of training and validation data."""
     keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
     missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
 
@@ -149,7 +150,19 @@ class _Run:
                 else:
                     place.missing[key] = entry, seed
                 seen.add(key)
+        self._refuse_unjudgeable(place)
         return place
+
+    def _refuse_unjudgeable(self, place: _Place) -> None:
+        """Compute nothing that no convention could judge; one that applies is enough, and the others are told later."""
+        found, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
+        if found:
+            return
+        why = " ".join(f"{name}: {problem}" for name, problem in reasons.items())
+        for key, (entry, _) in place.missing.items():
+            self.errors[key] = f"Nothing can be judged here, since no convention that was asked for applies. {why}"
+            self.progress.finished(entry.name, f"{entry.name} on {place.dataset} {place.name}", 0.0, True)
+        place.missing.clear()
 
     def _tasks_of(self, dataset: Dataset, number: int, seen: set[str]) -> list[Task]:
         """The tasks of one fold; where other processes compute them, the fold is not held in memory here."""
@@ -195,7 +208,7 @@ class _Run:
         notes: dict[str, None] = {}
         for place in self.places:
             # On the scale of the whole fold: a test part may lack the highest grade.
-            place.facts["max_grade"] = place.max_grade = max(place.max_grade, _max_grade(place.test))
+            place.facts["max_grade"] = max(place.max_grade, _max_grade(place.test))
             for (system, seed), key in place.keys.items():
                 where: dict[str, Any] = {"dataset": place.dataset, "fold": place.name, "system": system, "seed": seed}
                 if key in self.errors:
@@ -221,19 +234,9 @@ class _Run:
         sizes = place.test.queries.sizes
         relevant = place.test.queries.sum(place.test.labels > 0)
         number = {qid: i for i, qid in enumerate(qids)}
-        for name, convention in self.experiment.conventions.items():
-            try:
-                found = evaluate(
-                    scores,
-                    place.test,
-                    list(self.experiment.measures.values()),
-                    convention=convention,
-                    max_grade=place.max_grade or None,
-                    threads=self.experiment.threads,
-                )
-            except DataError as problem:
-                notes.setdefault(f"{name} does not apply to {place.dataset}: {problem}")
-                continue
+        evaluations, reasons = self._evaluated(place, scores)
+        notes.update({f"{name} does not apply to {place.dataset}: {why}": None for name, why in reasons.items()})
+        for name, found in evaluations.items():
             rows = [number[str(qid)] for qid in found.qids.tolist()]  # rules for unjudged documents may drop queries
             for metric, measure in self.experiment.measures.items():
                 whole = np.full(len(qids), np.nan)
@@ -241,6 +244,21 @@ class _Run:
                 yield Block(
                     **where, convention=name, metric=metric, qids=qids, documents=sizes, relevant=relevant, values=whole
                 )
+
+    def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:
+        """The fold's test data under every convention that applies to them, and the reason where one does not."""
+        found: dict[str, Evaluation] = {}
+        reasons: dict[str, str] = {}
+        measures, threads = list(self.experiment.measures.values()), self.experiment.threads
+        top = max(place.max_grade, _max_grade(place.test))
+        for name, convention in self.experiment.conventions.items():
+            try:
+                found[name] = evaluate(
+                    scores, place.test, measures, convention=convention, max_grade=top or None, threads=threads
+                )
+            except DataError as problem:
+                reasons[name] = str(problem)
+        return found, reasons
 
 
 def _max_grade(data: RankingData) -> float:
