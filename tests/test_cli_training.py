@@ -82,6 +82,28 @@ def test_the_seed_reaches_ranker_and_loss(folder):
 # What is said
 
 
+@pytest.mark.parametrize("metric", ["map", "AP", "ndcg_cut_10"])
+def test_a_metric_has_one_name_wherever_it_is_told(folder, metric):
+    files = ("train", "train.txt", "--valid", "vali.txt", "--model", "m.toprank", "--metric", metric)
+    told = invoked(*files, "--system", "RankSVM").stdout
+    assert f"{metric} on training data" in told
+    assert f"{metric} on validation data" in told
+    training = json.loads(invoked(*files, "--system", "RankSVM", "--json", "-q").stdout)["training"]
+    assert list(training["metrics"]) == [metric]
+    assert set(training["valid"]) == {metric, "convention"}
+
+
+def test_a_metric_that_is_blind_is_refused_by_train(folder):
+    for name in ("train.txt", "vali.txt"):
+        data = tr.read(name)
+        tr.write(data.replace(labels=data.labels / 8), name)
+    for system in ("RankSVM", "RankBoost"):
+        refused = CliRunner().invoke(
+            app, ["train", "train.txt", "--valid", "vali.txt", "--model", "m.toprank", "--system", system]
+        )
+        assert "map has the same value for the best and for the worst order" in str(refused.exception)
+
+
 def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
     done = invoked("train", "train.txt", *FEW, "--model", "m.toprank")
     assert "No --valid" in done.stderr

@@ -186,7 +186,7 @@ def test_a_ranker_is_fitted_as_it_is():
     fitted = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map", threads=1).fit(fold.train, valid=fold.valid)
     cell = results.cell(None, "Fold1", "path")
     assert cell.options == {"l2": fitted.l2_}
-    assert (cell.metric, cell.valid) == ("map", fitted.training_["valid"]["ap"])
+    assert (cell.metric, cell.valid) == ("map", fitted.training_["valid"]["map"])
     assert cell.importances == tuple(fitted.feature_importances_)
     np.testing.assert_array_equal(results.scores(None, "Fold1", "path"), fitted.predict(fold.test))
     assert results.cell(None, "Fold1", "one").options == {}
@@ -197,7 +197,7 @@ def test_what_is_chosen_by():
     fold = tr.folds(DATA, 3)[0]
     chosen = tr.select("LeastSquares", fold.train, fold.valid, metric="map", convention="letor4")
     cell = results.cells[0]
-    assert (cell.metric, cell.convention) == ("ap", "letor4")
+    assert (cell.metric, cell.convention) == ("map", "letor4")
     assert (cell.options, cell.valid) == (chosen.options, chosen.value)
 
 
@@ -209,7 +209,7 @@ def test_select_by_leaves_given_rankers_alone(tmp_path, computed):
         fold.train, valid=fold.valid
     )
     cell = results.cells[0]
-    assert (cell.metric, cell.convention, cell.valid) == ("map", "letor4", fitted.training_["valid"]["ap"])
+    assert (cell.metric, cell.convention, cell.valid) == ("map", "letor4", fitted.training_["valid"]["map"])
     experiment({"path": path}, folder=tmp_path).run()
     assert len(computed) == 3
 

@@ -455,7 +455,7 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
 
 def test_a_metric_that_cannot_tell_orders_apart_is_refused(parts, short):
     train, valid = (part.replace(labels=np.where(part.labels > 1, 0.3, 0.0)) for part in parts)
-    with pytest.raises(DataError, match="ap has the same value for the best and for the worst order"):
+    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
         tr.auto(train, valid, metric="map")
 
 

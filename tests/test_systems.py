@@ -265,6 +265,47 @@ def test_selection_by_a_measure_where_less_is_better(parts):
     assert tr.evaluate(chosen.ranker.predict(valid), valid, "owa").mean["owa"] == pytest.approx(chosen.value)
 
 
+@pytest.fixture(scope="module")
+def faint(parts):
+    """Data whose largest label is below 1: to a metric of relevant documents there are none."""
+    return [part.replace(labels=part.labels / 4) for part in parts[:2]]
+
+
+@pytest.mark.parametrize("name", ["RankSVM", "RankBoost", "AdaRank-MAP", "CoordinateAscent", "LambdaMART", "PlugIn"])
+def test_a_metric_that_is_blind_chooses_nothing(faint, name):
+    with pytest.raises(DataError, match=r"^map has the same value for the best and for the worst order .* 0 to 0\.5\)"):
+        selection.select(name, *faint, metric="map")
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [
+        tr.LinearRanker("Logistic", l2=[1, 0.1], metric="map"),
+        tr.LinearRanker("Logistic", tolerance=[1e-1, 1e-3], metric="map"),
+        tr.RankBoost(max_rounds=3),
+        tr.AdaRank(max_rounds=3),
+        tr.CoordinateAscent(metric="map"),
+        tr.TreeRanker(n_trees=3, early_stopping=2, metric="map"),
+        tr.NeuralRanker(epochs=2, early_stopping=1, metric="map"),
+    ],
+    ids=lambda ranker: type(ranker).__name__,
+)
+def test_no_ranker_chooses_by_a_metric_that_is_blind(faint, ranker):
+    if isinstance(ranker, tr.NeuralRanker):
+        pytest.importorskip("torch")
+    train, valid = faint
+    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+        ranker.fit(train, valid=valid)
+
+
+def test_where_nothing_is_chosen_a_blind_metric_is_told_as_it_is(faint):
+    train, valid = faint
+    fitted = tr.LinearRanker("Logistic", l2=0.1, metric="map").fit(train, valid=valid)
+    assert fitted.training_["valid"]["map"] == 0
+    trees = tr.TreeRanker(n_trees=3, early_stopping=None, min_data_in_leaf=2, metric="map").fit(train, valid=valid)
+    assert trees.best_iteration_ == 3
+
+
 def test_wrong_options_are_refused_not_ignored(parts):
     train, valid, _ = parts
     with pytest.raises(DataError, match="C must be a positive number"):

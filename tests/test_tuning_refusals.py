@@ -49,6 +49,14 @@ def test_text_is_refused_where_numbers_are_searched(system, space):
         read_space(SYSTEMS[system], space, {})
 
 
+def test_a_metric_that_is_blind_is_refused(parts):
+    faint = [part.replace(labels=part.labels / 8) for part in parts]
+    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+        tr.tune("RankSVM", *faint, metric="map", trials=2)
+    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+        tr.tune("RankSVM", faint[0], folds=2, space={"l2": (0.1, 1.0)}, metric="map", trials=2)
+
+
 def test_numbers_and_several_of_them_are_searched():
     values = [1, 0.5, [0.1, 1.0], (1, 2)]
     assert read_space(SYSTEMS["ListNet"], {"l2": values}, {}).dimensions["l2"].values == tuple(values)

@@ -11,6 +11,7 @@ import numpy as np
 from toprank.compute import each_block
 from toprank.data.dataset import RankingData
 from toprank.losses import make as make_loss
+from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import warn_unconverged
 from toprank.systems import System, get
@@ -75,6 +76,8 @@ def select(
     # PyTorch has one setting for the number of threads, and one device, so they are trained one after the other.
     at_once = 1 if chosen.ranker == "NeuralRanker" else threads
     own_threads = 1 if len(combinations) > 1 and at_once != 1 else threads
+    if len(combinations) * len(penalties or (None,)) > 1:
+        Judge(valid, judged, convention=convention, threads=threads).for_choosing()
     shared = {**options, "metric": judged, "convention": convention, "threads": own_threads}
     rough = _rough(chosen)
 
@@ -138,7 +141,7 @@ def _path(ranker: Any, metric: str) -> list[dict[str, Any]]:
     if hasattr(ranker, "path_"):
         path: list[dict[str, Any]] = ranker.path_
         return path
-    return [{"valid": float(ranker.training_["valid"][str(parse(metric))])}]
+    return [{"valid": float(ranker.training_["valid"][str(metric)])}]
 
 
 def _rough(system: System) -> dict[str, float]:

@@ -20,11 +20,11 @@ from toprank.data.oserrors import os_errors
 from toprank.data.scores import write_scores
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import evaluate
+from toprank.metrics.evaluation import Judge, evaluate
 from toprank.metrics.measure import Measure
 from toprank.rankers.source import Score
 
-__all__ = ["PartScores", "Values", "part_scores", "part_values", "settled_top", "write_scores_of"]
+__all__ = ["PartScores", "Values", "part_extremes", "part_scores", "part_values", "settled_top", "write_scores_of"]
 
 
 class Values(NamedTuple):
@@ -69,6 +69,27 @@ def part_values(
     found = evaluate(scores_of(score, data), data, metrics, convention=convention, **({"threads": 1} | options))
     values = [found.per_query[str(metric)] for metric in metrics]
     return Values(values, found.qids, found.n_documents, found.query_weights)
+
+
+class Extremes(NamedTuple):
+    """Whether a metric is the same for the best and the worst order of a partition's queries, and their labels."""
+
+    level: bool
+    lowest: float
+    highest: float
+
+
+@in_sentences
+def part_extremes(rows: Rows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
+    """What a partition adds to the answer whether a metric can choose; see `Judge.for_choosing`."""
+    data = rows.data
+    assert data is not None
+    kept = _judged_part(data, convention.unjudged)
+    if kept is not None and not kept.any():
+        return Extremes(True, np.inf, -np.inf)
+    judge = Judge(data, measure, convention=convention, max_grade=max_grade, threads=1)
+    labels = np.where(data.judged, data.labels, 0.0)
+    return Extremes(np.array_equal(*judge.extremes(), equal_nan=True), float(labels.min()), float(labels.max()))
 
 
 class PartScores(NamedTuple):

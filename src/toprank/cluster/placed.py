@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.cluster import work
 from toprank.cluster.faults import QueriesMovedWarning
-from toprank.cluster.judging import part_values, settled_top
+from toprank.cluster.judging import part_extremes, part_values, settled_top
 from toprank.cluster.placing import Holding
 from toprank.cluster.queries import Move, moves
 from toprank.cluster.running import Runner
@@ -23,6 +23,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
+from toprank.metrics.evaluation import blind
 from toprank.metrics.parsing import parse
 from toprank.rankers.source import Score, ScoreJudge, Source
 from toprank.scorers.base import Scorer
@@ -170,7 +171,12 @@ class Placed(Source):
             values = np.concatenate([part.by_metric[0] for part in parts])
             return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
-        return ScoreJudge(measure, rules, value)
+        def check() -> None:
+            seen = self.rows.each(part_extremes, measure, rules, top if top > 0 else None)
+            if all(one.level for one in seen):
+                raise blind(str(metric), min(one.lowest for one in seen), max(one.highest for one in seen))
+
+        return ScoreJudge(str(metric), measure, rules, value, check)
 
     def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
         """See `Source.boost`."""

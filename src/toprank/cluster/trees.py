@@ -26,7 +26,6 @@ from toprank.cluster.trainers import Trainers
 from toprank.cluster.tree_share import Place, Plan, check_share, train_share
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
-from toprank.metrics.parsing import parse
 from toprank.rankers.tree_objective import diverging
 from toprank.rankers.tree_parameters import built_in
 from toprank.rankers.tree_start import Start, first_outputs, loss_and_gains
@@ -69,7 +68,7 @@ def boost(data: Placed, ranker: Any, valid: Any) -> tuple[Start, Boosted]:
     booster = booster_of(only_trees(outcome.trees))
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(outcome.rounds)
-    names = ("", "") if valid is None else (str(parse(ranker.metric)), Convention.of(ranker.convention).name)
+    names = ("", "") if valid is None else (str(ranker.metric), Convention.of(ranker.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
     return Start(plan.gains, plan.intercept, None), Boosted(*result)
 
@@ -94,7 +93,10 @@ def _plan(data: Placed, ranker: Any, valid: Placed | None) -> Plan:
         tops["train"] = max(data.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
     if valid is not None:
         tops["valid"] = max(valid.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
-        valid.judge(ranker.metric, ranker.convention, None).value(_zeros)  # refuse now, not after the first tree
+        judge = valid.judge(ranker.metric, ranker.convention, None)
+        judge.value(_zeros)  # refuse now, not after the first tree
+        if ranker.early_stopping is not None:
+            judge.check()
     return Plan(bare, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
 
 

@@ -12,7 +12,6 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.experiment.content import described
 from toprank.metrics.conventions import CONVENTIONS, Convention
-from toprank.metrics.parsing import parse
 from toprank.selection import select
 from toprank.systems import System, get
 
@@ -124,7 +123,7 @@ class Entry:
         reached = getattr(ranker, "training_", {}).get("valid", {})
         path = list(getattr(ranker, "path_", []))
         options = {"l2": ranker.l2_} if len(path) > 1 and hasattr(ranker, "l2_") else {}
-        value = reached.get(str(parse(judged))) if judged else None
+        value = reached.get(str(judged)) if judged else None
         rules = reached.get("convention") or known.get("convention") or "standard"
         return Chosen(ranker, options, judged, getattr(rules, "name", str(rules)), value, path)
 

@@ -30,6 +30,7 @@ from toprank.experiment.spec import Dataset, Experiment
 from toprank.experiment.store import CellStore
 from toprank.experiment.training import Outcome, Task, blind, labels_only, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
+from toprank.metrics.parsing import parse
 
 __all__ = ["run"]
 
@@ -142,7 +143,8 @@ class _Run:
         one = self.experiment
         for entry in one.entries:
             for seed in self.seeds[entry.name]:
-                rules = (None, None) if entry.system is None else (one.select_by, self.rule)
+                chosen_by = None if one.select_by is None else str(parse(one.select_by))  # under any spelling
+                rules = (None, None) if entry.system is None else (chosen_by, self.rule)
                 key = key_of(prints, self.definitions[entry.name], seed, *rules)
                 place.keys[entry.name, seed] = key
                 if key in seen or self.store.read(key, one.keep_models) is not None:

@@ -82,7 +82,9 @@ class Experiment:
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
         self.seeds = None if seeds is None else _seeds(seeds)
-        self.select_by = None if select_by is None else str(parse(select_by))
+        self.select_by = select_by
+        if select_by is not None:
+            parse(select_by)
         self.select_convention = _convention(select_convention)
         names = [entry.name for entry in self.entries]
         if baseline is not None and baseline not in names:

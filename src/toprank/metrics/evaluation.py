@@ -18,7 +18,7 @@ from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.ranking import rank_block
 from toprank.metrics.result import Evaluation
 
-__all__ = ["Evaluation", "Judge", "evaluate", "evaluate_under_all", "evaluate_views"]
+__all__ = ["Evaluation", "Judge", "blind", "evaluate", "evaluate_under_all", "evaluate_views"]
 
 Metrics = str | Measure | Iterable[str | Measure]
 Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
@@ -137,6 +137,7 @@ class Judge:
         threads: int | None = None,
     ) -> None:
         self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
+        self.name = str(metric)  # as it was asked for
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
             raise DataError(
@@ -148,6 +149,18 @@ class Judge:
     def higher_is_better(self) -> bool:
         """Whether a larger value is a better one."""
         return self.measure.higher_is_better
+
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """The value of each query for the order by its labels, and for the reverse."""
+        labels = np.where(self.data.judged, self.data.labels, 0.0)
+        return self.per_query(labels), self.per_query(-labels)
+
+    def for_choosing(self) -> Judge:
+        """This judge, refused where it is blind; for everyone who chooses by what it says."""
+        if np.array_equal(*self.extremes(), equal_nan=True):
+            labels = np.where(self.data.judged, self.data.labels, 0.0)
+            raise blind(self.name, float(labels.min()), float(labels.max()))
+        return self
 
     def per_query(self, scores: npt.ArrayLike) -> FloatArray:
         """The value of each query; NaN where it is left out."""
@@ -165,6 +178,15 @@ class Judge:
         """The mean over queries."""
         values = self.per_query(scores)
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+def blind(metric: str, lowest: float, highest: float) -> DataError:
+    """What is said of a metric that cannot choose on data with labels from `lowest` to `highest`."""
+    return DataError(
+        f"{metric} has the same value for the best and for the worst order of every query that is to be chosen on "
+        f"(their labels go from {lowest:g} to {highest:g}), so it cannot tell one ranker from another. Choose by "
+        "another metric, such as ndcg, or look at the labels."
+    )
 
 
 def _bind(measures: Mapping[str, Measure], rules: Rules) -> dict[str, PerQuery]:

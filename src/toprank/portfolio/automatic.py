@@ -74,8 +74,7 @@ def auto(
     learned, judged = (train, valid) if valid is not None else split(train, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
     _check_labels(learned, "train")
     _check_labels(judged, "valid" if valid is not None else "held-out part of train")
-    judge = Judge(judged, metric, convention=convention, threads=threads)
-    _check_metric(judge)
+    judge = Judge(judged, metric, convention=convention, threads=threads).for_choosing()
     search = clock if valid is not None else Clock(_SEARCH_SHARE * budget)
     entries = portfolio(learned, metric, convention, seed, threads)
     trials = run_trials(entries, learned, judge, search, verbose, _new_to(learned, train))
@@ -129,18 +128,6 @@ def _check_labels(data: RankingData, name: str) -> None:
         raise DataError(
             f"In every query of the {name} data all documents have the same label, so there is no order to learn or to "
             "judge by. auto needs queries with documents of different grades."
-        )
-
-
-def _check_metric(judge: Judge) -> None:
-    """Refuse what cannot be judged, or not told apart, now and not after the first fit."""
-    labels = judge.data.labels
-    judge(np.zeros(len(labels)))
-    if np.array_equal(judge.per_query(labels), judge.per_query(-labels), equal_nan=True):
-        raise DataError(
-            f"{judge.measure} has the same value for the best and for the worst order of every query that auto would "
-            f"choose on (their labels go from {labels.min():g} to {labels.max():g}), so it cannot tell one ranker from "
-            "another. Choose by another metric, such as ndcg, or look at the labels."
         )
 
 
@@ -213,7 +200,7 @@ def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) ->
     value, story = float(np.nanmean(decision.values)), tell(decision, trials, told)
     refitted = ranker is not decision.ranker
     ranker.training_ |= {
-        "valid": {str(judge.measure): value, "convention": judge.convention.name},
+        "valid": {judge.name: value, "convention": judge.convention.name},
         "auto": {"chosen": name, "refitted": refitted, "story": story},
     }
     return Choice(
@@ -221,7 +208,7 @@ def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) ->
         name=name,
         story=story,
         table=table_of(decision),
-        metric=str(judge.measure),
+        metric=judge.name,
         convention=judge.convention.name,
         value=value,
         held_out=judge.data.n_queries if told.held_out else None,

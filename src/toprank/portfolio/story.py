@@ -49,7 +49,7 @@ def tell(decision: Decision, trials: Trials, told: Told) -> str:
 
 def _data(told: Told) -> str:
     n = told.judge.data.n_queries
-    by = f"by {told.judge.measure} (convention {told.judge.convention.name})"
+    by = f"by {told.judge.name} (convention {told.judge.convention.name})"
     if told.held_out:
         return (
             f"{_queries(n)} of {told.trained_on + n:,}, drawn by seed {told.seed}, were held out to choose on, {by}; "

@@ -165,5 +165,5 @@ class quietly(warnings.catch_warnings):  # noqa: N801 - read as a verb
 
 
 def _tell(trial: Trial, judge: Judge, clock: Clock) -> None:
-    value = f"{judge.measure} {np.nanmean(trial.values):.4f}"
+    value = f"{judge.name} {np.nanmean(trial.values):.4f}"
     sys.stderr.write(f"{trial.name:<22} {value}  {trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left\n")

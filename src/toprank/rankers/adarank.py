@@ -93,10 +93,10 @@ class AdaRank(Ranker):
         except KeyboardInterrupt:
             warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
         self.coef_ = best / self.standardisation_.spread
-        self.training_["valid" if valid is not None else "train"] = {str(selection.measure): best_value}
+        self.training_["valid" if valid is not None else "train"] = {selection.name: best_value}
 
     def _judge(self, data: RankingData) -> Judge:
-        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        return Judge(data, self.metric, convention=self.convention, threads=self.threads).for_choosing()
 
     def _single_features(self, data: RankingData, judge: Judge) -> FloatArray:
         """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""

@@ -70,8 +70,10 @@ class CoordinateAscent(Ranker):
         check_number("tolerance", self.tolerance, least=0)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
-        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads).for_choosing()
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
+        if selection is not None and self.restarts > 1:
+            selection.for_choosing()
         rng = np.random.default_rng(self.seed)
         best_value = -np.inf
         self._interrupted = False
@@ -89,7 +91,7 @@ class CoordinateAscent(Ranker):
                 break
         self.coef_ = best / self.standardisation_.spread
         reached = best_value if judge.higher_is_better else -best_value
-        self.training_["valid" if valid is not None else "train"] = {str(judge.measure): reached}
+        self.training_["valid" if valid is not None else "train"] = {judge.name: reached}
 
     def _climb(
         self, features: Features, judge: Judge, start: FloatArray, rng: np.random.Generator

@@ -193,6 +193,8 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
     def _walk(self, source: Source, valid: RankingData | Source | None, penalties: list[float]) -> None:
         """Solve along the path of penalties, largest first; keep the best on validation data."""
         judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
+        if judge is not None and len(penalties) > 1:
+            judge.check()
         best_value, weights = -np.inf, None
         self.path_ = []
         for l2 in penalties:
@@ -215,7 +217,7 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
             warn_unconverged(f"ExpectedGainRanker: {self.solution_.message}")
         if judge is not None:
             reached = best_value if judge.higher_is_better else -best_value
-            self.training_["valid"] = {str(judge.measure): reached, "convention": judge.convention.name}
+            self.training_["valid"] = {judge.name: reached, "convention": judge.convention.name}
 
     def _set(self, weights: FloatArray) -> None:
         self.coef_, self.intercept_ = self._head.split(weights)  # on the standardised scale

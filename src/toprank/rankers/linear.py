@@ -166,6 +166,8 @@ class LinearRanker(Ranker):
         if limit is None and not loss.traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
         tolerances = tolerances_of(self.tolerance, valid)
+        if judge is not None and len(penalties) * len(tolerances) > 1:
+            judge.check()
         self.path_, best, best_value, used = [], None, -np.inf, 0
         for l2, tolerance in product(penalties, tolerances):
             used = 0 if tolerance == tolerances[0] else used
@@ -194,7 +196,7 @@ class LinearRanker(Ranker):
             warn_unconverged(f"LinearRanker: {self.solution_.message}")
         if judge is not None:
             reached = best_value if judge.higher_is_better else -best_value
-            self.training_["valid"] = {str(judge.measure): reached, "convention": judge.convention.name}
+            self.training_["valid"] = {judge.name: reached, "convention": judge.convention.name}
         self.training_["solver"] = self.solution_.message
         if not self.solution_.weights[:d].any():
             warn_constant(

@@ -85,7 +85,7 @@ def train_network(ranker: Any, data: RankingData, valid: RankingData | None, tea
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
     judge = judges.get("valid")
-    names = ("", "") if judge is None else (str(judge.measure), judge.convention.name)
+    names = ("", "") if judge is None else (judge.name, judge.convention.name)
     return Trained(
         network,
         run.inputs,
@@ -244,6 +244,8 @@ def _judges(ranker: Any, data: RankingData, valid: RankingData | None) -> dict[s
         if of is not None:
             judges[name] = Judge(of, ranker.metric, convention=ranker.convention, threads=ranker.threads)
             judges[name](np.zeros(of.n_documents))  # refuse what cannot be judged now, not after the first epoch
+    if valid is not None and ranker.early_stopping is not None:
+        judges["valid"].for_choosing()
     return judges
 
 

@@ -70,6 +70,8 @@ class RankBoost(Ranker):
             column = data.X[:, j]
             bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
         watch = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        if watch is not None:
+            watch.for_choosing()
         scores, watched = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
         chosen: list[tuple[int, float, float]] = []
         best_value, best_rounds = -np.inf, 0
@@ -97,7 +99,7 @@ class RankBoost(Ranker):
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
         if watch is not None:
-            self.training_["valid"] = {str(watch.measure): best_value if watch.higher_is_better else -best_value}
+            self.training_["valid"] = {watch.name: best_value if watch.higher_is_better else -best_value}
 
     def check_restored(self) -> None:
         """See `Ranker.check_restored`."""

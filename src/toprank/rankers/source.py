@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +33,13 @@ Score = Callable[[Any], FloatArray]
 class ScoreJudge(NamedTuple):
     """A metric of some data, to be asked again and again: `judge.value(score)` with a function from rows to scores."""
 
+    name: str
+    """The metric as it was asked for."""
     measure: Measure
     convention: Convention
     value: Callable[[Score], float]
+    check: Callable[[], object]
+    """Refuse to choose by it where it is blind; see `Judge.for_choosing`."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -136,13 +141,18 @@ class InMemory(Source):
     def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
         """See `Source.judge`."""
         judge = Judge(self.data, metric, convention=convention, threads=threads)
-        return ScoreJudge(judge.measure, judge.convention, lambda score: judge(score(self.data.X)))
+        value = partial(_value, judge)
+        return ScoreJudge(judge.name, judge.measure, judge.convention, value, judge.for_choosing)
 
     def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
         """See `Source.boost`."""
         from toprank.rankers.tree_training import train_trees
 
         return train_trees(ranker, self.data, valid)
+
+
+def _value(judge: Judge, score: Score) -> float:
+    return judge(score(judge.data.X))
 
 
 def source_of(data: RankingData | Source) -> Source:

@@ -59,7 +59,7 @@ def train_trees(ranker: Any, data: RankingData, valid: RankingData | None) -> tu
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(watch.done)
     judge = judges.get("valid")
-    names = ("", "") if judge is None else (str(judge.measure), judge.convention.name)
+    names = ("", "") if judge is None else (judge.name, judge.convention.name)
     return start, Boosted(booster, rounds, value, *names, watch.history, watch.stopped, watch.interrupted)
 
 
@@ -92,6 +92,8 @@ def _judges(ranker: Any, data: RankingData, valid: RankingData | None) -> dict[s
     if valid is not None:
         judges["valid"] = judge(valid)
         judges["valid"](np.zeros(valid.n_documents))  # refuse what cannot be judged now, not after the first tree
+        if ranker.early_stopping is not None:
+            judges["valid"].for_choosing()
     return judges
 
 

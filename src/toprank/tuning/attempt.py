@@ -51,6 +51,14 @@ class Question(NamedTuple):
         """The metric on the queries that judge."""
         return Judge(part.valid, self.metric, convention=self.convention, threads=self.threads)
 
+    def check_judges(self) -> None:
+        """Refuse what cannot be judged, or is the same on every part whatever the order, before the first fit."""
+        judges = [self.judge(part) for part in self.division.parts]
+        for judge in judges:
+            judge(np.zeros(judge.data.n_documents))
+        if all(np.array_equal(*judge.extremes(), equal_nan=True) for judge in judges):
+            judges[0].for_choosing()
+
     def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
         """An unfitted ranker with these options."""
         own = {

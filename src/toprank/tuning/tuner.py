@@ -108,8 +108,7 @@ def tune(
     if question.division.folded:
         _check_single(question, searched)
     measure = parse(question.metric)
-    for part in question.division.parts:
-        question.judge(part)(np.zeros(part.valid.n_documents))  # refuse what cannot be judged before the first fit
+    question.check_judges()
     told = [*callbacks, *([tell(question.metric)] if verbose else [])]
     identity = {} if path is None else _identity(question, searched, train, valid)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(question))
