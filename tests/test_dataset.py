@@ -67,6 +67,13 @@ def test_queries_cannot_be_changed(name):
         ([0, 2, 2], "number 1 .* 0 documents"),
         ([0, 3, 2], "number 1 .* -1 documents"),
         ([[0], [1, 2]], "plain list"),
+        (
+            [0, 2**63 - 1, -2, 10],
+            "number 1 .* -9223372036854775809 documents",
+        ),  # whose difference is above 0 in 64 bits
+        (np.array([0, 200, 100, 250], dtype=np.uint8), "number 1 .* -100 documents"),
+        ([0, 2**63 - 1], "9223372036854775807 cannot be one"),
+        (np.array([0, 2**63], dtype=np.uint64), "9223372036854775808 cannot be one"),
     ],
 )
 def test_bad_offsets_are_refused(offsets, message):
@@ -74,7 +81,7 @@ def test_bad_offsets_are_refused(offsets, message):
         Queries(offsets)
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [2, -1], [1.5], [[1]]])
+@pytest.mark.parametrize("sizes", [[], [0], [2, -1], [1.5], [[1]], [2**63 - 1, 2**63 - 1, 12], [2**63, 2**63]])
 def test_bad_sizes_are_refused(sizes):
     with pytest.raises(DataError, match="size"):
         Queries.from_sizes(sizes)

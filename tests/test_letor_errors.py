@@ -175,6 +175,7 @@ def test_a_duplicate_in_a_later_row_of_a_sparse_file_is_found(text_file):
         (".query", "2\nx\n", "Expected a size, a whole number above 0; found 'x'"),
         (".query", "3\n0\n", "data.txt.query:2: Expected a size"),
         (".query", "", "add up to 0"),
+        (".query", f"{2**63 - 1}\n{2**63 - 1}\n5\n", f"add up to {2**64 + 3}, but .* has 3 rows"),  # 3 in 64 bits
         (".group", "1\n2\n", "differ from the file data.txt.query"),
         (".weight", "1\n2\n", "There are 2 lines for the 3 rows"),
         (".weight", "1\n-2\n3\n", "data.txt.weight:2: Expected a weight"),

@@ -143,6 +143,13 @@ def change_meta(folder, **changes):
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
+def test_offsets_whose_differences_overflow_are_refused_on_opening(copy):
+    n = len(open_store(copy))
+    change(copy, "offsets", slice(1, 3), [2**63 - 1, n - 2])  # the first query too large, the next one negative
+    with pytest.raises(FormatError, match="do not fit together"):
+        open_store(copy)
+
+
 @pytest.mark.parametrize("value", [0, 99, -7])
 def test_verify_looks_at_the_order_of_the_source(copy, value):
     change(copy, "source_rows", 1, value)

@@ -13,6 +13,8 @@ from toprank.errors import DataError
 
 __all__ = ["Queries"]
 
+_MOST = 2**62  # documents: more than any memory holds, and far enough from where 64 bits end
+
 
 class Queries:
     """Consecutive documents grouped by query: query ``q`` owns the documents ``offsets[q]:offsets[q + 1]``.
@@ -35,16 +37,18 @@ class Queries:
             raise DataError("Query offsets must be a list of at least two numbers, [0, ..., number of documents].")
         if not np.issubdtype(given.dtype, np.integer):
             raise DataError(f"Query offsets must be integers, not {given.dtype}.")
-        checked = np.array(given, dtype=np.int64)
-        if checked[0] != 0:
-            raise DataError(f"Query offsets must start at 0, not {checked[0]}.")
-        steps = np.diff(checked)
-        if steps.min() < 1:
+        if given[0] != 0:
+            raise DataError(f"Query offsets must start at 0, not {given[0]}.")
+        rises = given[1:] > given[:-1]  # compared, not subtracted: a difference may be too large for its type
+        if not rises.all():
+            query = int(np.argmin(rises))
             raise DataError(
-                f"Query offsets must rise strictly; query number {int(np.argmin(steps > 0))} (from 0) would hold "
-                f"{steps[np.argmin(steps > 0)]} documents. Leave empty queries out."
+                f"Query offsets must rise strictly; query number {query} (from 0) would hold "
+                f"{int(given[query + 1]) - int(given[query])} documents. Leave empty queries out."
             )
-        self.offsets = _frozen(checked)
+        if given[-1] > _MOST:
+            raise DataError(f"Query offsets must end at the number of documents; {given[-1]} cannot be one.")
+        self.offsets = _frozen(np.array(given, dtype=np.int64))
 
     @classmethod
     def from_sizes(cls, sizes: npt.ArrayLike) -> Queries:
@@ -59,6 +63,8 @@ class Queries:
         if counts.min() < 1:
             empty = int(np.argmax(counts < 1))
             raise DataError(f"Query number {empty} (from 0) has size {counts[empty]}; leave empty queries out.")
+        if counts.sum(dtype=np.float64) > _MOST:  # as floats: the sum may be too large for whole numbers
+            raise DataError(f"Query sizes must add up to the number of documents; one of {counts.max()} cannot be.")
         return cls(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     @cached_property

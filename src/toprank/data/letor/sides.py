@@ -39,10 +39,9 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
         if side is None:
             continue
         found = _numbers(side, int, np.int64, "a size, a whole number above 0", lambda size: size > 0)
-        if found.sum() != n_rows:
-            raise FormatError(
-                f"The sizes of the queries add up to {found.sum()}, but {path} has {n_rows} rows.", path=side
-            )
+        total = sum(found.tolist())  # of Python's integers, which do not overflow
+        if total != n_rows:
+            raise FormatError(f"The sizes of the queries add up to {total}, but {path} has {n_rows} rows.", path=side)
         for other, what in ((sizes, f"the file {path.name}.query"), (stretches, f"the qid: tokens in {path}")):
             if other is not None and not np.array_equal(other, found):
                 raise FormatError(f"The sizes of the queries differ from {what}; remove the wrong one.", path=side)
