@@ -125,6 +125,57 @@ def test_parts_by_query_are_what_the_slices_say(data):
         assert one.qid.tolist() == data.qid[part].tolist()
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.uint64, np.int64])
+def test_queries_are_selected_by_numbers_of_any_type(kind):
+    data = RankingData(np.zeros((127, 0)), np.arange(127), qid=np.arange(127))
+    for order in ([126, 0], [5, 4, 3], [0, 126], list(range(126, -1, -1)), [7]):
+        chosen = data.select(np.array(order, dtype=kind))
+        assert chosen.labels.tolist() == chosen.qids.tolist() == order
+
+
+def test_neighbours_are_neighbours_whatever_the_type():
+    data = RankingData(np.zeros((300, 0)), np.arange(300), qid=np.arange(300))
+    assert data.select(np.array([255, 0], dtype=np.uint8)).labels.tolist() == [255, 0]  # 0 - 255 = 1 in 8 bits
+
+
+# The order of the source
+
+
+def rows_of_text(data):
+    """Which row of the text each document is: X says it."""
+    return np.asarray(data.X)[:, 0]
+
+
+@given(ranking_data(), st.data())
+def test_whatever_is_made_of_data_knows_the_order_of_its_source(data, draw):
+    rows = np.arange(data.n_documents, dtype=np.float64)
+    scattered = draw.draw(st.permutations(range(data.n_documents)))
+    given = RankingData(rows[:, None], qid=data.qid[scattered], regroup=True)
+    order = draw.draw(st.permutations(range(given.n_queries)))
+    part = given.select(order[: draw.draw(st.integers(1, len(order)))])
+    mask = np.array(draw.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part))))
+    parts = [given, part] if not mask.any() else [given, part, part.keep(mask)]
+    for one in parts:
+        there = np.sort(rows_of_text(one))  # the rows of the text that are left, in their order
+        np.testing.assert_array_equal(one.aligned(there), rows_of_text(one))
+        np.testing.assert_array_equal(one.in_source_order(rows_of_text(one)), there)
+    renamed = [one.replace(qids=[f"{number}/{qid}" for qid in one.qids]) for number, one in enumerate(parts)]
+    whole = concatenate(renamed)
+    there = np.concatenate([np.sort(rows_of_text(one)) for one in parts])
+    np.testing.assert_array_equal(whole.aligned(there), rows_of_text(whole))
+    np.testing.assert_array_equal(whole.in_source_order(rows_of_text(whole)), there)
+
+
+@pytest.mark.parametrize("values", [7.0, [1, 2], [1, 2, 3, 4]])
+@pytest.mark.parametrize("regroup", [False, True])
+def test_values_for_other_rows_than_those_of_a_part_are_refused(values, regroup):
+    data = RankingData(np.zeros((4, 1)), qid=["a", "b", "a", "b"] if regroup else list("aabb"), regroup=True)
+    part = data.keep([True, True, True, False])
+    for method in (part.aligned, part.in_source_order):
+        with pytest.raises(DataError, match=r"values for 3 documents; there must be one for each"):
+            method(values)
+
+
 @given(ranking_data(), st.randoms(use_true_random=False))
 def test_concatenate_undoes_select(data, random):
     order = random.sample(range(data.n_queries), data.n_queries)
@@ -342,6 +393,8 @@ def test_missing_values_of_pandas_are_missing_ids():
         ([0, 0], "twice"),
         ([0.0], "list of numbers"),
         (["a"], "list of numbers"),
+        (np.array([2**64 - 1], dtype=np.uint64), f"no query number {2**64 - 1}"),
+        ([2**70], "list of numbers"),
     ],
 )
 def test_bad_selections_are_refused(which, message):

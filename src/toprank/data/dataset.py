@@ -38,8 +38,10 @@ class RankingData:
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
         positions: where each document was shown (click data), whole numbers.
-        source_rows: where each document stood in the file or array it came from; set by `regroup`. `aligned` and
-            `in_source_order` use it. Not part of what makes two data sets equal.
+        source_rows: where each document stood in the file or array it came from, where rows were moved (by `regroup`,
+            or by a `select` in another order); only the order of these numbers counts. `aligned` and
+            `in_source_order` use it, `select`, `keep` and `concatenate` carry it along. Not part of what makes two
+            data sets equal.
         feature_names: one name for each column.
         regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
 
@@ -193,23 +195,46 @@ class RankingData:
         return self
 
     def aligned(self, values: npt.ArrayLike) -> Array:
-        """One value for each row of the source, brought into the order of these documents.
+        """One value for each document, in the order of the source, brought into the order of these documents.
+
+        The source of a part is what the part kept of it: for some queries of a file, give the values of their rows.
+        The source of data that were put together is that of the first, then that of the second …
 
         >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"], regroup=True)
         >>> data.aligned([10, 20, 30]).tolist()
         [10, 30, 20]
+        >>> data.select([0]).aligned([10, 30]).tolist()
+        [10, 30]
         """
-        array = np.asarray(values)
-        return array if self.source_rows is None else array[self.source_rows]
+        array = self._one_for_each(values)
+        return array if self.source_rows is None else array[self._source_places]
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
         """One value for each document, brought back into the order of the source: undoes `aligned`."""
-        array = np.asarray(values)
+        array = self._one_for_each(values)
         if self.source_rows is None:
             return array
         back = np.empty_like(array)
-        back[np.argsort(np.argsort(self.source_rows))] = array
+        back[self._source_places] = array
         return back
+
+    @property
+    def _source_places(self) -> npt.NDArray[np.int64]:
+        """Where each document stands among these documents, in the order of the source."""
+        rows = np.asarray(self.source_rows)
+        places = np.empty(len(rows), dtype=np.int64)
+        places[np.argsort(rows, kind="stable")] = np.arange(len(rows))
+        return places
+
+    def _one_for_each(self, values: npt.ArrayLike) -> Array:
+        array = np.asarray(values)
+        if array.ndim == 0 or len(array) != self.n_documents:
+            raise DataError(
+                f"There are {len(array) if array.ndim else 1} values for {self.n_documents} documents; there must be "
+                "one for each. Where these data are a part, give the values of that part, or align them before it "
+                "is taken."
+            )
+        return array
 
     def arrays(self, source: bool = False) -> dict[str, Array]:
         """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
@@ -258,7 +283,7 @@ class RankingData:
             raise DataError(f"There is no query number {chosen[outside][0]}; they run from 0 to {self.n_queries - 1}.")
         if len(np.unique(chosen)) < len(chosen):
             raise DataError("A query is selected twice; query ids must differ within data.")
-        return chosen
+        return chosen.astype(np.int64)  # differences of unsigned or short numbers would wrap
 
     def keep(self, documents: npt.ArrayLike) -> RankingData:
         """The data without some documents, by a mask; queries left without documents disappear."""
@@ -279,11 +304,14 @@ class RankingData:
             whole = getattr(self, name)
             return None if whole is None else whole[index]
 
+        values = {name: part(name, rows) for name in _PER_DOCUMENT}
+        if self.source_rows is None and not isinstance(rows, slice) and (np.diff(chosen) < 0).any():
+            values["source_rows"] = rows
         return RankingData.trusted(
             X=self.X[rows],
             queries=queries,
             feature_names=self.feature_names,
-            **{name: part(name, rows) for name in _PER_DOCUMENT},
+            **values,
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
 
@@ -351,7 +379,8 @@ def _read_only_sparse(matrix: Any) -> Any:
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Several data sets as one, in order. A query that appears in two parts is refused.
 
-    Optional columns must be there in all parts or in none, and all parts must have the same features.
+    Optional columns must be there in all parts or in none, and all parts must have the same features. The source of the
+    whole (see `RankingData.aligned`) is that of the first part, then that of the second …
     """
     if not parts:
         raise DataError("There is nothing to concatenate.")
@@ -391,5 +420,16 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         document_weights=joined("document_weights"),
         query_weights=joined("query_weights"),
         positions=joined("positions"),
+        source_rows=_joined_sources(parts),
         feature_names=parts[0].feature_names,
+    )
+
+
+def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
+    """Where each document stood, in the sources of the parts one behind the other; None where no row was moved."""
+    if all(part.source_rows is None for part in parts):
+        return None
+    starts = np.cumsum([0] + [part.n_documents for part in parts])
+    return np.concatenate(
+        [start + part.aligned(np.arange(part.n_documents)) for start, part in zip(starts, parts, strict=False)]
     )
