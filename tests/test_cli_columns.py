@@ -93,6 +93,26 @@ def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
     assert list(tr.load("t.toprank").feature_names_in_) == ["bm25", "age"]
 
 
+@pytest.mark.parametrize(
+    ("qid", "page", "options", "words"),
+    [
+        ("a b", "x", ("--trec",), "'a b' cannot be a column of a TREC run: it must be one word without blanks"),
+        ("a", "x\ty", ("--trec",), "cannot be a column of a TREC run"),
+        ("a", "x\ty", (), "holds a tab or a line break, which separate the ids; print with --json"),
+        ("a\nb", "x", (), "holds a tab or a line break"),
+    ],
+)
+def test_lists_that_nobody_could_read_are_not_printed(folder, qid, page, options, words):
+    ranker = tr.systems.make("LeastSquares", l2=1).fit(tr.read("data.txt"))
+    ranker.save("m.toprank")
+    width = ranker.n_features_in_
+    odd = tr.RankingData(np.zeros((2, width)), qid=["0", qid], document_ids=["w", page])
+    tr.write(odd, "odd.parquet")
+    assert words in refused("rank", "m.toprank", "odd.parquet", "-q", *options)
+    assert invoked("rank", "m.toprank", "odd.parquet", "-q", "--json").exit_code == 0
+    assert invoked("rank", "m.toprank", "odd.parquet", "-q", *options, status=1).stdout == ""
+
+
 def test_documents_without_labels_are_scored(folder):
     data, ranker = trained()
     ranker.save("named.toprank")

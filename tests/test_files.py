@@ -173,8 +173,10 @@ def test_options_that_a_format_has_not_are_refused(tmp_path, suffix, option, mes
 def test_options_that_a_writer_has_not_are_refused(tmp_path):
     with pytest.raises(UnknownNameError, match="option for writing letor called 'mising'; did you mean 'missing'"):
         write(example(), tmp_path / "data.txt", mising="omit")
-    with pytest.raises(UnknownNameError, match="option for writing store called 'source'"):
-        write(example(), tmp_path / "data.toprank-data", source={})
+    for internal in ("source", "source_hash"):
+        with pytest.raises(UnknownNameError, match=f"option for writing store called '{internal}'") as refused:
+            write(example(), tmp_path / "data.toprank-data", **{internal: {}})
+        assert "none" in str(refused.value)  # and no internal option is offered
     assert list(tmp_path.iterdir()) == []
 
 

@@ -104,13 +104,28 @@ def rank(
     if json:
         common.print_json({str(qid): [name for name, _ in rows] for qid, rows in lists.items()})
         return
-    tag = ranker.training_.get("system", "toprank")
+    tag = str(ranker.training_.get("system", "toprank"))
+    _check_words(lists, tag if trec else None)
     for qid, rows in lists.items():
         if trec:
             for place, (name, score) in enumerate(rows, start=1):
                 typer.echo(f"{qid} Q0 {name} {place} {score!r} {tag}")
         else:
             typer.echo("\t".join([str(qid), *(str(name) for name, _ in rows)]))
+
+
+def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> None:
+    """Refuse ids that would make lines which nobody can read, before the first one is printed."""
+    from toprank.data.trec.tables import check_words
+    from toprank.errors import DataError
+
+    words = [str(word) for qid, rows in lists.items() for word in (qid, *(name for name, _ in rows))]
+    if tag is not None:
+        check_words([*words, tag], "a TREC run")
+        return
+    for word in words:
+        if any(mark in word for mark in "\t\r\n"):
+            raise DataError(f"The id {word!r} holds a tab or a line break, which separate the ids; print with --json.")
 
 
 def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[Any, float]]]:

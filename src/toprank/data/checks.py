@@ -114,6 +114,14 @@ def _plain_objects(array: Array, name: str) -> Array:
     return np.array([value if isinstance(value, str) else str(value) for value in values])
 
 
+def check_utf8(word: str, kind: str) -> None:
+    """Refuse text with half a surrogate pair, which no file can hold; `kind` is what the word is."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"The {kind} {word!r} cannot be written as UTF-8; choose another.") from None
+
+
 def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArray | None:
     """Finite weights, none negative and not all zero; None stays None."""
     if given is None:

@@ -178,7 +178,7 @@ def check_options(kind: str, function: Callable[..., Any], options: dict[str, An
     """Refuse what the function has no keyword for; some keywords are not the caller's to give."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    known = [name for name in keywords if name not in ("format", "threads", "verify", "source")]
+    known = [name for name in keywords if name not in ("format", "threads", "verify")]
     for name in options:
         if name not in known:
             raise UnknownNameError(kind, name, known or ("(there are none)",))
@@ -311,7 +311,7 @@ def _writer(kind: str) -> Callable[..., None]:
 
         return write_qrels
     if kind == "store":
-        return write_store
+        return lambda data, path: write_store(data, path)  # what a cache notes of its source is not the caller's to say
     from toprank.data.tables.reading import write_table
 
     return partial(write_table, format=kind)

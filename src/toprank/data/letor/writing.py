@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data import checks
 from toprank.data.bytesource import output
 from toprank.data.dataset import RankingData
 from toprank.data.letor.sides import SIDES, beside
@@ -88,10 +89,7 @@ def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
     if words.dtype.kind != "U":
         return
     for word in words.tolist():
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise DataError(f"The {kind} {word!r} cannot be written as UTF-8; choose another.") from None
+        checks.check_utf8(word, kind)
         if word == "" or re.search(forbidden, word):
             what = "is empty" if word == "" else "holds a blank, a line break or #"
             raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")

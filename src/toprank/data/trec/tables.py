@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError
 
-__all__ = ["RepeatedPairError", "check_table", "line_from", "read_table", "table_of", "write_table"]
+__all__ = ["RepeatedPairError", "check_table", "check_words", "line_from", "read_table", "table_of", "write_table"]
 
 Array = npt.NDArray[Any]
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}
@@ -164,17 +164,22 @@ def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Arr
         raise source.fault("The id is not UTF-8 text.", int(spans[row, first])) from None
 
 
+def check_words(words: Iterable[str], where: str) -> None:
+    """Refuse what could not be read back as one column of a line."""
+    for word in set(words):
+        if word.split() != [word]:
+            raise DataError(f"{word!r} cannot be a column of {where}: it must be one word without blanks.")
+        checks.check_utf8(word, "word")
+
+
 def write_table(path: str | os.PathLike[str], columns: list[Any]) -> None:
     """Write columns (arrays, or one string for all rows) as lines of words, all or nothing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for column in columns:
-        for word in set([column] if isinstance(column, str) else column.tolist() if column.dtype.kind == "U" else ()):
-            if len(word.split()) != 1 or word.split()[0] != word:
-                raise DataError(
-                    f"{word!r} cannot be a column of {Path(path).name}: it must be one word without blanks."
-                )
+        words = [column] if isinstance(column, str) else column.tolist() if column.dtype.kind == "U" else []
+        check_words(words, Path(path).name)
     columns = [c.tolist() if not isinstance(c, str) and c.dtype.kind == "U" else c for c in columns]
     texts = [c if isinstance(c, str) else pc.cast(pa.array(c), pa.string()) for c in columns]
     lines = pc.binary_join_element_wise(*texts, " ").to_pylist()
