@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+import toprank as tr
 from ragged import ranking_data
 from support import shared_data
 from toprank.data.dataset import RankingData
@@ -336,3 +337,33 @@ def test_the_rows_of_ohsumed_are_a_ranking():
     report = check_file(shared_data("letor", "OHSUMED", "S1.txt"))
     assert found(report, "constant-features").count == 9
     found(report, "file-order")
+
+
+# What remedies say of training
+
+
+def largest_gradient(loss, labels):
+    scores, queries = np.array([0.3, -1.0, 2.0]), tr.Queries([0, 3])
+    return np.abs(loss.on(np.array(labels, dtype=float), queries).at(scores).grad).max()
+
+
+def test_what_is_said_of_equal_labels_is_what_losses_do():
+    data = tr.RankingData(np.arange(6.0)[:, None], [1, 1, 1, 0, 1, 2], qid=[1, 1, 1, 2, 2, 2])
+    remedy = found(tr.check(data), "equal-labels").remedy
+    assert "Losses over pairs skip them" in remedy
+    assert largest_gradient(tr.losses.Logistic(), [1, 1, 1]) == largest_gradient(tr.losses.Hinge(), [1, 1, 1]) == 0
+    assert "ListNet, learn equal scores from them" in remedy
+    assert largest_gradient(tr.losses.ListNet(), [1, 1, 1]) > 0
+
+
+def test_what_is_said_of_missing_values_and_scales_is_what_rankers_do():
+    X = np.array([[1.0, 1e9], [2.0, 3e9], [np.nan, 2e9], [4.0, 0.0]])
+    data = tr.RankingData(X, [0, 1, 0, 2], qid=[1, 1, 2, 2])
+    report = tr.check(data)
+    assert "linear models and networks take the mean" in found(report, "missing-values").remedy
+    assert "standardise features by themselves" in found(report, "scales").remedy
+    ranker = tr.LinearRanker("Squared", l2=1.0).fit(data)
+    filled = data.replace(X=np.where(np.isnan(X), np.nanmean(X[:, 0]), X))
+    np.testing.assert_allclose(ranker.predict(filled), ranker.predict(data))
+    halved = data.replace(X=X * [1.0, 1e-9])
+    np.testing.assert_allclose(tr.LinearRanker("Squared", l2=1.0).fit(halved).predict(halved), ranker.predict(data))

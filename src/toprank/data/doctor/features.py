@@ -63,7 +63,8 @@ def features_findings(one: Examined) -> Iterator[Finding]:
         "note",
         f"has missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
         f"have missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
-        "Trees take NaN as it is; for linear and neural models fill them in, or read text with missing='zero'.",
+        "Nothing, or read text with missing='zero' where absent means 0: trees learn where to send missing values, "
+        "linear models and networks take the mean of the feature.",
     )
     yield from _scales(one, ~constant & (look.infinite == 0))
 
@@ -109,7 +110,8 @@ def _scales(one: Examined, which: npt.NDArray[np.bool_]) -> Iterator[Finding]:
         f"{2 * ranges.max():.3g} for {one.feature(wide)}.",
         int(np.count_nonzero(ranges < ranges.max() / _WILD)),
         (),
-        "Scale them (per query or over all) for linear and neural models; trees do not mind.",
+        "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
+        "mind. Scale them for other tools.",
     )
 
 

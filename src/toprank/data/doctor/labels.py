@@ -113,7 +113,8 @@ def queries_findings(data: RankingData, cutoffs: tuple[int, ...]) -> Iterator[Fi
             "note",
             "has the same label on all judged documents",
             "have the same label on all judged documents",
-            "No ranker can do well or badly on them; pairwise and listwise losses skip them.",
+            "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn "
+            "equal scores from them.",
         )
     for cutoff in sorted(set(cutoffs)):
         yield from _some_queries(
