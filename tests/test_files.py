@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import zlib
 from contextlib import suppress
 
 import numpy as np
@@ -15,10 +23,13 @@ from pyarrow import parquet
 
 from ragged import ranking_data
 from support import shared_data
-from toprank.data import cache, letor
+from toprank.data import bytesource, cache, letor, remains
+from toprank.data.bytesource import open_bytes, output
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of, read, read_scores, write, write_scores
+from toprank.data.remains import temporary_sibling
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+from toprank.rankers import LinearRanker
 
 SUFFIXES = [".txt", ".letor", ".svm", ".dat", ".txt.gz", ".txt.zst", ".parquet", ".pq", ".arrow", ".feather", ".csv"]
 SUFFIXES += [".tsv", ".csv.gz", ".toprank-data"]
@@ -328,3 +339,192 @@ def test_any_data_go_through_the_door(tmp_path, data, suffix):
     write(data, path)
     again = read(path)
     assert again.equals(data if data.n_features else data.replace(X=again.X))
+
+
+# Compressed bytes
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_unpacked_in_blocks(tmp_path):
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(bytes(20 << 20)) + gzip.compress(b"end"))
+    with path.open("rb") as stream:
+        sizes = [len(block) for block in bytesource._gunzip(path, stream)]
+    assert max(sizes) <= bytesource._BLOCK
+    assert sum(sizes) == (20 << 20) + len(b"end")
+
+
+def test_many_small_members_are_not_copied_for_each_of_them(tmp_path, monkeypatch):
+    fed, make = 0, zlib.decompressobj
+
+    class Counting:
+        def __init__(self, wbits):
+            self.inner = make(wbits=wbits)
+
+        def decompress(self, piece, most):
+            nonlocal fed
+            fed += len(piece)
+            return self.inner.decompress(piece, most)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr(bytesource.zlib, "decompressobj", Counting)
+    count = 5_000
+    content = gzip.compress(b"x") * count
+    list(bytesource._gunzip("many.gz", io.BytesIO(content)))
+    assert fed <= count * (len(gzip.compress(b"x")) + bytesource._LINE)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3000), st.integers(0, 40)), min_size=1, max_size=6), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
+def test_members_and_their_padding_unpack_as_gzip_unpacks_them(tmp_path, members, data):
+    whole = b"".join(gzip.compress(content, mtime=0) + bytes(zeros) for content, zeros in members)
+    path = tmp_path / "members.gz"
+    path.write_bytes(whole)
+    assert open_bytes(path).text.tobytes() == gzip.decompress(whole) == b"".join(content for content, _ in members)
+    last = gzip.compress(members[-1][0], mtime=0)
+    path.write_bytes(whole + last[: data.draw(st.integers(1, len(last) - 1))])
+    with pytest.raises(FormatError, match="ends too early"):
+        open_bytes(path)
+
+
+# What is written into, and what is replaced
+
+
+def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path):
+    (tmp_path / "deep").mkdir()
+    target, link, second = tmp_path / "deep" / "scores.txt", tmp_path / "link.txt", tmp_path / "second.txt"
+    link.symlink_to("deep/scores.txt")
+    second.symlink_to(link)
+    for number in (1.0, 2.0):  # at first the link leads nowhere
+        write_scores([number], second)
+        assert target.read_text() == f"{number}\n"
+        assert link.is_symlink()
+        assert second.is_symlink()
+    before = target.stat().st_ino
+    write_scores([3.0], link)
+    assert target.stat().st_ino != before
+    assert os.listdir(target.parent) == [target.name]
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    with pytest.raises(FileError, match=r"loop\.txt cannot be written: Too many levels of symbolic links"):
+        write_scores([1.0], tmp_path / "loop.txt")
+
+
+def into_pipe(path, writer):
+    """What arrives at the other end."""
+    os.mkfifo(path)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()))
+    reader.start()
+    writer(path)
+    reader.join(60)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert os.listdir(path.parent) == [path.name]
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "x.txt.zst", "x.csv", "x.parquet", "x.arrow"])
+def test_pipes_are_written_into(tmp_path, name):
+    (tmp_path / "pipe").mkdir()
+    content = into_pipe(tmp_path / "pipe" / name, lambda path: write(example(), path))
+    (tmp_path / name).write_bytes(content)
+    options = {"dtype": np.float32} if name == "x.csv" else {}
+    assert read(tmp_path / name, **options).equals(example())
+
+
+@pytest.mark.parametrize("name", ["s.txt", "s.npy"])
+def test_scores_are_written_into_pipes(tmp_path, name):
+    (tmp_path / "pipe").mkdir()
+    scores = np.arange(70_000) / 3
+    (tmp_path / name).write_bytes(into_pipe(tmp_path / "pipe" / name, lambda path: write_scores(scores, path)))
+    np.testing.assert_array_equal(read_scores(tmp_path / name), scores)
+
+
+def test_models_are_written_into_pipes(tmp_path):
+    (tmp_path / "pipe").mkdir()
+    ranker = LinearRanker("ListNet").fit(example())
+    ranker.save(tmp_path / "plain.toprank")
+    assert into_pipe(tmp_path / "pipe" / "m.toprank", ranker.save) == (tmp_path / "plain.toprank").read_bytes()
+
+
+def device(path, major, minor):
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(major, minor))
+        path.open("wb").close()
+    except OSError as problem:
+        pytest.skip(f"devices cannot be made here: {problem.strerror}")
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the numbers of devices are those of Linux")
+@pytest.mark.parametrize("name", ["full.txt", "full.gz", "full.zst", "full.csv", "full.parquet", "full.npy"])
+def test_a_full_device_is_told_in_a_sentence_and_stays(tmp_path, name):
+    full = device(tmp_path / name, 1, 7)
+    writer, content = (write, example()) if name in ("full.csv", "full.parquet") else (write_scores, np.arange(10.0))
+    with pytest.raises(FileError, match=f"{name} cannot be written: .*No space left on device"):
+        writer(content, full)
+    assert stat.S_ISCHR(full.stat().st_mode)
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the numbers of devices are those of Linux")
+def test_a_device_takes_what_is_written(tmp_path):
+    null = device(tmp_path / "null.txt", 1, 3)
+    write_scores([1.0], null)
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_our_own_output_goes_on_where_it_is(tmp_path, name):
+    """As the shell's `>>` has it: what is there stays, and what others write comes behind."""
+    script = f"from toprank.data.scores import write_scores\nprint('a')\nwrite_scores([1.0], {name!r})\nprint('b')"
+    if not os.path.exists(name):
+        pytest.skip(f"there is no {name} here")
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with log.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", script], stdout=stream, check=True, timeout=120)
+    assert log.read_text() == "before\na\n1.0\nb\n"
+    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=120)
+    assert piped.stdout == b"a\n1.0\nb\n"
+
+
+def test_folders_and_impossible_names_are_refused(tmp_path):
+    with pytest.raises(FileError, match="cannot be written: Is a directory"):
+        write_scores([1.0], tmp_path)
+    with pytest.raises(FileError, match=r"cannot be written: .*null"):
+        write_scores([1.0], f"{tmp_path}/a\0b")
+    with pytest.raises(FileError, match="cannot be written: No such file or directory"):
+        write_scores([1.0], tmp_path / "absent" / "a.txt")
+    write_scores([1.0], tmp_path / ("x" * 255))
+    assert os.listdir(tmp_path) == ["x" * 255]
+
+
+# What a killed process leaves
+
+
+def test_files_of_killed_processes_are_cleared_away_by_the_next_writer(tmp_path):
+    script = (
+        "import os, signal, sys\nfrom toprank.data.bytesource import output\n"
+        "with output(sys.argv[1]) as stream:\n    stream.write(b'half')\n    stream.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    for name in ("a.txt", "b.txt"):
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL
+    assert all(name.endswith(".part") for name in os.listdir(tmp_path))
+    write_scores([1.0], tmp_path / "c.txt")
+    assert os.listdir(tmp_path) == ["c.txt"]
+
+
+def test_files_of_running_processes_and_other_machines_stay(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(remains, "_machine", lambda: "00000000")
+        patch.setattr(remains.os, "getpid", lambda: 2**22 + 1)
+        elsewhere = temporary_sibling(tmp_path / "a.txt", ".part")
+    mine = tmp_path / ".a.txt.part"
+    for path in (elsewhere, mine):
+        path.touch()
+    with output(tmp_path / "a.txt"):
+        write_scores([1.0], tmp_path / "b.txt")
+    assert sorted(os.listdir(tmp_path)) == sorted([elsewhere.name, mine.name, "a.txt", "b.txt"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from toprank.data import store_folders, store_writing
+from toprank.data import remains, store_folders, store_writing
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import is_store, open_store, write_store
@@ -184,14 +184,14 @@ def test_the_work_of_others_is_not_touched(copy, monkeypatch):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with monkeypatch.context() as patch:
-        patch.setattr(store_folders.os, "getpid", lambda: gone.pid)
-        of_another_copy = store_folders.temporary_sibling(other)
-        remains = store_folders.temporary_sibling(copy)
-        patch.setattr(store_folders, "_machine", lambda: "00000000")
-        elsewhere = store_folders.temporary_sibling(copy)
-    running = store_folders.temporary_sibling(copy)
+        patch.setattr(remains.os, "getpid", lambda: gone.pid)
+        of_another_copy = remains.temporary_sibling(other, ".tmp")
+        of_this_one = remains.temporary_sibling(copy, ".tmp")
+        patch.setattr(remains, "_machine", lambda: "00000000")
+        elsewhere = remains.temporary_sibling(copy, ".tmp")
+    running = remains.temporary_sibling(copy, ".tmp")
     theirs = [of_another_copy, elsewhere, running, copy.with_name(f".{copy.name}.mine.tmp")]
-    for folder in (*theirs, remains):
+    for folder in (*theirs, of_this_one):
         folder.mkdir()
         (folder / "X.npy").touch()
     write_store(example(1), copy)
@@ -206,7 +206,7 @@ def test_names_as_long_as_the_disk_allows(tmp_path, letter):
         for label in (0.0, 1.0):
             write_store(example(label), path)
         assert open_store(path, verify=True).equals(example(1.0))
-    prefixes = {store_folders._prefix(path) for path in tmp_path.iterdir()}
+    prefixes = {remains._label(path) for path in tmp_path.iterdir()}
     assert len(prefixes) == 2
 
 

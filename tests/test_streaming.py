@@ -31,6 +31,7 @@ from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
 from toprank.data.files import read, write
 from toprank.data.letor import passes as letor_passes
+from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
 from toprank.data.store import open_store
 from toprank.data.streaming import convert
@@ -552,6 +553,66 @@ def test_text_that_becomes_shorter_is_refused(tmp_path, monkeypatch):
     with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
         [letor_passes._survey(chunk) for chunk in chunks]
     assert os.listdir(tmp_path) == ["data.txt"]
+
+
+CUT_IN_A_PIECE = """
+import os, sys
+import toprank as tr
+from toprank.data.letor import passes
+from toprank.errors import FileError
+
+path, survey = sys.argv[1], passes.survey_rows
+
+def surveyed(*args):
+    os.truncate(path, 0)  # the piece has been asked for, and now it is gone
+    survey(*args)
+
+passes.survey_rows = surveyed
+try:
+    tr.read(path)
+except FileError as problem:
+    print(problem)
+"""
+
+
+def test_text_that_is_cut_within_a_piece_does_not_end_the_process(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("1 qid:1 1:0.5 2:0.25\n" * 10_000)
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_IN_A_PIECE, str(path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{path} became shorter while it was read. Read it again when nothing writes to it.\n"
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ("1 qid:1 1:0.5   \n", "1 qid:1\n1 qid:2 \n", {"dense", "sparse"}),  # more rows
+        ("1 qid:1 1:0.5\n1 qid:1 1:0.5\n", "1 qid:1 1:0.5\n#            \n", {"dense", "sparse"}),  # fewer
+        ("1 qid:1 1:0.5   \n", "1 qid:1 1:1 2:1 \n", {"sparse"}),  # more entries
+        ("1 qid:1 1:0.5\n1 qid:2 1:0.5\n", "1 qid:1      \n1 qid:2 1:0.5\n", {"sparse"}),  # fewer
+        ("1 qid:1 1:0.5\n1 qid:1 1:0.5\n", "1 qid:1 1:0.5\n1 qid:2 1:0.5\n", set()),
+    ],
+)
+def test_text_that_changes_between_the_passes_is_read_or_refused(tmp_path, monkeypatch, layout, before, after, refused):
+    """Never are rows or entries put where there is no room for them."""
+    path = tmp_path / "data.txt"
+    path.write_text(before)
+    survey = letor_reading.survey_chunks
+
+    def surveyed(*args):
+        found = survey(*args)
+        path.write_text(after)
+        return found
+
+    monkeypatch.setattr(letor_reading, "survey_chunks", surveyed)
+    if layout not in refused:
+        assert read(path, layout=layout, n_features=2).n_documents == before.count("qid")
+        return
+    with pytest.raises(FileError, match=r"data\.txt changed while it was read\. Read it again"):
+        read(path, layout=layout, n_features=2)
 
 
 def test_a_pipe_that_does_not_fit_blames_the_disk(tmp_path):

@@ -6,7 +6,6 @@ Needs atheris (``pip install atheris``). To let its coverage reach into the loop
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 import tempfile
@@ -31,14 +30,13 @@ def main() -> None:
         from toprank.data.letor import passes as letor_passes
         from toprank.errors import ToprankError
 
-    open_bytes = letor.open_bytes
+    read = letor_passes.Chunk.read
 
-    def open_integers(path: Path) -> object:
+    def read_integers(chunk: letor_passes.Chunk) -> np.ndarray:
         """Bytes as int64: compiled code computes with bytes as 64-bit integers, plain NumPy would keep them bytes."""
-        source = open_bytes(path)
-        return dataclasses.replace(source, text=source.text.astype(np.int64))
+        return read(chunk).astype(np.int64)
 
-    letor.open_bytes = open_integers
+    letor_passes.Chunk.read = read_integers
     folder = Path(tempfile.mkdtemp())
     path = folder / "data.txt"
 

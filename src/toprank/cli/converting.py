@@ -125,6 +125,8 @@ def _interrupt_told(target: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         same = _identity(target) == before
         found = f"Interrupted: {target} is as it was before." if same else f"Interrupted, but {target} is complete."
+        if target.exists() and not target.is_file() and not target.is_dir():  # a pipe or a device
+            found = f"Interrupted: {target} may have taken a part."
         common.say(found, quiet=False)
         raise typer.Exit(130) from None
 

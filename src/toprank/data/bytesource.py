@@ -1,7 +1,7 @@
-"""Files as bytes: plain, gzip and zstd, mapped into memory to read and written all or nothing.
+"""Files as bytes: plain, gzip and zstd, read a piece at a time and written all or nothing.
 
-A plain file is mapped, so its bytes cost no memory of ours. The content of a compressed file or of a pipe goes through
-a nameless temporary file that is mapped in the same way: readers may then pass over the bytes as often as they like.
+Pieces are read when they are needed, so a file may be larger than memory. The content of a compressed file or of a pipe
+goes through a nameless temporary file: readers may then pass over the bytes as often as they like.
 """
 
 from __future__ import annotations
@@ -9,25 +9,34 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
-import mmap
 import os
+import re
 import stat
+import sys
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any
 
 import numpy as np
 
 from toprank.data.decimals import Bytes
+from toprank.data.remains import abandoned, temporary_sibling
+from toprank.data.streams import became_shorter
 from toprank.errors import DataError, FileError, FormatError
 
 __all__ = ["ByteSource", "check_size", "head_of", "open_bytes", "output", "plain_name"]
 
 _BLOCK = 1 << 20
+_LINE = 512  # bytes to begin with, where little may be enough
+_UNFINISHED = ".part"
+_OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _ALWAYS_ALLOWED = 256 << 20  # bytes of an array, whatever the size of its text
@@ -36,28 +45,81 @@ _ALLOWED_TIMES_TEXT = 20
 
 @dataclass(frozen=True, eq=False)
 class ByteSource:
-    """The (decompressed) bytes of a file, as a read-only array and as a buffer with `find`."""
+    """The (decompressed) bytes of a file, read as they are asked for.
+
+    They are not mapped: where a file becomes shorter, to touch what is mapped and gone would end the process. Reading
+    raises `FileError` then.
+    """
 
     path: Path
-    buffer: mmap.mmap | bytes
-    text: Bytes
+    size: int
+    _handle: _Handle
 
-    @property
+    @cached_property
     def start(self) -> int:
         """Where the text begins: behind a byte order mark, if there is one."""
-        return len(_BOM) if self.buffer[: len(_BOM)] == _BOM else 0
+        return len(_BOM) if self.bytes(0, len(_BOM)) == _BOM else 0
+
+    @cached_property
+    def text(self) -> Bytes:
+        """All bytes, in memory."""
+        return self.array(0, self.size)
+
+    def array(self, first: int, last: int) -> Bytes:
+        """The bytes ``[first, last)``, as far as there are so many."""
+        found = np.empty(max(0, min(last, self.size) - first), dtype=np.uint8)
+        view, done = found.data, 0
+        while done < len(found):
+            read = self._handle.read_into(view[done:], first + done)
+            if read == 0:
+                raise became_shorter(self.path)
+            done += read
+        return found
+
+    def bytes(self, first: int, last: int) -> bytes:
+        """The same, as Python's bytes."""
+        return self.array(first, last).tobytes()
+
+    def newline(self, position: int) -> int:
+        """Where the first newline from a byte on stands; the size where none does."""
+        step = _LINE
+        while position < self.size:
+            found = self.bytes(position, position + step).find(b"\n")
+            if found >= 0:
+                return position + found
+            position, step = position + step, min(2 * step, _BLOCK)
+        return self.size
 
     def line_and_column(self, position: int) -> tuple[int, int]:
         """Line and column, both from 1, of a byte."""
-        blocks = range(0, position, _BLOCK)
-        line = sum(int(np.count_nonzero(self.text[at : min(at + _BLOCK, position)] == 10)) for at in blocks)
-        start = self.buffer.rfind(b"\n", 0, position) + 1 or min(self.start, position)
-        return line + 1, len(self.buffer[start:position].decode("utf-8", "replace")) + 1
+        line, start = 1, min(self.start, position)
+        for at in range(0, position, _BLOCK):
+            block = self.bytes(at, min(at + _BLOCK, position))
+            if newlines := block.count(b"\n"):
+                line, start = line + newlines, at + block.rfind(b"\n") + 1
+        return line, len(self.bytes(start, position).decode("utf-8", "replace")) + 1
 
     def fault(self, problem: str, position: int) -> FormatError:
         """The error that says what is wrong at a byte."""
         line, column = self.line_and_column(position)
         return FormatError(problem, path=self.path, line=line, column=column)
+
+
+class _Handle:
+    """An open file that any thread may read at any place; closed when nobody has it any more."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._turn = os.dup(number), Lock()
+        weakref.finalize(self, os.close, self._number)
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._number, [view], position)
+        with self._turn:  # Windows: one place for all
+            os.lseek(self._number, position, os.SEEK_SET)
+            block = os.read(self._number, len(view))
+            view[: len(block)] = block
+            return len(block)
 
 
 def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteSource:
@@ -75,12 +137,12 @@ def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteS
     with _opened(path) as stream:
         blocks = _blocks(path, stream)
         if blocks is None:
-            return _mapped(path, stream.fileno())
+            return _source(path, stream.fileno())
         with _no_room(path, spool), tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
             for block in blocks:
                 unpacked.write(block)
             unpacked.flush()
-            return _mapped(path, unpacked.fileno())
+            return _source(path, unpacked.fileno())
 
 
 @contextlib.contextmanager
@@ -149,22 +211,38 @@ def _blocks(path: Path, stream: BufferedReader) -> Iterator[bytes] | None:
 
 
 def _gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
-    """The content of all members of a gzip file; zero bytes between and behind them are padding."""
-    member = None
+    """The content of all members of a gzip file; zero bytes between and behind them are padding.
+
+    A member is given a few bytes at first, then more and more: what it leaves over is copied, and a file of many small
+    members would be copied once for each of them. What it makes of them comes in blocks, however much that is.
+    """
+    member, step = None, _LINE
     try:
-        while block := stream.read(_BLOCK):
-            while block:
+        while block := memoryview(stream.read(_BLOCK)):
+            at = 0
+            while at < len(block):
                 if member is None:
-                    block = block.lstrip(b"\0")
-                    member = zlib.decompressobj(wbits=31) if block else None
-                if member is not None:
-                    yield member.decompress(block)
-                    block = member.unused_data
-                    member = None if member.eof else member
+                    at = _behind_zeros(block, at)
+                    member, step = (zlib.decompressobj(wbits=31) if at < len(block) else None), _LINE
+                    continue
+                piece = block[at : at + step]
+                at, step = at + len(piece), min(2 * step, _BLOCK)
+                while True:
+                    yield member.decompress(piece, _BLOCK)
+                    piece = memoryview(member.unconsumed_tail)
+                    if member.eof or not piece:
+                        break
+                if member.eof:
+                    at, member = at - len(member.unused_data), None
     except zlib.error as problem:
         raise FormatError(f"The gzip data is damaged ({problem}); get the file again.", path=path) from None
     if member is not None:
         raise FormatError("The gzip data ends too early: the file is cut off; get it again.", path=path)
+
+
+def _behind_zeros(block: memoryview, at: int) -> int:
+    zeros = re.compile(rb"\0*").match(block, at)
+    return at if zeros is None else zeros.end()
 
 
 def _unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
@@ -178,11 +256,8 @@ def _unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
         raise FormatError(f"The zstd data is damaged or cut off ({problem}); get the file again.", path=path) from None
 
 
-def _mapped(path: Path, handle: int) -> ByteSource:
-    if os.fstat(handle).st_size == 0:
-        return ByteSource(path, b"", np.frombuffer(b"", dtype=np.uint8))
-    buffer = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    return ByteSource(path, buffer, np.frombuffer(buffer, dtype=np.uint8))
+def _source(path: Path, handle: int) -> ByteSource:
+    return ByteSource(path, os.fstat(handle).st_size, _Handle(handle))
 
 
 def check_size(n_bytes: int, text_bytes: int, what: str, remedy: str) -> None:
@@ -207,22 +282,50 @@ def plain_name(path: str | os.PathLike[str]) -> Path:
 def output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file all or nothing: to a temporary sibling that takes the name when everything is written.
 
-    A name that ends in .gz or .zst is compressed. The same content gives the same bytes.
+    A link stays, and the file that it leads to is replaced. What is no plain file (a device, a pipe) is never replaced:
+    the bytes go into it as they come. A name that ends in .gz or .zst is compressed. The same content gives the same
+    bytes.
 
     Raises:
         FileError: the file cannot be written; what was there before stays.
     """
-    path = Path(path)
-    sibling = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
-        with sibling.open("xb") as raw, _compressing(raw, path.suffix) as stream:
+        file = _opened_plainly(path) or _replacing(Path(os.path.realpath(path)))
+        with file as raw, _compressing(raw, Path(path).suffix) as stream:
             yield stream
-        os.replace(sibling, path)
-    except BaseException as problem:
+    except OSError as problem:
+        if isinstance(problem, FileError):
+            raise
+        raise FileError(f"{path} cannot be written: {problem.strerror or problem}.") from None
+
+
+def _opened_plainly(path: str | os.PathLike[str]) -> IO[bytes] | None:
+    """What is there and no plain file, opened to write into it; also a file that is our own output already."""
+    if ours := _OURS.fullmatch(os.fspath(path)):  # behind a `>` or `>>` of the shell: its place in that file counts
+        sys.stdout.flush()
+        return os.fdopen(os.dup({"stdout": 1, "stderr": 2}.get(ours[1]) or int(ours[2])), "wb")
+    try:
+        plain = stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+    except ValueError as problem:  # a zero byte in the name
+        raise FileError(f"{path!r} cannot be written: {problem}.") from None
+    return None if plain else open(path, "wb")
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    for remains in abandoned(target.parent, _UNFINISHED):
+        with contextlib.suppress(OSError):  # who may not clear up may still write, or is told so then
+            remains.unlink()
+    sibling = temporary_sibling(target, _UNFINISHED)
+    try:
+        with sibling.open("xb") as raw:
+            yield raw
+        os.replace(sibling, target)
+    except BaseException:
         with contextlib.suppress(OSError):
             sibling.unlink()
-        if isinstance(problem, OSError) and not isinstance(problem, FileError):
-            raise FileError(f"{path} cannot be written: {problem.strerror or problem}.") from None
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -30,8 +31,8 @@ def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
     """
     file = Path(path)
     source = open_bytes(file)
-    is_numpy = source.buffer[:6] == b"\x93NUMPY"
-    scores = _from_numpy(file) if is_numpy else _from_text(file, bytes(source.buffer[source.start :]))
+    is_numpy = source.bytes(0, 6) == b"\x93NUMPY"
+    scores = _from_numpy(file) if is_numpy else _from_text(file, source.bytes(source.start, source.size))
     if n is not None and len(scores) != n:
         raise FormatError(
             f"There are {len(scores):,} scores for {n:,} documents; give one for each, in the order of the data.",
@@ -90,7 +91,9 @@ def write_scores(scores: npt.ArrayLike, path: PathLike) -> None:
         raise DataError("Scores must be a list of finite numbers, one for each document.")
     with output(path) as stream:
         if Path(path).suffix == ".npy":
-            np.save(stream, array, allow_pickle=False)
+            packed = io.BytesIO()  # NumPy asks a file for the place it is at, and a pipe has none
+            np.save(packed, array, allow_pickle=False)
+            stream.write(packed.getbuffer())
             return
         for start in range(0, len(array), _AT_A_TIME):
             part = array[start : start + _AT_A_TIME].astype(np.float64).tolist()

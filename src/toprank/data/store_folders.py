@@ -1,8 +1,8 @@
 """The folder of a stored copy: what lies in it, what may be replaced, and how a new copy takes the place of an old one.
 
-A copy is built under a hidden name beside its target, ``.<target>.<machine>-<process>-<random>.tmp``; an older copy
-steps aside to such a name with ``.old`` in it. What a process that was killed leaves behind is so told from the work of
-one that runs, and cleared away by the next one that writes the same copy.
+A copy is built under a hidden name beside its target (see `toprank.data.remains`) that ends in ``.tmp``; an older copy
+steps aside to such a name that ends in ``.old.tmp``. What a process that was killed leaves behind is cleared away by
+the next one that writes the same copy.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ import errno
 import hashlib
 import json
 import os
-import platform
-import re
-import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
+from toprank.data.remains import abandoned, temporary_sibling
 from toprank.errors import DataError, FileError
 
 __all__ = [
-    "FORMAT", "KINDS", "META", "SUFFIX", "VERSION", "clear_remains", "hash_of_names", "is_ours", "put_in_place",
-    "refuse_what_is_no_copy", "target_of", "temporary_sibling",
+    "FORMAT", "KINDS", "META", "SUFFIX", "UNFINISHED", "VERSION", "clear_remains", "hash_of_names", "is_ours",
+    "put_in_place", "refuse_what_is_no_copy", "target_of",
 ]  # fmt: skip
 
 SUFFIX = ".toprank-data"
@@ -47,7 +44,7 @@ KINDS = {
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
 
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}
-_NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all
+UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
 
 
 def is_ours(folder: Path) -> bool:
@@ -93,59 +90,21 @@ def _refuse_strangers(folder: Path) -> None:
         )
 
 
-def temporary_sibling(target: Path, kind: str = "") -> Path:
-    """A name in the same folder (so that renaming is one step) that nobody else uses."""
-    return target.with_name(f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}{kind}.tmp")
-
-
-def _prefix(target: Path) -> str:
-    name = os.fsencode(target.name)
-    label = target.name
-    if len(name) > _NAME_BYTES:  # cut by bytes, not within a letter; the hash keeps names that begin alike apart
-        label = name[:_NAME_BYTES].decode(errors="ignore") + hashlib.blake2b(name, digest_size=4).hexdigest()
-    return f".{label}.{_machine()}-"
-
-
-@cache
-def _machine() -> str:
-    """Tells apart the machines (and containers) that share a disk: numbers of processes mean something on one only."""
-    known = [platform.node()]
-    with suppress(OSError):
-        known.append(Path("/etc/machine-id").read_text())
-    with suppress(OSError):
-        known.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.blake2b("\n".join(known).encode(), digest_size=4).hexdigest()
-
-
 def clear_remains(target: Path) -> None:
     """Clear away what processes that were killed left of this copy, and bring an older copy back that stands aside."""
-    if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
-        return
-    pattern = re.compile(re.escape(_prefix(target)) + r"(\d{1,9})-[0-9a-f]{8}(\.old)?\.tmp")
     with suppress(OSError):  # who may not clear up may still write, or is told so then
-        for name in os.listdir(target.parent):
-            found = pattern.fullmatch(name)
-            if found is None or _runs(int(found[1])):
-                continue
-            if found[2] and not target.exists():
-                os.rename(target.with_name(name), target)
+        for aside in abandoned(target.parent, _ASIDE, target):
+            if target.exists():
+                shutil.rmtree(aside, ignore_errors=True)
             else:
-                shutil.rmtree(target.with_name(name), ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
+                os.rename(aside, target)
+        for unfinished in abandoned(target.parent, UNFINISHED, target):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def put_in_place(temporary: Path, target: Path) -> None:
     """Rename; a copy that is there already goes aside, and comes back if the new one cannot take its place."""
-    aside = temporary_sibling(target, ".old")
+    aside = temporary_sibling(target, _ASIDE)
     try:
         while True:  # more than twice only when another process writes the same copy at the same moment
             try:

@@ -27,16 +27,17 @@ from toprank.data import checks
 from toprank.data.bytesource import check_size
 from toprank.data.dataset import RankingData
 from toprank.data.oserrors import os_errors
+from toprank.data.remains import temporary_sibling
 from toprank.data.store_folders import (
     FORMAT,
     META,
+    UNFINISHED,
     VERSION,
     clear_remains,
     hash_of_names,
     put_in_place,
     refuse_what_is_no_copy,
     target_of,
-    temporary_sibling,
 )
 from toprank.errors import FileError
 
@@ -86,7 +87,7 @@ class StoreWriter:
         self.path, self._target = path, target_of(path)
         with os_errors(path, "written"):
             refuse_what_is_no_copy(path, self._target)
-        self.folder = temporary_sibling(self._target)
+        self.folder = temporary_sibling(self._target, UNFINISHED)
         self._files: dict[str, _ArrayFile | _TextFile] = {}
 
     def __enter__(self) -> Self:

@@ -103,7 +103,7 @@ def _ids_by_row(path: str | os.PathLike[str], options: dict[str, Any]) -> list[s
 
     kind = options.get("format") or format_of(path)
     if kind == "letor":
-        tokens = re.findall(rb"^[^#\n]*?[ \t]qid:(\S+)", open_bytes(path).buffer, re.MULTILINE)
+        tokens = re.findall(rb"^[^#\n]*?[ \t]qid:(\S+)", open_bytes(path).text.data, re.MULTILINE)
         return [token.decode("utf-8", "replace") for token in tokens]
     from toprank.data.tables.reading import query_ids
 

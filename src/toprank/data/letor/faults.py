@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from toprank.data.bytesource import ByteSource
+from toprank.data.decimals import Bytes
 from toprank.data.decimals_exact import exact_number
 from toprank.data.letor import kernels
 from toprank.data.letor.survey import LARGEST_ID
-from toprank.errors import FormatError
+from toprank.errors import FileError, FormatError
 
-__all__ = ["fault_at", "hard_number"]
+__all__ = ["changed", "fault_at", "hard_number", "too_large"]
 
 _SHOWN = 24  # bytes of a token that a message quotes
+_NUMBER_ENDS = re.compile(rb"[\x00- #]")
 
 
 def fault_at(source: ByteSource, fault: int, position: int, width: int) -> FormatError:
@@ -37,23 +41,30 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int) -> Forma
 
 def _token(source: ByteSource, position: int) -> str:
     """The token at a byte, cut where it is long."""
-    token = source.buffer[position : position + 4 * _SHOWN].split(None, 1)[:1]
-    at_gap = source.buffer[position : position + 1].isspace()
-    text = "" if at_gap or not token else token[0].decode("utf-8", "replace")
+    found = source.bytes(position, position + 4 * _SHOWN)
+    token = found.split(None, 1)[:1]
+    text = "" if found[:1].isspace() or not token else token[0].decode("utf-8", "replace")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
-def hard_number(source: ByteSource, position: int, single: bool, label: bool) -> float:
-    """The number at a byte, converted without shortcuts; refused where it is too large for its type."""
-    end = position
-    while chunk := source.buffer[end : end + 64]:
-        stops = [i for i, byte in enumerate(chunk) if byte <= 32 or byte == 35]
-        end += stops[0] if stops else len(chunk)
-        if stops:
+def hard_number(text: Bytes, position: int, single: bool) -> float:
+    """The number at a byte, converted without shortcuts; infinite where it is too large for its type."""
+    token = b""
+    while chunk := text[position + len(token) : position + len(token) + 64].tobytes():
+        number = _NUMBER_ENDS.split(chunk, maxsplit=1)[0]
+        token += number
+        if len(number) < len(chunk):
             break
-    value = exact_number(source.buffer[position:end].decode("ascii"), single)
-    if value - value != 0:
-        kind = "float32; read with dtype=float64" if single else "float64"
-        what = "label" if label else "value"
-        raise source.fault(f"The {what} {_token(source, position)!r} is too large for {kind}.", position)
-    return value
+    return exact_number(token.decode("ascii"), single)
+
+
+def too_large(source: ByteSource, position: int, single: bool, label: bool) -> FormatError:
+    """The error for a number that its type cannot hold."""
+    kind = "float32; read with dtype=float64" if single else "float64"
+    what = "label" if label else "value"
+    return source.fault(f"The {what} {_token(source, position)!r} is too large for {kind}.", position)
+
+
+def changed(source: ByteSource) -> FileError:
+    """The error for text whose second reading is not the first one."""
+    return FileError(f"{source.path} changed while it was read. Read it again when nothing writes to it.")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from toprank.compute import IntArray
 from toprank.data.bytesource import ByteSource, check_size
 from toprank.data.letor.passes import Survey
-from toprank.data.letor.survey import ENTRIES, N_WORDS, ROWS, START, STOP, VALUE
+from toprank.data.letor.survey import ENTRIES, ROWS, START, STOP, VALUE
 from toprank.errors import FormatError
 
 __all__ = ["Grouping"]
@@ -52,9 +52,10 @@ class Grouping:
             table=np.concatenate([survey.runs for survey in surveys]),
             files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
             sources={survey.chunk.file: survey.chunk.source for survey in surveys},
+            words=_words(surveys),
         )
         table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
-        codes, ids, problem = _queries(runs, all_numbers=not any(survey.state[N_WORDS] for survey in surveys))
+        codes, ids, problem = _queries(runs)
 
         other_query, other_file = codes[1:] != codes[:-1], files[1:] != files[:-1]
         starts = np.flatnonzero(np.append(True, other_query | other_file))
@@ -106,18 +107,28 @@ class _Runs(NamedTuple):
     table: IntArray
     files: IntArray
     sources: dict[int, ByteSource]
+    words: list[bytes | None] | None
+    """The query token of each run; None where all are numbers."""
 
-    def token(self, run: int) -> bytes:
-        return self.sources[int(self.files[run])].buffer[self.table[run, START] : self.table[run, STOP]]
+    def name(self, run: int) -> str:
+        """The query of a run, for a message."""
+        token = b"%d" % self.table[run, VALUE] if self.words is None else self.words[run] or b""
+        return token.decode("utf-8", "replace")[:40]
 
     def fault(self, problem: str, run: int, column: int) -> FormatError:
         """The error for a run, at the place that a column of its table names."""
         return self.sources[int(self.files[run])].fault(problem, int(self.table[run, column]))
 
 
-def _queries(runs: _Runs, all_numbers: bool) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
+def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
+    if all(survey.words is None for survey in surveys):
+        return None
+    return [token for survey in surveys for token in survey.tokens()]
+
+
+def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
     """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
-    if all_numbers:
+    if runs.words is None:
         values, first, inverse = np.unique(runs.table[:, VALUE], return_index=True, return_inverse=True)
         by_appearance = np.argsort(first)
         rank = np.empty(len(values), dtype=np.int64)
@@ -125,11 +136,11 @@ def _queries(runs: _Runs, all_numbers: bool) -> tuple[IntArray, npt.NDArray[Any]
         return rank[inverse.reshape(-1)], values[by_appearance], None
     numbers: dict[bytes | None, int] = {}
     codes = np.empty(len(runs.table), dtype=np.int64)
-    for run, start in enumerate(runs.table[:, START].tolist()):
-        codes[run] = numbers.setdefault(runs.token(run) if start >= 0 else None, len(numbers))
+    for run, word in enumerate(runs.words):
+        codes[run] = numbers.setdefault(word, len(numbers))
     tokens = [token for token in numbers if token is not None]
     widest = max(map(len, tokens), default=0)
-    text_bytes = sum(len(source.text) for source in runs.sources.values())
+    text_bytes = sum(source.size for source in runs.sources.values())
     check_size(4 * widest * len(tokens), text_bytes, "The query ids, padded to the longest one,", "Shorten that one.")
     try:
         return codes, np.array([token.decode() for token in tokens]), None
@@ -161,6 +172,5 @@ def _scattered(runs: _Runs, codes: IntArray, starts: IntArray, remedy: str) -> F
     if not again.any():
         return None
     run = int(starts[1 + np.argmax(again)])
-    name = runs.token(run).decode("utf-8", "replace")[:40]
-    problem = f"Query {name} starts again here: its rows are not neighbours."
+    problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
     return runs.fault(f"{problem} Sort the lines by query, or {remedy}.", run, START)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.decimals import BAD, HARD, HUGE, MISSING, NUMBER, Bytes, digits_at, inlined, read_number
 from toprank.data.letor.scan import document_id, line_end, query_token, skip_blanks
-from toprank.data.letor.survey import AT, LARGEST_ID, LEAST_ID, MOST_ID, ROWS
+from toprank.data.letor.survey import AT, ENTRIES, LARGEST_ID, LEAST_ID, MOST_ID, ROWS
 
 Array = npt.NDArray[Any]
 
@@ -26,6 +26,7 @@ PARSE_STATE = 11
 # Faults: what was expected at FAULT_AT.
 FINE, LABEL, LABEL_FINITE, QUERY, FEATURE, ID_SIZE, ID_BELOW, ID_BEYOND, REPEATED, VALUE_WANTED, VALUE_SIZE = range(11)
 MORE_ROOM = 11  # no fault of the text: the buffer for hard numbers is full
+CHANGED = 12  # the text is not the one that was surveyed: it has other rows or entries
 
 
 class Shape(NamedTuple):
@@ -93,6 +94,9 @@ def parse(
         if state[LEFT] == 0:
             state[RUN] += 1
             run = state[RUN]
+            if run == len(runs):
+                _fault(state, CHANGED, at)
+                return
             state[LEFT], state[ROW], state[ENTRY] = runs[run, ROWS], places[run, 0], places[run, 1]
         at = _parse_label_and_query(text, at, end, result, hard, state)
         if state[FAULT] == FINE:
@@ -105,6 +109,10 @@ def parse(
         state[AT] = stop + 1
         state[ROW] += 1
         state[LEFT] -= 1
+        sparse = len(result.row_ends) > 0 and state[MOST_ID] < 0
+        if sparse and state[LEFT] == 0 and state[ENTRY] != places[state[RUN], 1] + runs[state[RUN], ENTRIES]:
+            _fault(state, CHANGED, at)
+            return
 
 
 @kernel
@@ -162,6 +170,8 @@ def _parse_features(
                 for jumped in range(base + filled, place):
                     bits[jumped] = hole
             else:
+                if place >= len(columns):
+                    return _fault(state, CHANGED, at)
                 columns[place] = column
                 repeated = column == filled - 1
                 state[SHUFFLED] |= column < filled

@@ -57,7 +57,7 @@ class Reader:
     ) -> None:
         self.surveys, self.grouping, self.threads = surveys, grouping, threads
         self.dtype, self.dense, self.zeros = dtype, dense, zeros
-        self.text_bytes = sum(len(source.text) for source in sources)
+        self.text_bytes = sum(source.size for source in sources)
         self.n_rows = int(grouping.run_rows.sum())
 
     def read(self, n_features: int | None, first_id: int | None) -> Parsed:
@@ -178,9 +178,8 @@ def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErr
         row -= int(survey.state[N_ROWS])
     source, at = survey.chunk.source, survey.chunk.start
     while True:
-        newline = source.buffer.find(b"\n", at)
-        end = newline if newline >= 0 else len(source.text)
-        line = source.buffer[at:end].partition(b"#")[0]
+        end = source.newline(at)
+        line = source.bytes(at, end).partition(b"#")[0]
         if line.strip():
             if row == 0:
                 break

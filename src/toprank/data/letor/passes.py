@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from mmap import mmap
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray, each_block
 from toprank.data.bytesource import ByteSource
+from toprank.data.decimals import Bytes
 from toprank.data.letor import kernels
-from toprank.data.letor.faults import fault_at, hard_number
-from toprank.data.letor.survey import AT, LEAST_ID, MOST_ID, N_RUNS, RUN_COLUMNS, SURVEY_STATE
+from toprank.data.letor.faults import changed, fault_at, hard_number, too_large
+from toprank.data.letor.survey import (
+    AT,
+    LEAST_ID,
+    MOST_ID,
+    N_RUNS,
+    N_WORDS,
+    RUN_COLUMNS,
+    START,
+    STOP,
+    SURVEY_STATE,
+    VALUE,
+)
 from toprank.data.letor.survey import survey as survey_rows
-from toprank.data.streams import became_shorter
 from toprank.errors import FormatError
 
 __all__ = ["Chunk", "Survey", "parse_chunks", "survey_chunks"]
@@ -27,21 +37,30 @@ NO_ID = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A part of a file that ends with a line."""
+    """A part of a file that ends with a line. Both passes read it anew: they need no more memory than their threads."""
 
     source: ByteSource
     file: int
     start: int
     end: int
 
+    def read(self) -> Bytes:
+        """Its bytes, in memory."""
+        return self.source.array(self.start, self.end)
+
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What the first pass found in a chunk: its run table and the final state."""
+    """What the first pass found in a chunk: its run table, the final state, and query tokens that are no numbers."""
 
     chunk: Chunk
     runs: IntArray
     state: IntArray
+    words: list[bytes | None] | None
+
+    def tokens(self) -> list[bytes | None]:
+        """The query token of each run; None where it has none."""
+        return [b"%d" % value for value in self.runs[:, VALUE].tolist()] if self.words is None else self.words
 
 
 def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Survey]:
@@ -51,10 +70,9 @@ def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Su
 
 
 def _chunks(source: ByteSource, file: int) -> list[Chunk]:
-    chunks, start, size = [], source.start, len(source.text)
+    chunks, start, size = [], source.start, source.size
     while start < size:
-        newline = source.buffer.find(b"\n", start + _CHUNK - 1)
-        end = newline + 1 if newline >= 0 else size
+        end = min(source.newline(start + _CHUNK - 1) + 1, size)
         chunks.append(Chunk(source, file, start, end))
         start = end
     return chunks
@@ -63,20 +81,22 @@ def _chunks(source: ByteSource, file: int) -> list[Chunk]:
 def _survey(chunk: Chunk) -> Survey:
     runs = np.empty((_ROOM, RUN_COLUMNS), dtype=np.int64)
     state = np.zeros(SURVEY_STATE, dtype=np.int64)
-    state[AT], state[LEAST_ID], state[MOST_ID] = chunk.start, NO_ID, -1
-    while state[AT] < chunk.end:
-        _check_size(chunk)
+    state[LEAST_ID], state[MOST_ID] = NO_ID, -1
+    text = chunk.read()
+    while state[AT] < len(text):
         if state[N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])
-        survey_rows(chunk.source.text, chunk.end, runs, state)
-    return Survey(chunk, runs[: state[N_RUNS]].copy(), state)
+        survey_rows(text, len(text), runs, state)
+    runs = runs[: state[N_RUNS]].copy()
+    words = None if state[N_WORDS] == 0 else _words(text, runs)
+    runs[:, STOP] += chunk.start  # from here on places are those in the file
+    runs[runs[:, START] >= 0, START] += chunk.start
+    return Survey(chunk, runs, state, words)
 
 
-def _check_size(chunk: Chunk) -> None:
-    """Refuse a file that became shorter: to read what is mapped and gone would end the process."""
-    buffer = chunk.source.buffer
-    if isinstance(buffer, mmap) and buffer.size() < chunk.end:  # the size of the file, not of the map
-        raise became_shorter(chunk.source.path)
+def _words(text: Bytes, runs: IntArray) -> list[bytes | None]:
+    content = text.tobytes()
+    return [content[start:stop] if start >= 0 else None for start, stop in runs[:, [START, STOP]].tolist()]
 
 
 def parse_chunks(
@@ -117,31 +137,42 @@ def _parse(
 ) -> npt.NDArray[np.int64] | FormatError:
     chunk, hard = survey.chunk, np.empty((_ROOM, 2), dtype=np.int64)
     state = np.zeros(kernels.PARSE_STATE, dtype=np.int64)
-    state[AT], state[kernels.RUN] = chunk.start, -1
+    state[kernels.RUN] = -1
     state[LEAST_ID], state[MOST_ID] = NO_ID, -1
+    text = chunk.read()
     while True:
         before = int(state[AT])
-        _check_size(chunk)
-        kernels.parse(chunk.source.text, chunk.end, survey.runs, places, shape, result, hard, state)
+        kernels.parse(text, len(text), survey.runs, places, shape, result, hard, state)
         solved, fault = int(state[kernels.N_HARD]), int(state[kernels.FAULT])
         try:
-            _solve(chunk.source, hard[:solved], result)
+            _solve(chunk, text, hard[:solved], result)
         except FormatError as problem:
             return problem
+        if fault == kernels.CHANGED or (fault == kernels.FINE and not _is_whole(survey, state)):
+            raise changed(chunk.source)
         if fault == kernels.FINE:
             return state
         if fault != kernels.MORE_ROOM:
-            return fault_at(chunk.source, fault, int(state[kernels.FAULT_AT]), shape.width)
+            return fault_at(chunk.source, fault, chunk.start + int(state[kernels.FAULT_AT]), shape.width)
         state[kernels.FAULT], state[kernels.N_HARD] = kernels.FINE, 0
         if state[AT] == before:  # not one row is done: it needs more than is there
             hard = np.empty((2 * len(hard), 2), dtype=np.int64)
 
 
-def _solve(source: ByteSource, hard: IntArray, result: kernels.Result) -> None:
+def _is_whole(survey: Survey, state: IntArray) -> bool:
+    """Whether the second pass met the rows that the first one counted."""
+    return bool(state[kernels.RUN] == len(survey.runs) - 1 and state[kernels.LEFT] == 0)
+
+
+def _solve(chunk: Chunk, text: Bytes, hard: IntArray, result: kernels.Result) -> None:
     """Convert the numbers that the kernel could not be sure of."""
     single = result.values.itemsize == 4
     for place, position in hard.tolist():
-        if place < 0:
-            result.labels[-1 - place] = hard_number(source, position, False, label=True)
+        label = place < 0
+        value = hard_number(text, position, single and not label)
+        if value - value != 0:
+            raise too_large(chunk.source, chunk.start + position, single and not label, label)
+        if label:
+            result.labels[-1 - place] = value
         else:
-            result.values[place] = hard_number(source, position, single, label=False)
+            result.values[place] = value

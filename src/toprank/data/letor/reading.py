@@ -124,7 +124,7 @@ def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list
         counts[survey.chunk.file] += int(survey.state[N_ROWS])
     for source, count in zip(sources, counts, strict=True):
         if count == 0:
-            what = "The file is empty" if len(source.text) == 0 else "The file holds blank lines and comments only"
+            what = "The file is empty" if source.size == 0 else "The file holds blank lines and comments only"
             raise FormatError(f"{what}; expected lines 'label qid:ID id:value …'.", path=source.path)
     return counts
 

@@ -96,7 +96,7 @@ def _numbers(
     """One number from each line that is not blank."""
     source = open_bytes(side)
     values = []
-    for number, line in enumerate(source.buffer[source.start :].splitlines(), 1):
+    for number, line in enumerate(source.bytes(source.start, source.size).splitlines(), 1):
         if not (token := line.strip()):
             continue
         try:

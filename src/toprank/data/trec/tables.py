@@ -125,7 +125,7 @@ def read_table(
         found = len(line_from(source, at).split())
         raise source.fault(f"Expected {n_columns} columns, '{layout}'; found {found}.", at)
     if fault != kernels.FINE:
-        word = source.buffer[at : at + 96].split()[0][:24].decode("utf-8", "replace")
+        word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
         wanted = "a number" if fault == kernels.VALUE else "a finite number"
         raise source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
     if rows == 0:
@@ -138,22 +138,22 @@ def read_table(
 
 def line_from(source: ByteSource, at: int) -> bytes:
     """The bytes from `at` to the end of the line."""
-    end = source.buffer.find(b"\n", at)
-    return source.buffer[at : end if end >= 0 else len(source.text)]
+    return source.bytes(at, source.newline(at))
 
 
 def _exact(source: ByteSource, at: int, words_between: int, what: str) -> float:
     """The number that stands some words behind `at`, converted without shortcuts."""
-    word = line_from(source, at).split()[words_between]
+    line = line_from(source, at)
+    word = line.split()[words_between]
     value = float(word)
     if not np.isfinite(value):
-        raise source.fault(f"The {what} is too large for float64.", source.buffer.find(word, at))
+        raise source.fault(f"The {what} is too large for float64.", at + line.find(word))
     return value
 
 
 def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Array:
     longest = int((spans[:, first + 1] - spans[:, first]).max())
-    check_size(4 * longest * len(spans), len(source.text), "The ids, padded to the longest one,", "Shorten that one.")
+    check_size(4 * longest * len(spans), source.size, "The ids, padded to the longest one,", "Shorten that one.")
     words = np.empty(len(spans), dtype=f"U{longest}")
     if not kernels.copy_words(source.text, spans, first, _letters(words)):
         return words
