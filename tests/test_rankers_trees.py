@@ -572,9 +572,9 @@ def state(data):
         (r"(?s).*", "no trees here", "does not hold LightGBM's trees"),
         (r"end of trees", "end", "does not hold LightGBM's trees"),
         (r"Column_0", "Colünn_0", "does not hold LightGBM's trees"),
-        (r"tree_sizes=\d+", "tree_sizes=99999999", "contradicts itself"),
-        (r"tree_sizes=\d+ ", "tree_sizes=", "damaged|announced"),
-        (r"tree_sizes=.*", "tree_sizes=", "more trees than were announced"),
+        (r"tree_sizes=\d+", "tree_sizes=99999999", "announced"),
+        (r"tree_sizes=\d+ ", "tree_sizes=", "announced"),
+        (r"tree_sizes=.*", "tree_sizes=", "announced"),
         (r"tree_sizes=.*", "tree_sizes=few", "contradicts itself"),
         (r"num_class=1", "num_class=3", "contradicts itself"),
         (r"max_feature_idx=4", "max_feature_idx=1", "contradicts itself"),
@@ -591,7 +591,7 @@ def state(data):
         (r"cat_threshold=\S+", "cat_threshold=", "is damaged"),
         (r"is_linear=0", "is_linear=1", "is damaged"),
         (r"feature_infos=.*\n", "", "contradicts itself"),
-        (r"label_index=0\n", "", "cannot be read"),
+        (r"label_index=0\n", "", "contradicts itself"),
     ],
 )
 def test_forged_trees_are_refused_before_lightgbm_follows_them(state, pattern, replacement, message):

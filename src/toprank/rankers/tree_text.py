@@ -1,30 +1,67 @@
-"""LightGBM's text format, looked at before LightGBM reads it: it ends the process where a number is missing, and
-follows the numbers that are there anywhere.
+"""LightGBM's text format, read into checked numbers and written anew: LightGBM sees only text of ours.
+
+LightGBM ends the process where a number is missing, and follows the numbers that are there anywhere. Two readers of one
+text may also differ about what it says. So every line must be one that LightGBM writes, in its place, each number must
+make sense, and what LightGBM is given is written from those numbers. Of a text of LightGBM's that is the same text,
+byte for byte.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.errors import DataError
 
-__all__ = ["check_trees", "only_trees"]
+__all__ = ["only_trees", "rewritten_trees"]
 
 _END = "end of trees\n"
-_WHOLE = re.compile(r"(-?\d{1,18}( -?\d{1,18})*)?")
-_NUMBER = r"-?(\d{1,400}(\.\d{0,400})?([eE][+-]?\d{1,4})?|inf)"
-_REAL = re.compile(rf"({_NUMBER}( {_NUMBER})*)?")
+_GAP = "\n\n\n"
+_MOST_LEAVES = 131_072  # LightGBM's own limit
+_MOST_OUTPUTS = 10_000
+_LARGEST = 1e300  # of the sum of all leaves: no score overflows
+
+_DIGITS = r"\d{1,18}"
+_NUMBER = r"-?(?:\d{1,18}(?:\.\d{1,24})?(?:e[+-]\d{1,3})?|inf)"
+_WHOLE_LIST = re.compile(rf"(?:-?{_DIGITS}(?: -?{_DIGITS})*)?")
+_REAL_LIST = re.compile(rf"(?:{_NUMBER}(?: {_NUMBER})*)?")
+_INFO = re.compile(rf"none|\[{_NUMBER}:{_NUMBER}\]|-?{_DIGITS}(?::-?{_DIGITS})*")
+_HEAD = re.compile(
+    r"tree\n"
+    r"version=v4\n"
+    rf"num_class=(?P<outputs>{_DIGITS})\n"
+    r"num_tree_per_iteration=(?P=outputs)\n"
+    r"label_index=0\n"
+    rf"max_feature_idx=(?P<last>{_DIGITS})\n"
+    r"(?:objective=(?P<objective>lambdarank|rank_xendcg)\n)?"
+    r"feature_names=(?P<names>[^\n]*)\n"
+    r"(?:monotone_constraints=(?P<directions>[-01 ]*)\n)?"
+    r"feature_infos=(?P<infos>[^\n]*)\n"
+    r"tree_sizes=(?P<sizes>[\d ]*)"
+)
+
 _OF_NODES = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
 _OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
 _INSIDE = ("internal_value", "internal_weight", "internal_count")
 _INTEGERS = {"num_leaves", "num_cat", "split_feature", "decision_type", "left_child", "right_child", "leaf_count"}
 _INTEGERS |= {"internal_count", "cat_boundaries", "cat_threshold", "is_linear"}
+_EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written to the last bit; others, by LightGBM too, to six digits
 
 Fields = dict[str, npt.NDArray[Any]]
+
+
+class _Forest(NamedTuple):
+    """All that a text says."""
+
+    outputs: int
+    objective: str | None
+    directions: list[int] | None
+    infos: list[str]
+    trees: list[Fields]
 
 
 def only_trees(text: str) -> str:
@@ -32,73 +69,110 @@ def only_trees(text: str) -> str:
     return text[: text.index(_END) + len(_END)]
 
 
-def check_trees(text: str) -> None:
-    """Refuse a text whose trees are not trees: sizes that point outside, children that form no tree, unknown features.
+def rewritten_trees(text: str) -> str:
+    """The same trees in a text that LightGBM can be given, written from the numbers of one that may be forged.
+
+    Refused are sizes that point outside, children that form no tree, unknown features, lines that LightGBM does not
+    write, and numbers that it cannot hold.
 
     Raises:
         DataError: in words that finish the sentence "The model is inconsistent: …".
     """
+    return _written(_read(text))
+
+
+# ---- reading ----
+
+
+def _read(text: str) -> _Forest:
     head, blank, rest = text.partition("\n\n")
     body, end, more = rest.partition(_END)
     if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
         raise DataError("the text does not hold LightGBM's trees")
-    sizes, features = _announced(head, len(body))
-    start = 0
-    for number, size in enumerate(sizes):
-        if not _is_tree(body[start : start + size], number, features):
+    *blocks, last = body.split(_GAP)
+    forest = _announced(head, [len(block) + len(_GAP) for block in blocks])
+    for number, block in enumerate(blocks):
+        fields = _fields(block, number)
+        if fields is None or not _is_tree(fields, len(forest.infos)):
             raise DataError(f"tree number {number} (from 0) is damaged")
-        start += size
-    if body[start:].strip():
-        raise DataError("there are more trees than were announced")
+        forest.trees.append(fields)
+    if last.strip("\n"):
+        raise DataError("the text does not hold LightGBM's trees")
+    if not sum(float(np.abs(fields["leaf_value"]).max()) for fields in forest.trees) < _LARGEST:
+        raise DataError("the trees give scores that are no finite numbers")
+    return forest
 
 
-def _announced(head: str, length: int) -> tuple[list[int], int]:
-    """The sizes of the trees in characters, and the number of features."""
-    try:
-        header = dict(line.split("=", 1) for line in head.splitlines()[1:])
-        sizes = [int(size) for size in header["tree_sizes"].split()]
-        features, outputs = int(header["max_feature_idx"]) + 1, int(header["num_tree_per_iteration"])
-        named = all(len(header[name].split()) == features for name in ("feature_names", "feature_infos"))
-        fits = len(sizes) % outputs == 0 and sum(sizes) <= length and min(sizes, default=1) > 0
-        if not (named and fits and outputs > 0 and int(header["num_class"]) == outputs):
-            raise ValueError
-    except (KeyError, ValueError, ZeroDivisionError):
-        raise DataError("the description of the trees contradicts itself") from None
-    return sizes, features
+def _announced(head: str, sizes: list[int]) -> _Forest:
+    """What stands above the trees, which are as long as `sizes` says; no trees yet."""
+    said = _HEAD.fullmatch(head)
+    contradiction = DataError("the description of the trees contradicts itself")
+    if said is None:
+        raise contradiction
+    outputs, features, infos = int(said["outputs"]), int(said["last"]) + 1, said["infos"].split(" ")
+    named = said["names"].split(" ")
+    if not 1 <= outputs <= _MOST_OUTPUTS or len(named) != features or len(infos) != features:
+        raise contradiction
+    if named != _names(features) or not all(_INFO.fullmatch(info) for info in infos):
+        raise contradiction
+    if said["sizes"] != " ".join(map(str, sizes)):
+        raise DataError("there are other trees than were announced")
+    if not sizes or len(sizes) % outputs:
+        raise contradiction
+    directions = None
+    if said["directions"] is not None:
+        words = said["directions"].split(" ")
+        if len(words) != features or not set(words) <= {"-1", "0", "1"}:
+            raise contradiction
+        directions = [int(word) for word in words]
+    return _Forest(outputs, said["objective"], directions, infos, [])
 
 
-def _is_tree(block: str, number: int, features: int) -> bool:
-    fields = _fields(block, number)
-    if fields is None or any(len(fields[name]) != 1 for name in ("num_leaves", "num_cat", "is_linear", "shrinkage")):
-        return False
-    leaves, categories = int(fields["num_leaves"][0]), int(fields["num_cat"][0])
-    nodes = leaves - 1
-    of_leaves = {name: 0 if name == "leaf_weight" and leaves == 1 else leaves for name in _OF_LEAVES}
-    counts = dict.fromkeys((*_OF_NODES, *_INSIDE), nodes) | of_leaves
-    if any(len(fields[name]) != count for name, count in counts.items()):
-        return False
-    if leaves < 1 or fields["is_linear"][0] or not np.isfinite(fields["leaf_value"]).all():
-        return False
-    split = fields["split_feature"]
-    if not ((split >= 0) & (split < features)).all():
-        return False
-    return _children_fit(fields, leaves) and _categories_fit(fields, categories)
+def _names(features: int) -> list[str]:
+    return [f"Column_{number}" for number in range(features)]
+
+
+def _line_names(by_category: bool) -> tuple[str, ...]:
+    more = ("cat_boundaries", "cat_threshold") if by_category else ()
+    return ("num_leaves", "num_cat", *_OF_NODES, *_OF_LEAVES, *_INSIDE, *more, "is_linear", "shrinkage")
 
 
 def _fields(block: str, number: int) -> Fields | None:
     """The lines of a tree as numbers; None where one is missing, out of place, or no number."""
-    lines = block.rstrip("\n").split("\n")
-    by_category = ("cat_boundaries", "cat_threshold") if "\ncat_boundaries=" in block else ()
-    names = ("num_leaves", "num_cat", *_OF_NODES, *_OF_LEAVES, *_INSIDE, *by_category, "is_linear", "shrinkage")
-    if lines[0] != f"Tree={number}" or len(lines) != 1 + len(names) or not block.endswith("\n\n\n"):
+    lines = block.split("\n")
+    names = _line_names("\ncat_boundaries=" in block)
+    if lines[0] != f"Tree={number}" or len(lines) != 1 + len(names):
         return None
     fields: Fields = {}
     for name, line in zip(names, lines[1:], strict=True):
-        kind, value = (np.int64, _WHOLE) if name in _INTEGERS else (np.float64, _REAL)
-        if not line.startswith(f"{name}=") or not value.fullmatch(line, len(name) + 1):
+        kind, pattern = (np.int64, _WHOLE_LIST) if name in _INTEGERS else (np.float64, _REAL_LIST)
+        if not line.startswith(f"{name}=") or not pattern.fullmatch(line, len(name) + 1):
             return None
         fields[name] = np.array(line[len(name) + 1 :].split(), dtype=kind)
     return fields
+
+
+# ---- checking ----
+
+
+def _is_tree(fields: Fields, features: int) -> bool:
+    if any(len(fields[name]) != 1 for name in ("num_leaves", "num_cat", "is_linear", "shrinkage")):
+        return False
+    leaves, nodes = int(fields["num_leaves"][0]), int(fields["num_leaves"][0]) - 1
+    of_leaves = {name: 0 if name == "leaf_weight" and leaves == 1 else leaves for name in _OF_LEAVES}
+    counts = dict.fromkeys((*_OF_NODES, *_INSIDE), nodes) | of_leaves
+    if not 1 <= leaves <= _MOST_LEAVES or any(len(fields[name]) != count for name, count in counts.items()):
+        return False
+    if fields["is_linear"][0] or not np.isfinite(fields["leaf_value"]).all():
+        return False
+    ranges = {"split_feature": features, "decision_type": 12, "leaf_count": 2**31, "internal_count": 2**31}
+    if not all(_within(fields[name], below) for name, below in ranges.items()):
+        return False
+    return _children_fit(fields, leaves) and _categories_fit(fields, int(fields["num_cat"][0]))
+
+
+def _within(values: npt.NDArray[Any], below: int) -> bool:
+    return bool(((values >= 0) & (values < below)).all())
 
 
 def _children_fit(fields: Fields, leaves: int) -> bool:
@@ -118,4 +192,37 @@ def _categories_fit(fields: Fields, count: int) -> bool:
     bounds, words = fields["cat_boundaries"], fields["cat_threshold"]
     if len(bounds) != count + 1 or bounds[0] != 0 or not (np.diff(bounds) > 0).all() or bounds[-1] != len(words):
         return False
-    return bool(((used >= 0) & (used < count)).all())
+    return _within(words, 2**32) and _within(used, count) and bool((used == np.floor(used)).all())
+
+
+# ---- writing ----
+
+
+def _written(forest: _Forest) -> str:
+    blocks = [_block(number, fields) for number, fields in enumerate(forest.trees)]
+    return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, _END])
+
+
+def _head(forest: _Forest, sizes: Sequence[int]) -> str:
+    features = len(forest.infos)
+    lines = ["tree", "version=v4", f"num_class={forest.outputs}", f"num_tree_per_iteration={forest.outputs}"]
+    lines += ["label_index=0", f"max_feature_idx={features - 1}"]
+    if forest.objective is not None:
+        lines.append(f"objective={forest.objective}")
+    lines.append("feature_names=" + " ".join(_names(features)))
+    if forest.directions is not None:
+        lines.append("monotone_constraints=" + _joined("%d", forest.directions))
+    lines += ["feature_infos=" + " ".join(forest.infos), "tree_sizes=" + _joined("%d", sizes)]
+    return "\n".join(lines)
+
+
+def _block(number: int, fields: Fields) -> str:
+    lines = [f"Tree={number}"]
+    for name in _line_names("cat_boundaries" in fields):
+        form = "%d" if name in _INTEGERS else "%.17g" if name in _EXACT else "%g"
+        lines.append(f"{name}={_joined(form, fields[name].tolist())}")
+    return "\n".join(lines) + _GAP
+
+
+def _joined(form: str, numbers: Iterable[float]) -> str:
+    return " ".join([form % number for number in numbers])

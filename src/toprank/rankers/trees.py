@@ -16,12 +16,12 @@ from toprank.compute import FloatArray, available_threads
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
-from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
+from toprank.rankers.base import Ranker, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import monotone_directions
-from toprank.rankers.tree_text import check_trees, only_trees
+from toprank.rankers.tree_text import only_trees, rewritten_trees
 from toprank.rankers.tree_training import booster_of
 from toprank.rankers.tree_watch import Round
 from toprank.scorers.expected_gain import grade_probabilities
@@ -190,7 +190,7 @@ class TreeRanker(GradeProbabilities, Ranker):
     def _scores(self, X: Any) -> FloatArray:
         if self.outputs == "grades":
             expected = [grade_probabilities(raw + self.intercept_) @ self.gains_ for raw in self._raw_blocks(X)]
-            return expected[0] if len(expected) == 1 else np.concatenate(expected)
+            return finite(expected[0] if len(expected) == 1 else np.concatenate(expected))
         raw = self._raw(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
@@ -249,7 +249,7 @@ class TreeRanker(GradeProbabilities, Ranker):
             setattr(bare, name, getattr(self, name))
         state = super(TreeRanker, bare).state()
         state.values["parameters"]["extra"] = None if self.extra is None else dict(self.extra)
-        return state._replace(texts={"trees": only_trees(self.booster_.model_to_string())})
+        return state._replace(texts={"trees": rewritten_trees(only_trees(self.booster_.model_to_string()))})
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -257,8 +257,7 @@ class TreeRanker(GradeProbabilities, Ranker):
         ranker = super().restore(state)
         ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
         ranker.directions_, ranker.l2_ = state.values["parameters"]["monotone"], float(ranker.l2)
-        check_trees(state.texts["trees"])
-        ranker.booster_ = booster_of(state.texts["trees"])
+        ranker.booster_ = booster_of(rewritten_trees(state.texts["trees"]))
         return ranker
 
     def check_restored(self) -> None:

@@ -1,0 +1,119 @@
+"""Forged model files, each loaded and asked for scores in a process that may die of it.
+
+python forging.py      answers each path on standard input by a line: refused, finite, or what should not be
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+PATIENCE = 120  # seconds; a case takes some milliseconds, and the first one the time to start
+QIDS = [1, 1, 2, 2, 2, 3]
+
+
+def npy(array) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(array))
+    return buffer.getvalue()
+
+
+def parts_of(path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name != "checksums.json"}
+
+
+def seal(path, parts: dict[str, bytes], compression=zipfile.ZIP_DEFLATED) -> None:
+    """Write parts of a model with checksums to match."""
+    sums = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, part in (parts | {"checksums.json": json.dumps(sums).encode()}).items():
+            archive.writestr(name, part)
+
+
+def outcome(path: str) -> str:
+    """What comes of a file: a sentence, or scores; anything else is told as it is."""
+    import toprank as tr
+    from toprank.errors import ToprankError
+
+    try:
+        ranker = tr.load(path)
+        rows = np.random.default_rng(0).normal(size=(len(QIDS), ranker.n_features_in_))
+        rows[0, 0] = np.nan
+        names = getattr(ranker, "feature_names_in_", None)
+        data = tr.RankingData(rows, np.arange(len(QIDS)) % 2, qid=QIDS, feature_names=names)
+        scores = ranker.predict(data)
+        ranker.score(data)
+        ranker.save(f"{path}.again")
+        again = tr.load(f"{path}.again").predict(data)
+    except ToprankError:
+        return "refused"
+    except Exception as problem:  # noqa: BLE001
+        return f"{type(problem).__name__}: {problem}".replace("\n", " ")
+    if scores.shape != (len(QIDS),) or not np.isfinite(scores).all():
+        return f"scores {scores!r}".replace("\n", " ")
+    return "finite" if again.tobytes() == scores.tobytes() else "other scores after a save"
+
+
+class Judges:
+    """A few processes that load files; one that dies is replaced, and the file is known."""
+
+    def __init__(self, count: int = 2) -> None:
+        self._count, self._own, self._all = count, threading.local(), []
+
+    def __enter__(self) -> Judges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._all:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+    def __call__(self, paths) -> dict[str, str]:
+        """The outcome of each file."""
+        names = [str(path) for path in paths]
+        with ThreadPoolExecutor(self._count) as pool:
+            return dict(zip(names, pool.map(self._one, names), strict=True))
+
+    def _one(self, path: str) -> str:
+        process = getattr(self._own, "process", None)
+        if process is None:
+            process = self._own.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            self._all.append(process)
+        too_long = threading.Timer(PATIENCE, process.kill)
+        too_long.start()
+        try:
+            process.stdin.write(f"{path}\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        too_long.cancel()
+        if not answer:
+            self._own.process = None
+            return f"the process ended with {process.wait()}"
+        return answer.rstrip("\n")
+
+
+def main() -> None:
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # whatever a library prints is no answer
+    for line in sys.stdin:
+        print(outcome(line.rstrip("\n")), file=answers, flush=True)
+        Path(f"{line.rstrip()}.again").unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
