@@ -18,7 +18,7 @@ SOURCE = Path(toprank.__file__).parent
 # A room may import from its own floor's left-out neighbours never, and from every floor below.
 FLOORS = [
     {"errors"},
-    {"compute"},
+    {"compute", "drawing"},
     {"data"},
     {"metrics"},
     {"theory"},

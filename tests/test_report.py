@@ -18,15 +18,16 @@ import toprank as tr
 from toprank.cli import demonstrating
 from toprank.cli.main import app
 from toprank.comparison import compare_values
+from toprank.drawing import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.report.content import Chart, Content, Documents, Judgement, Line, Part
-from toprank.report.curves import chart
-from toprank.report.explorer import _rounded, explorer
+from toprank.report.content import Content, Documents, Judgement, Part
 from toprank.report.headline import headline, turned_around
-from toprank.report.markup import safe_json, tag
-from toprank.report.measuring import at_cutoffs, learning_curves, spreads
 from toprank.report.page import page
-from toprank.report.svg import Scale, ticks
+from toprank.report.panels.cutoffs import at_cutoffs
+from toprank.report.panels.explorer import _rounded, explorer
+from toprank.report.panels.learning import curves_of_rankers
+from toprank.report.panels.scores import spreads
+from toprank.report.parts import Chart, Line, chart
 from toprank.significance.results import number
 
 EVIL = "<script>alert(1)</script>"
@@ -241,7 +242,7 @@ def test_histories_of_any_shape_become_curves():
         metric="map", history_={"epoch": [1, 2, 3], "loss": [3.0, 2.0, 1.0], "valid": [0.1, 0.2, 0.3], "note": "x"}
     )
     short = SimpleNamespace(history_={"valid": [0.5]})
-    found = learning_curves({"net": network, "short": short}, {"net": 0, "short": 1})
+    found = curves_of_rankers({"net": network, "short": short}, {"net": 0, "short": 1})
     assert [(one.y_label, one.lines[0].x) for one in found] == [("map", (1.0, 2.0, 3.0)), ("loss", (1.0, 2.0, 3.0))]
 
 

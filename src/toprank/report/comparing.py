@@ -17,13 +17,18 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Evaluation, evaluate
-from toprank.report import measuring
-from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source, ranked_systems
+from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source
+from toprank.report.panels.calibration import calibrations
+from toprank.report.panels.cutoffs import at_cutoffs
+from toprank.report.panels.features import weights_of_rankers
+from toprank.report.panels.hardest import hardest
+from toprank.report.panels.learning import curves_of_rankers
+from toprank.report.panels.scores import spreads
+from toprank.report.parts import PLOTTED, plotted
 from toprank.significance import Interval, bootstrap_interval
 
-__all__ = ["from_comparison", "judged_intervals", "plotted", "source_of", "versions"]
+__all__ = ["from_comparison", "judged_intervals", "source_of", "versions"]
 
-PLOTTED = 12  # systems in the plots; the tables hold all
 _SAME = 1e-9  # means of the same numbers, summed in another order
 
 
@@ -123,15 +128,6 @@ def _evaluated(
     return data.select(chosen), {system: column[rows] for system, column in columns.items()}
 
 
-def plotted(comparison: Comparison) -> dict[str, int]:
-    """The systems that are plotted, each with its number: all, or the best ones and the baseline."""
-    ranked = ranked_systems(comparison)
-    keep = set(ranked[:PLOTTED])
-    if comparison.baseline is not None and comparison.baseline not in keep:
-        keep = {*ranked[: PLOTTED - 1], comparison.baseline}
-    return {system: comparison.systems.index(system) for system in ranked if system in keep}
-
-
 def _part(
     name: str,
     comparison: Comparison,
@@ -151,10 +147,10 @@ def _part(
         name=name,
         qids=data.qids,
         judgements=(Judgement(comparison, per_query, intervals),),
-        at_k=measuring.at_cutoffs(scores, data, one.measures, styles, **options),
-        spreads=measuring.spreads(scores, data, styles),
+        at_k=at_cutoffs(scores, data, one.measures, styles, **options),
+        spreads=spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, ids, scores),
-        hardest=measuring.hardest(firsts, metric in comparison.lower_is_better, solvable),
+        hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
         notes=_notes(comparison, solvable),
     )
 
@@ -181,9 +177,9 @@ def _with_rankers(
             tables[system] = ranker.predict_proba(data)
     return replace(
         part,
-        calibrations=measuring.calibrations(tables, data, styles),
-        learning=measuring.learning_curves(rankers, styles),
-        weights=measuring.weights(rankers, styles, data.feature_names),
+        calibrations=calibrations(tables, data, styles),
+        learning=curves_of_rankers(rankers, styles),
+        weights=weights_of_rankers(rankers, styles, data.feature_names),
     )
 
 

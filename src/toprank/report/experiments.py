@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank.comparison.tables import Table
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
@@ -20,20 +22,23 @@ from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report import cells, measuring
-from toprank.report.comparing import facts_of, judged_intervals, plotted
-from toprank.report.content import (
-    Calibration,
-    Chart,
-    Content,
-    Documents,
-    Fact,
-    Judgement,
-    Part,
-    Source,
-)
+from toprank.report.comparing import facts_of, judged_intervals
+from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source, Titled
+from toprank.report.panels.calibration import Calibration, calibration
+from toprank.report.panels.cutoffs import curves_at
+from toprank.report.panels.features import weights_of_cells
+from toprank.report.panels.hardest import hardest
+from toprank.report.panels.learning import curves_of_cells
+from toprank.report.panels.scores import spreads
+from toprank.report.parts import Chart, plotted
+from toprank.significance.results import number
 
 __all__ = ["from_results"]
+
+_FOLD_MEANS = (
+    "As the tables of papers have it: the mean over the queries of each fold, then over the folds. What stands above "
+    "is over the pooled queries of all folds, as the tests are."
+)
 
 
 def from_results(
@@ -95,19 +100,21 @@ def _part(results: Results, dataset: str) -> Part | None:
     if tests is not None and [str(qid) for test in tests for qid in test.qids.tolist()] != qids.tolist():
         tests, scores = None, {}  # rows in an order of one's own: documents would be shown with other queries' numbers
     documents = _documents(results.folds(dataset), tests, scores) if tests is not None and scores else None
+    of = [cell for cell in results.cells if cell.dataset == dataset]
+    folds = results.provenance["datasets"][dataset]["folds"]
     whole = None if documents is None or tests is None else _whole(tests, documents)
     return Part(
         name=dataset,
         qids=qids,
         judgements=tuple(judgements),
-        tables=tuple(cells.tables(results, dataset)),
+        tables=tuple(_tables(results, dataset)),
         at_k=() if tests is None or not scores else _at_cutoffs(results, dataset, tests, styles, main.convention),
-        learning=tuple(cells.learning(results, dataset, main.systems)),
-        spreads=() if whole is None else measuring.spreads(scores, whole, styles),
+        learning=curves_of_cells(of, main.systems),
+        spreads=() if whole is None else spreads(scores, whole, styles),
         calibrations=() if whole is None else tuple(_calibrations(results, dataset, whole, styles)),
-        weights=tuple(cells.importances(results, dataset, styles)),
+        weights=weights_of_cells(of, styles, folds[0].get("feature_names")),
         documents=documents,
-        hardest=measuring.hardest(firsts, metric in main.lower_is_better, relevant > 0),
+        hardest=hardest(firsts, metric in main.lower_is_better, relevant > 0),
         notes=tuple(_notes(results, dataset, relevant, documents is not None)),
         against_leader=results.provenance["baseline"] != main.baseline,
     )
@@ -208,7 +215,7 @@ def _at_cutoffs(
         with contextlib.suppress(UnknownNameError):  # a function of one's own cannot be found again by its name
             measures[name] = parse(of["measure"])
     longest = max(int(test.queries.sizes.max()) for test in tests)
-    return measuring.curves_at(means, longest, measures, styles)
+    return curves_at(means, longest, measures, styles)
 
 
 def _calibrations(
@@ -218,7 +225,49 @@ def _calibrations(
         of_folds = [results.relevance(dataset, fold, system) for fold in results.folds(dataset)]
         known = [relevance for relevance in of_folds if relevance is not None]
         if len(known) == len(of_folds):
-            yield measuring.calibration(system, style, np.concatenate(known), whole)
+            yield calibration(system, style, np.concatenate(known), whole)
+
+
+# ---- means fold by fold ----
+
+
+def _tables(results: Results, dataset: str) -> list[Titled]:
+    """Means of fold means under each convention, the folds one by one, and what was chosen on them."""
+    systems, metrics = results.systems, results.metrics
+    shown = []
+    for number_of, convention in enumerate(results.conventions):
+        means = {metric: results.fold_means(metric, convention, dataset) for metric in metrics}
+        rows = [(s, *(_shown(means[metric].get(s)) for metric in metrics)) for s in systems]
+        shown.append(
+            Titled(
+                f"Mean of fold means, convention {convention}",
+                Table(("system", *metrics), rows, names=1),
+                _FOLD_MEANS if number_of == 0 else "",
+            )
+        )
+    folds = results.folds(dataset)
+    by_fold = results.by_fold(None, None, dataset)
+    rows = [(s, *(_shown(by_fold.get(s, {}).get(fold)) for fold in folds)) for s in systems]
+    shown.append(Titled(f"{metrics[0]} fold by fold", Table(("system", *folds), rows, names=1), folded=True))
+    shown.append(_choices(results, dataset))
+    return shown
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else number(value)
+
+
+def _choices(results: Results, dataset: str) -> Titled:
+    """What validation data chose, cell by cell."""
+    rows = []
+    for cell in results.cells:
+        if cell.dataset != dataset:
+            continue
+        options = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in cell.options.items())
+        seed = "" if cell.seed is None else str(cell.seed)
+        rows.append((cell.system, cell.fold, seed, options, cell.metric or "", _shown(cell.valid)))
+    header = ("system", "fold", "seed", "chosen", "by", "on validation data")
+    return Titled("What validation data chose", Table(header, rows, names=5), folded=True)
 
 
 # ---- the small print ----

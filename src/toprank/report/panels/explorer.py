@@ -6,21 +6,59 @@ on which two systems differ most, then the others in their order; what is left o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.drawing import Markup, join, safe_json, shortened, tag
 from toprank.metrics.ranking import ranking
-from toprank.report.content import LEVEL, Documents, Part
-from toprank.report.markup import Markup, safe_json, shortened
+from toprank.report.panels.wins import LEVEL
+from toprank.report.parts import Panel, scrolling
 
-__all__ = ["DEPTH", "Explorer", "explorer", "grade_name"]
+if TYPE_CHECKING:
+    from toprank.report.content import Documents, Part
+
+__all__ = ["DEPTH", "Explorer", "explorer", "explorer_panel", "grade_name"]
 
 DEPTH = 10
 _SCALE = 10_000  # numbers travel as whole ten-thousandths
 _NAME = 80
 _SHARE = 0.4  # of the budget, for the numbers of the queries
+
+
+def explorer_panel(part: Part, budget: int) -> Panel:
+    """The explorer in at most so many bytes."""
+    found = explorer(part, budget)
+    remark = f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, found)}".strip()
+    keys = tag(
+        "p",
+        tag("kbd", "/"), " find, ", tag("kbd", "↑"), " ", tag("kbd", "↓"), " next query, ",
+        tag("kbd", "Esc"), " clear. Headings sort.",
+        cls="remark keys",
+    )  # fmt: skip
+
+    def shown(of: Part, key: str) -> Markup:
+        return join([keys, _frame(of, found, key)])
+
+    return Panel("explorer", "Explorer", "Query explorer", remark, shown)
+
+
+def _left_out(part: Part, found: Explorer) -> str:
+    words = []
+    if found.listed < found.queries:
+        words.append(
+            f"To keep this file small, {found.listed:,} of {found.queries:,} queries are listed: the hardest, and "
+            "those with the largest differences."
+        )
+    if part.documents is None:
+        words.append("The documents are not known here, only the numbers.")
+    elif found.with_documents < found.listed:
+        words.append(
+            f"Documents are embedded for {found.with_documents:,} of them: the hardest, and those with the largest "
+            "differences; the others would make this file too large."
+        )
+    return " ".join(words)
 
 
 class Explorer(NamedTuple):
@@ -155,3 +193,54 @@ def grade_name(label: float) -> str:
     ('2', '?', '?')
     """
     return "?" if label != label or label == -1 else f"{label:g}"
+
+
+def _frame(part: Part, found: Explorer, key: str) -> Markup:
+    """The frame of the explorer; the script fills it."""
+    columns = [("id", "query"), ("a", "A"), ("b", "B"), ("d", "A − B")]
+    if part.documents is not None:
+        columns[1:1] = [("size", "documents"), ("relevant", "relevant")]
+    heads = [_sorting_head(name, words) for name, words in columns]
+    listing = tag("table", tag("thead", tag("tr", *heads)), tag("tbody"), cls="queries")
+    more = tag("button", "Show more", type="button", cls="more", hidden=True)
+    hint = tag("p", "Choose a query to see both rankings.", cls="remark")
+    panes = [
+        tag("div", scrolling(listing, "Queries"), more, cls="list"),
+        tag("div", hint, cls="detail", aria_live="polite"),
+    ]
+    return tag(
+        "div",
+        tag("script", found.json, type="application/json"),
+        tag("noscript", tag("p", "The explorer needs JavaScript; everything else on this page does not.")),
+        _tools(part),
+        tag("p", "", cls="count remark", role="status"),
+        tag("div", *panes, cls="panes"),
+        cls="explorer",
+        data_part=key,
+    )
+
+
+def _sorting_head(name: str, words: str) -> Markup:
+    kind = None if name == "id" else "n extra" if name in ("size", "relevant") else "n"
+    return tag("th", tag("button", words, type="button", data_sort=name), scope="col", cls=kind)
+
+
+def _tools(part: Part) -> Markup:
+    """What to find, which two systems, by which metric."""
+    comparison = part.comparison
+
+    def choice(name: str, label: str, options: list[str], chosen: int = 0) -> Markup:
+        items = [tag("option", o, value=i, selected=i == chosen) for i, o in enumerate(options)]
+        return tag("label", tag("span", label), tag("select", *items, data_role=name))
+
+    systems, order = list(comparison.systems), part.ranked_systems
+    second = comparison.baseline if comparison.baseline not in (None, order[0]) else order[1]
+    tools = [
+        tag("label", tag("span", "Find a query"), tag("input", type="search", data_role="find", autocomplete="off",
+            placeholder="part of its id", spellcheck="false"), cls="find"),
+        choice("a", "A", systems, systems.index(order[0])),
+        choice("b", "B", systems, systems.index(second or order[1])),
+        choice("metric", "metric", list(comparison.metrics)),
+        choice("filter", "show", ["all queries", "A is better", "B is better", "level"]),
+    ]  # fmt: skip
+    return tag("form", *tools, cls="tools")

@@ -1,32 +1,49 @@
-"""Tables as HTML: means with intervals and marks, and plain ones."""
+"""The table of results: means with intervals and marks, further tables, and copies for papers."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from toprank.comparison import Comparison, Difference
-from toprank.comparison.tables import Table
-from toprank.report.content import Judgement, Part
+from toprank.comparison.tables import latex_text, markdown_text
+from toprank.drawing import Markup, join, swatch, tag
 from toprank.report.headline import difference_between, turned_around
-from toprank.report.markup import Markup, join, tag
-from toprank.report.plots import signed
-from toprank.report.svg import swatch
+from toprank.report.parts import Panel, plain_table, scrolling, signed
 from toprank.significance.results import number
 
-__all__ = ["means_table", "plain_table", "scrolling"]
+if TYPE_CHECKING:
+    from toprank.report.content import Judgement, Part
+
+__all__ = ["RESULTS"]
 
 
-def scrolling(table: Markup, name: str) -> Markup:
-    """A table that scrolls by itself where the page is narrow; reachable by keyboard, as it must be to be scrolled."""
-    return tag("div", table, cls="scroll", tabindex="0", role="region", aria_label=name)
+def _shown(part: Part, _: str) -> Markup:
+    main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}
+    shown = [means_table(part, main, styles)]
+    for one in part.judgements[1:]:
+        shown += [tag("h3", f"Convention {one.comparison.convention}"), means_table(part, one, styles)]
+    for further in part.tables:
+        note = tag("p", further.note, cls="remark") if further.note else None
+        table = plain_table(further.table, further.title)
+        if further.folded:
+            shown.append(tag("details", tag("summary", further.title), note, table))
+        else:
+            shown.append(join(filter(None, [tag("h3", further.title), note, table])))
+    written = [("Markdown", _written(part, "markdown")), ("LaTeX", _written(part, "latex"))]
+    copies = [
+        tag("details", tag("summary", f"As {name}"), tag("div", tag("button", "Copy", type="button", cls="copy"),
+            tag("pre", words, tabindex="0"), cls="copying"))
+        for name, words in written
+    ]  # fmt: skip
+    return join([*shown, *copies])
 
 
-def plain_table(table: Table, name: str) -> Markup:
-    """A table of the comparison as HTML."""
-
-    def cells(row: tuple[str, ...], kind: str) -> Markup:
-        return tag("tr", *(tag(kind, c, cls=None if i < table.names else "n") for i, c in enumerate(row)))
-
-    head = tag("thead", cells(table.header, "th"))
-    return scrolling(tag("table", head, tag("tbody", *(cells(row, "td") for row in table.rows))), name)
+def _written(part: Part, language: Literal["markdown", "latex"]) -> str:
+    """The tables in another language, to be copied: the comparison, and what else is shown at once."""
+    whole: str = getattr(part.comparison, f"to_{language}")()
+    escape = markdown_text if language == "markdown" else latex_text
+    further = [one for one in part.tables if not one.folded]
+    return "\n".join([whole, *(f"{escape(one.title)}\n\n{getattr(one.table, language)()}\n" for one in further)])
 
 
 def means_table(part: Part, judgement: Judgement, styles: dict[str, int]) -> Markup:
@@ -102,3 +119,11 @@ def _marks(comparison: Comparison) -> str:
         f"Mean over queries with its {level} interval. {how} Difference, p (corrected) and wins are those of {first}; "
         f"* marks p ≤ {comparison.alpha:g}.{less}"
     )
+
+
+def _remark(part: Part) -> str:
+    convention = part.judgements[0].comparison.convention
+    return f"Convention {convention}. Best first." if convention else "Best first."
+
+
+RESULTS = Panel("table", "Table", "Results", _remark, _shown)

@@ -1,0 +1,131 @@
+"""Learning curves: the metric after each round, or for each penalty tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toprank.drawing import Markup, shortened
+from toprank.experiment import Cell
+from toprank.metrics.parsing import parse
+from toprank.report.parts import Chart, Line, Panel, chart, legend, panel, side_by_side
+
+if TYPE_CHECKING:
+    from toprank.report.content import Part
+
+__all__ = ["LEARNING", "curves_of_cells", "curves_of_rankers"]
+
+_FOLDS = 7  # curves in one panel
+
+
+def curves_of_rankers(rankers: Mapping[str, Any], styles: Mapping[str, int]) -> tuple[Chart, ...]:
+    """Metrics by round or epoch where a ranker kept its history, and by penalty where it walked a path."""
+    charts: list[Chart] = []
+    for name, ranker in rankers.items():
+        metric = str(getattr(ranker, "metric", "metric"))
+        charts += _history_charts(name, getattr(ranker, "history_", None) or {}, metric)
+        charts += _path_charts(name, getattr(ranker, "path_", None) or [], metric, styles.get(name, 0))
+    return tuple(charts)
+
+
+def _history_charts(name: str, history: Mapping[str, Sequence[float]], metric: str) -> list[Chart]:
+    step = next((key for key in ("round", "epoch", "iteration") if key in history), None)
+    columns = {key: list(values) for key, values in history.items() if key != step and _numbers(values)}
+    judged: dict[str, list[float]] = {key: columns.pop(key) for key in ("train", "valid") if key in columns}
+    groups = [(metric, judged)] if judged else []
+    groups += [(key.replace("_", " "), {key: values}) for key, values in columns.items() if "second" not in key]
+    charts = []
+    for label, lines in groups:
+        length = max(map(len, lines.values()))
+        if length < 2:
+            continue
+        xs = [float(x) for x in history[step]] if step is not None else []
+        drawn = []
+        for i, (key, values) in enumerate(lines.items()):
+            x = xs[-len(values) :] if len(xs) >= len(values) else [float(j + 1) for j in range(len(values))]
+            shown = {"train": "training data", "valid": "validation data"}.get(key, key.replace("_", " "))
+            drawn.append(Line(shown, tuple(x), tuple(map(float, values)), i))
+        charts.append(Chart(name, step or "step", label, tuple(drawn), markers=False))
+    return charts
+
+
+def _numbers(values: Any) -> bool:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return array.ndim == 1 and bool(np.isfinite(array).any())
+
+
+def _path_charts(name: str, path: Sequence[Mapping[str, Any]], metric: str, style: int) -> list[Chart]:
+    tried = sorted((float(row["l2"]), float(row["valid"])) for row in path if row.get("l2", 0) > 0 and "valid" in row)
+    if len({l2 for l2, _ in tried}) < 2:
+        return []
+    xs, ys = zip(*tried, strict=True)
+    line = Line("validation data", xs, ys, style)
+    return [Chart(name, "penalty l2", metric, (line,), scale="log")]
+
+
+def curves_of_cells(of: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, ...]:
+    """For each system one panel, with a curve for each fold: validation metric by round, or by penalty."""
+    charts = []
+    for system in systems:
+        cells = [cell for cell in of if cell.system == system]
+        first = cells[0].seed if cells else None
+        cells = [cell for cell in cells if cell.seed == first][:_FOLDS]
+        metric = next((cell.metric for cell in cells if cell.metric), "metric")
+        rounds = [_line(cell, i) for i, cell in enumerate(cells)]
+        lines = tuple(line for line in rounds if line is not None)
+        if lines:
+            step = next((key for key in ("round", "epoch") if key in cells[0].history), "step")
+            charts.append(Chart(system, step, f"{metric} on validation data", lines, markers=False))
+        paths = [_penalties(cell, i) for i, cell in enumerate(cells)]
+        walked = tuple(line for line in paths if line is not None)
+        if walked:
+            charts.append(Chart(system, "penalty l2", f"{metric} on validation data", walked, scale="log"))
+    return tuple(charts)
+
+
+def _line(cell: Cell, style: int) -> Line | None:
+    values = [math.nan if v is None else float(v) for v in cell.history.get("valid", [])]
+    if len(values) < 2 or not any(map(math.isfinite, values)):
+        return None
+    steps = next((cell.history[key] for key in ("round", "epoch") if key in cell.history), [])
+    x = steps if len(steps) == len(values) else range(1, len(values) + 1)
+    return Line(cell.fold, tuple(map(float, x)), tuple(values), style)
+
+
+def _penalties(cell: Cell, style: int) -> Line | None:
+    """The best that each penalty reached, whatever the other hyper-parameters were."""
+    higher = cell.metric is None or parse(cell.metric).higher_is_better
+    best: dict[float, float] = {}
+    for row in cell.tried:
+        l2, valid = row.get("l2"), row.get("valid")
+        if l2 is None or valid is None or not l2 > 0:
+            continue
+        kept = best.get(float(l2))
+        best[float(l2)] = float(valid) if kept is None else (max if higher else min)(kept, float(valid))
+    if len(best) < 2:
+        return None
+    return Line(cell.fold, tuple(sorted(best)), tuple(best[l2] for l2 in sorted(best)), style)
+
+
+def _shown(part: Part, _: str) -> Markup | None:
+    """One panel for each history; training and validation data differ by colour and mark."""
+    if not part.learning:
+        return None
+    panels = []
+    for one in part.learning:
+        heading = f"{shortened(one.title, 40)}: {one.y_label}"
+        if len(one.lines) == 1:
+            panels.append(panel(f"{heading} on {one.lines[0].name}", chart(one)))
+        else:
+            panels.append(panel(heading, legend({line.name: line.style for line in one.lines}), chart(one)))
+    return side_by_side(*panels)
+
+
+_REMARK = "The metric after each round, or for each penalty tried."
+LEARNING = Panel("learning", "Learning", "Learning curves", _REMARK, _shown)

@@ -1,0 +1,182 @@
+"""What several panels are made of: figures side by side, legends, tables, and charts of curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from toprank.comparison import Comparison
+from toprank.comparison.tables import Table
+from toprank.drawing import (
+    WIDTH,
+    Box,
+    Markup,
+    Scale,
+    axes,
+    colour,
+    dashes,
+    figure,
+    join,
+    marker,
+    path,
+    swatch,
+    tag,
+    ticks,
+    title,
+)
+from toprank.significance.results import number
+
+if TYPE_CHECKING:
+    from toprank.report.content import Part
+
+__all__ = [
+    "PLOTTED", "Chart", "Line", "Panel", "chart", "legend", "panel", "plain_table", "plotted", "ranked_systems",
+    "scrolling", "side_by_side", "signed",
+]  # fmt: skip
+
+PLOTTED = 12  # systems in the plots; the tables hold all
+_POINTS = 200  # a curve of more is drawn at so many of its points
+
+
+def ranked_systems(comparison: Comparison) -> tuple[str, ...]:
+    """Systems by the first metric of a comparison, best first."""
+    metric = comparison.metrics[0]
+    sign = 1.0 if metric in comparison.lower_is_better else -1.0
+    return tuple(sorted(comparison.systems, key=lambda name: sign * comparison.means[name][metric]))
+
+
+def plotted(comparison: Comparison) -> dict[str, int]:
+    """The systems that are plotted, each with its number: all, or the best ones and the baseline."""
+    ranked = ranked_systems(comparison)
+    keep = set(ranked[:PLOTTED])
+    if comparison.baseline is not None and comparison.baseline not in keep:
+        keep = {*ranked[: PLOTTED - 1], comparison.baseline}
+    return {system: comparison.systems.index(system) for system in ranked if system in keep}
+
+
+class Panel(NamedTuple):
+    """A section of the page.
+
+    Attributes:
+        name: Of its anchor.
+        link: In the menu.
+        heading: Above it.
+        remark: A sentence that says how to read it.
+        show: What it shows of a part, given the key of the part's anchors; None where there is nothing to show.
+    """
+
+    name: str
+    link: str
+    heading: str
+    remark: str | Callable[[Part], str]
+    show: Callable[[Part, str], Markup | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "log"] = "linear"
+    markers: bool = True
+
+
+def signed(value: float) -> str:
+    """A number that shows its sign, with a true minus.
+
+    >>> signed(0.0123), signed(-0.5)
+    ('+0.0123', '−0.5000')
+    """
+    shown = number(abs(value))
+    return shown if value == 0 else ("+" if value > 0 else "−") + shown
+
+
+def panel(heading: str, *content: Markup) -> Markup:
+    """A figure among others."""
+    return tag("figure", tag("figcaption", heading), *content)
+
+
+def side_by_side(*panels: Markup) -> Markup:
+    """Figures in a row, as many as the page is wide."""
+    return tag("div", *panels, cls="panels")
+
+
+def legend(systems: dict[str, int]) -> Markup:
+    """Names with line and mark; pointing at one makes the others step back."""
+    items = [tag("li", tag("button", swatch(i), s, type="button", data_s=i)) for s, i in systems.items()]
+    return tag("ul", *items, cls="legend")
+
+
+def scrolling(table: Markup, name: str) -> Markup:
+    """A table that scrolls by itself where the page is narrow; reachable by keyboard, as it must be to be scrolled."""
+    return tag("div", table, cls="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def plain_table(table: Table, name: str) -> Markup:
+    """A table of the comparison as HTML."""
+
+    def cells(row: tuple[str, ...], kind: str) -> Markup:
+        return tag("tr", *(tag(kind, c, cls=None if i < table.names else "n") for i, c in enumerate(row)))
+
+    head = tag("thead", cells(table.header, "th"))
+    return scrolling(tag("table", head, tag("tbody", *(cells(row, "td") for row in table.rows))), name)
+
+
+def chart(what: Chart) -> Markup:
+    """Curves with their markers."""
+    xs = [v for line in what.lines for v in line.x]
+    ys = [v for line in what.lines for v in line.y if math.isfinite(v)]
+    low, high = min(ys), max(ys)
+    room = (high - low) * 0.08 or 0.05
+    box = Box(44, 10, WIDTH - 12, 190)
+    log = what.scale == "log"
+    x = Scale(min(xs), max(xs), box.left + 6, box.right - 6, log)
+    y = Scale(low - room, high + room, box.bottom, box.top)
+    frame = axes(box, x, y, _x_ticks(xs, log), [(v, f"{v:g}") for v in ticks(y.low, y.high, 5)], what.x_label)
+    lines = join(_line(line, x, y, what) for line in what.lines)
+    return figure(f"{what.title}: {what.y_label} by {what.x_label}", 230, frame, lines)
+
+
+def _x_ticks(xs: list[float], log: bool) -> list[tuple[float, str]]:
+    low, high = min(xs), max(xs)
+    if log:
+        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+        step = max(1, math.ceil(len(powers) / 6))
+        chosen = [10.0**power for power in powers[::step]] if len(powers) > 1 else [low, high]
+    else:
+        distinct = sorted(set(xs))
+        chosen = distinct if len(distinct) <= 12 else ticks(low, high, 5)
+    return [(value, f"{value:.3g}") for value in chosen]
+
+
+def _line(line: Line, x: Scale, y: Scale, what: Chart) -> Markup:
+    known = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
+    if not known:
+        return Markup()
+    points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
+    drawn = path([(x(a), y(b)) for a, b in points])
+    marks = [
+        marker(line.style, x(a), y(b), f"{line.name}, {what.x_label} {a:g}: {number(b)}")
+        for a, b in (points if what.markers else points[-1:])
+    ]
+    curve = tag(
+        "path", title(line.name), d=drawn, cls=f"curve {colour(line.style)}", stroke_dasharray=dashes(line.style)
+    )
+    return tag("g", curve, *marks, data_s=line.style)
