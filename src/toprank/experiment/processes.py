@@ -1,32 +1,31 @@
 """Cells on all cores: one process each, one thread (or an equal share of the cores) in it.
 
-Processes are started afresh and know nothing of ours but the search path. A fork would inherit the threads of OpenMP
-and Numba in a state that they do not survive, and Python's own `spawn` would run the user's script a second time.
+loky starts processes afresh: a fork would inherit the threads of OpenMP and Numba in a state that they do not survive,
+and Python's own `spawn` would run the user's script a second time. Each process is a pool of its own, so that one that
+dies takes only its cell with it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
+import re
+import shutil
 import signal
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
+from toprank.errors import FileError
 from toprank.experiment.training import Outcome, Task, compute
 
 __all__ = ["compute_apart", "compute_here"]
 
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from toprank.experiment.worker import main; main(sys.argv[2])"
-)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _TICK = 0.5  # seconds between looks at the clock
 
@@ -47,89 +46,102 @@ def compute_apart(
 ) -> Generator[tuple[Task, Outcome], None, None]:
     """Tasks in other processes, in the order in which they finish; those that cannot leave this process, here.
 
-    Only a few tasks are taken ahead, so that what comes later is not prepared long before its time.
+    A task is taken when someone is free for it, so that what comes later is not prepared long before its time.
     """
     ahead = iter(tasks)
-    crew = _Crew(workers, scratch)
-    pending: dict[Future[Outcome], Task] = {}
+    crew = [_Worker(scratch) for _ in range(workers)]
+    idle, busy = crew.copy(), dict[Future[Outcome], tuple[_Worker, Task]]()
     try:
         while True:
-            while len(pending) < 2 * workers and (task := next(ahead, None)) is not None:
+            while idle and (task := next(ahead, None)) is not None:
                 if task.entry.portable:
-                    pending[crew.submit(task)] = task
+                    worker = idle.pop()
+                    busy[worker.begin(task)] = worker, task
                 else:
                     yield from compute_here([task], tick)
-            if not pending:
+            if not busy:
                 return
-            done, _ = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
+            done, _ = wait(busy, timeout=_TICK, return_when=FIRST_COMPLETED)
             tick()
             for future in done:
-                yield pending.pop(future), future.result()
+                worker, task = busy.pop(future)
+                idle.append(worker)
+                yield task, worker.outcome(future)
     finally:
-        crew.dismiss()
+        for worker in crew:
+            worker.end()
 
 
-class _Crew:
-    """Worker processes, each served by a thread of ours that waits for its answers."""
+class _Worker:
+    """A process that computes one cell after another; a new one takes the place of one that died."""
 
-    def __init__(self, workers: int, scratch: Path) -> None:
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="toprank-cell")
-        self._mine = threading.local()
+    def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._dismissed = False
+        self._pool: Any = None
 
-    def submit(self, task: Task) -> Future[Outcome]:
-        return self._threads.submit(self._serve, task)
+    def begin(self, task: Task) -> Future[Outcome]:
+        if self._pool is None:
+            from loky import ProcessPoolExecutor
 
-    def _serve(self, task: Task) -> Outcome:
-        process = getattr(self._mine, "process", None) or self._start(task.threads)
-        self._mine.process = process
+            environment = dict.fromkeys(_THREAD_VARIABLES, str(task.threads))
+            beginning = (os.getpid(), str(self._scratch))
+            self._pool = ProcessPoolExecutor(1, initializer=_initialise, initargs=beginning, env=environment)
+        # As bytes: what cannot be rebuilt there is then said of this cell, not of the pool.
+        future: Future[Outcome] = self._pool.submit(_answer, pickle.dumps(task))
+        return future
+
+    def outcome(self, future: Future[Outcome]) -> Outcome:
         try:
-            questions, answers = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
-            pickle.dump(pickle.dumps(task), questions)  # as bytes: a task that cannot be rebuilt is still read whole
-            questions.flush()
-            answer = pickle.load(answers)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            self._mine.process = None
-            return Outcome(0.0, _epitaph(process.wait()))
-        if isinstance(answer, Exception):
-            raise answer
-        outcome: Outcome = answer
-        return outcome
+            return future.result()
+        except BrokenProcessPool as problem:
+            self.end()
+            return Outcome(0.0, _epitaph(str(problem)))
 
-    def _start(self, threads: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(self._scratch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for us; we tell them
-        )
-        self._processes.append(process)
-        if self._dismissed:
-            process.kill()
-        return process
-
-    def dismiss(self) -> None:
-        """End all processes, whatever they are doing."""
-        self._dismissed = True
-        for process in self._processes:
-            process.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        for process in self._processes:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                with suppress(OSError):  # what was not sent yet cannot be sent any more
-                    cast(BinaryIO, stream).close()
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, kill_workers=True)
+            self._pool = None
 
 
-def _epitaph(status: int) -> str:
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f"The process that computed this was ended by {name}; perhaps there was not enough memory."
-    return f"The process that computed this ended with status {status} and no answer; see its messages above."
+def _epitaph(told: str) -> str:
+    killed = re.search(r"\b(SIG[A-Z0-9]+)\(-\d+\)", told)  # how loky writes down what a process ended with
+    if killed:
+        return f"The process that computed this was ended by {killed[1]}; perhaps there was not enough memory."
+    return f"The process that computed this ended without an answer; see its messages above. {told}"
+
+
+# ---- in the other process ----
+
+
+def _initialise(parent: int, scratch: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked, who then ends us
+    os.dup2(2, 1)  # whatever a library prints must not mix with the output of a command
+    threading.Thread(target=_leave_with, args=(parent, scratch), daemon=True).start()
+
+
+def _leave_with(parent: int, scratch: str) -> None:
+    """When the one who asked is dead, nobody waits for an answer: end at once, even in the middle of a cell."""
+    while os.getppid() == parent:
+        time.sleep(_TICK)
+    shutil.rmtree(scratch, ignore_errors=True)  # the copies of data
+    os._exit(0)
+
+
+def _answer(packed: bytes) -> Outcome:
+    try:
+        task = pickle.loads(packed)
+    except Exception as problem:  # noqa: BLE001 - importing someone's module may fail in any way
+        why = f"{type(problem).__name__}: {problem}"
+        remedy = "Put its class into a module that Python finds, or use threads=1."
+        return Outcome(0.0, f"Another process cannot rebuild this system ({why}). {remedy}")
+    try:
+        return compute(task)
+    except OSError as problem:  # the folder cannot be written: that concerns all cells
+        raise FileError(str(problem)) from None
+
+
+# ---- here ----
 
 
 @contextmanager
