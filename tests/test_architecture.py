@@ -39,9 +39,34 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+def imported_by_name(tree: ast.Module):
+    """(module, line) for what a module that imports by name may mean: every text in it that begins like one of ours.
+
+    The name need not stand in the call itself; a table of names, or the start of an f-string, tells as much.
+    """
+    called = {
+        getattr(node.func, "attr", getattr(node.func, "id", ""))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
+    if called.isdisjoint({"import_module", "__import__", "resolve_name"}):
+        return
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.match(r"toprank\.\w*(\.\w*)*$", node.value)
+        ):
+            yield node.value, node.lineno
+
+
 def imported_rooms(path: Path):
-    """(room, line) for every import of toprank, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """(room, line) for every import of toprank, inside functions and by name too."""
+    tree = ast.parse(path.read_text())
+    for name, line in imported_by_name(tree):
+        if (room := name.split(".")[1]) in FLOOR_OF:
+            yield room, line
+    for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -62,6 +87,18 @@ def test_imports_point_downwards(path):
     assert room in FLOOR_OF, f"{room} has no floor in the house plan"
     for other, line in imported_rooms(path):
         assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{path}:{line}: {room} must not import {other}"
+
+
+def test_an_import_by_name_is_seen(tmp_path):
+    for text in (
+        'import_module("toprank.cluster").place()',
+        'importlib.import_module(f"toprank.cluster.{name}")',
+        'HOMES = {"x": "toprank.cluster.work"}\nimport_module(HOMES[name])',
+    ):
+        (tmp_path / "module.py").write_text(text)
+        assert {room for room, _ in imported_rooms(tmp_path / "module.py")} == {"cluster"}
+    (tmp_path / "module.py").write_text('raise DataError("toprank.cluster")')
+    assert list(imported_rooms(tmp_path / "module.py")) == []
 
 
 def module_of(path: Path) -> str:

@@ -88,7 +88,7 @@ def close(got, expected, rtol=1e-8):
 @pytest.mark.filterwarnings("ignore::toprank.cluster.QueriesMovedWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way):
-    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(sources[way](), cluster=two)
+    ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), sources[way]())
     close(ranker.coef_, alone.coef_)
     assert ranker.solution_.iterations == alone.solution_.iterations
     assert ranker.solution_.evaluations == alone.solution_.evaluations
@@ -103,7 +103,7 @@ def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way
 
 def test_threads_of_a_partition_change_nothing(two, sources):
     weights = [
-        tr.LinearRanker("ListNet", l2=1e-2, threads=threads).fit(sources["stored, 1 part"](), cluster=two).coef_
+        two.fit(tr.LinearRanker("ListNet", l2=1e-2, threads=threads), sources["stored, 1 part"]()).coef_
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(weights[0], weights[1])
@@ -124,7 +124,7 @@ def test_every_solver_runs_unchanged(two, data, loss, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         rankers[0].fit(data)
-        rankers[1].fit(data, cluster=two)
+        two.fit(rankers[1], data)
     close(rankers[1].coef_, rankers[0].coef_)
     assert rankers[1].solution_.iterations == rankers[0].solution_.iterations
 
@@ -137,7 +137,7 @@ def test_every_solver_runs_unchanged(two, data, loss, options):
 def test_expected_gain(two, data, loss, options):
     options = {"l2": 1e-1, "max_iterations": 40, "tolerance": 1e-5} | options
     one = tr.ExpectedGainRanker(loss, **options).fit(data)
-    other = tr.ExpectedGainRanker(loss, **options).fit(data, cluster=two.client)
+    other = tr.cluster.Cluster(two.client).fit(tr.ExpectedGainRanker(loss, **options), data)
     close(other.coef_, one.coef_)
     assert other.solution_.iterations == one.solution_.iterations
     assert other.n_grades_ == one.n_grades_
@@ -146,7 +146,7 @@ def test_expected_gain(two, data, loss, options):
 def test_validation_chooses_the_same(two, data, valid, sources):
     path = {"l2": [1e-3, 1e-1, 10.0], "metric": "err@5"}
     one = tr.LinearRanker("ListNet", **path).fit(data, valid=valid)
-    other = tr.LinearRanker("ListNet", **path).fit(sources["stored, 7 parts"](), valid=valid, cluster=two)
+    other = two.fit(tr.LinearRanker("ListNet", **path), sources["stored, 7 parts"](), valid=valid)
     assert other.l2_ == one.l2_
     assert [row["valid"] for row in other.path_] == pytest.approx([row["valid"] for row in one.path_], abs=1e-12)
     assert other.training_["valid"] == pytest.approx(one.training_["valid"], abs=1e-12)
@@ -179,7 +179,7 @@ def test_unjudged_documents(two, valid, alone, unjudged):
     with pytest.raises(DataError, match="not judged"):
         two.evaluate(alone, some, METRICS)
     with pytest.raises(DataError, match=r"documents are not judged"):
-        tr.LinearRanker().fit(some, cluster=two)
+        two.fit(tr.LinearRanker(), some)
 
 
 def test_predictions_come_in_order(two, data, alone, sources):
@@ -219,7 +219,7 @@ def test_rows_in_any_order(two, data, alone):
         placed = two.place(shuffled, repair="all")
     sizes = [one.n_documents for one in placed.facts]
     assert max(sizes) < 1.5 * data.n_documents / 3  # no worker gets them all
-    ranker = tr.LinearRanker("ListNet", l2=1e-2).fit(placed)
+    ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), placed)
     close(ranker.coef_, alone.coef_)
 
 
@@ -266,11 +266,11 @@ def test_what_needs_the_rows_here_is_refused(two, data):
     from sklearn.linear_model import LogisticRegression
 
     with pytest.raises(DataError, match="refine=True chooses documents one by one"):
-        tr.LinearRanker("ImportanceWeightedSquared", refine=True).fit(data, cluster=two)
+        two.fit(tr.LinearRanker("ImportanceWeightedSquared", refine=True), data)
     with pytest.raises(DataError, match="A classifier learns from data in memory"):
-        tr.ExpectedGainRanker(classifier=LogisticRegression()).fit(data, cluster=two)
+        two.fit(tr.ExpectedGainRanker(classifier=LogisticRegression()), data)
     with pytest.raises(DataError, match="draws by the place"):
-        tr.LinearRanker("XENDCG").fit(data, cluster=two)
+        two.fit(tr.LinearRanker("XENDCG"), data)
 
 
 def test_the_current_client_is_found_and_left_open(two):

@@ -211,9 +211,9 @@ def test_only_files_are_sent_to_be_compared(two, data, tmp_path, monkeypatch):
 
 def test_dask_frames_without_a_cluster(frame, data, two):
     for ranker in (tr.LinearRanker(), tr.TreeRanker()):
-        with pytest.raises(DataError, match=r"in parts, for a cluster: fit\(parts, cluster="):
+        with pytest.raises(DataError, match=r"A cluster fits rankers .*\.fit\(ranker, train"):
             ranker.fit(dask_frame(frame))
-    with pytest.raises(DataError, match="in parts, for a cluster"):
+    with pytest.raises(DataError, match="A cluster fits rankers"):
         tr.LinearRanker().fit(data, valid=dask_frame(frame))
 
 
@@ -223,7 +223,7 @@ def test_validation_parts_go_where_the_data_are(two, data, tmp_path):
     parts = cluster.read(tmp_path / "d.toprank-data", partitions=3)
     options = {"l2": [1e-3, 1.0]}
     one = tr.LinearRanker("ListNet", **options).fit(data, valid=valid)
-    other = tr.LinearRanker("ListNet", **options).fit(two.place(data), valid=parts)
+    other = two.fit(tr.LinearRanker("ListNet", **options), two.place(data), valid=parts)
     assert other.training_["valid"] == pytest.approx(one.training_["valid"], abs=1e-12)
 
 
@@ -231,12 +231,12 @@ def test_data_of_another_cluster_are_refused(two, data):
     placed = two.place(data)
     with cluster.connect(workers=1, processes=False, patience=60) as other:
         with pytest.raises(DataError, match="placed on another cluster"):
-            tr.LinearRanker().fit(placed, cluster=other)
+            other.fit(tr.LinearRanker(), placed)
         with pytest.raises(DataError, match="placed on another cluster"):
             other.predict(tr.LinearRanker().fit(data), placed)
     again = distributed.Client(two.client.scheduler.address, set_as_default=False)
     try:
-        tr.LinearRanker("ListNet", l2=1.0).fit(placed, cluster=again)  # the same one, by another client
+        tr.cluster.Cluster(again).fit(tr.LinearRanker("ListNet", l2=1.0), placed)  # the same one, by another client
     finally:
         again.close()
 
@@ -272,14 +272,14 @@ def test_rows_are_forgotten_at_once(two, data):
     before = known_tasks(two)
     gc.disable()  # what waits for the collector may wait for long
     try:
-        tr.LinearRanker("ListNet", l2=0.1).fit(data, cluster=two)
+        two.fit(tr.LinearRanker("ListNet", l2=0.1), data)
         assert known_tasks(two, before) <= before
         placed = two.place(data)
         assert known_tasks(two, 10**9) > before
         del placed
         assert known_tasks(two, before) <= before
         with pytest.raises(DataError) as kept:  # the traceback holds the data, not the workers' rows
-            tr.LinearRanker("XENDCG").fit(data, cluster=two)
+            two.fit(tr.LinearRanker("XENDCG"), data)
         assert known_tasks(two, before) <= before
         assert "draws" in str(kept.value)
     finally:
@@ -288,9 +288,9 @@ def test_rows_are_forgotten_at_once(two, data):
 
 def test_what_was_released_is_placed_anew(two, data):
     placed = two.place(data)
-    ranker = tr.LinearRanker("ListNet", l2=0.1).fit(placed)
+    ranker = two.fit(tr.LinearRanker("ListNet", l2=0.1), placed)
     placed.release()
-    np.testing.assert_array_equal(tr.LinearRanker("ListNet", l2=0.1).fit(placed).coef_, ranker.coef_)
+    np.testing.assert_array_equal(two.fit(tr.LinearRanker("ListNet", l2=0.1), placed).coef_, ranker.coef_)
 
 
 # ---- fingerprints ----

@@ -69,7 +69,7 @@ def test_a_worker_dies_and_training_goes_on(two, data, alone, tmp_path, monkeypa
         os.kill(killed[0], signal.SIGKILL)
 
     calls = in_call(monkeypatch, 3, kill)
-    ranker = tr.LinearRanker("Logistic", l2=1e-2).fit(parts, cluster=two)
+    ranker = two.fit(tr.LinearRanker("Logistic", l2=1e-2), parts)
     assert len(calls) > 3
     assert killed[0] not in two.client.run(os.getpid).values()
     np.testing.assert_allclose(ranker.coef_, alone.coef_, rtol=1e-8)
@@ -80,11 +80,11 @@ def test_a_worker_dies_and_training_goes_on(two, data, alone, tmp_path, monkeypa
 def test_ctrl_c_keeps_the_best_so_far(two, data, alone, monkeypatch):
     in_call(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.warns(ConvergenceWarning, match="Interrupted after"):
-        ranker = tr.LinearRanker("Logistic", l2=1e-2).fit(data, cluster=two)
+        ranker = two.fit(tr.LinearRanker("Logistic", l2=1e-2), data)
     assert ranker.solution_.interrupted
     assert np.isfinite(ranker.coef_).all()
     monkeypatch.undo()
-    again = tr.LinearRanker("Logistic", l2=1e-2).fit(data, cluster=two)  # the cluster is none the worse for it
+    again = two.fit(tr.LinearRanker("Logistic", l2=1e-2), data)  # the cluster is none the worse for it
     np.testing.assert_allclose(again.coef_, alone.coef_, rtol=1e-8)
 
 
@@ -201,7 +201,7 @@ def test_a_frozen_worker_is_not_waited_for(two, data, alone, monkeypatch):
     pid = sorted(two.client.run(os.getpid).values())[0]
     os.kill(pid, signal.SIGSTOP)
     try:
-        ranker = tr.LinearRanker("Logistic", l2=1e-2).fit(placed)
+        ranker = hasty.fit(tr.LinearRanker("Logistic", l2=1e-2), placed)
     finally:
         os.kill(pid, signal.SIGCONT)
     np.testing.assert_allclose(ranker.coef_, alone.coef_, rtol=1e-8)
@@ -227,7 +227,7 @@ def test_nobody_is_left(small, data):
     small.client.cluster.scale(0)
     began = time.monotonic()
     with pytest.raises(cluster.ClusterError, match="No worker has been there for 2 s"):
-        tr.LinearRanker().fit(placed)
+        small.fit(tr.LinearRanker(), placed)
     assert time.monotonic() - began < 60
 
 
@@ -237,6 +237,6 @@ def test_the_scheduler_goes_away(data):
         placed = own.place(data)
         own.client.cluster.close()
         with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
-            tr.LinearRanker().fit(placed)
+            own.fit(tr.LinearRanker(), placed)
     finally:
         own.client.close(timeout=1)

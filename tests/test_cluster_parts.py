@@ -348,14 +348,15 @@ def test_what_can_be_distributed(tmp_path):
 
 def test_refusals_without_a_cluster(tmp_path):
     data = tr.synthetic(n_queries=5, seed=0)
-    with pytest.raises(DataError, match=r"in parts, for a cluster: fit\(parts, cluster="):
-        tr.LinearRanker().fit(cluster.read(["a.txt"]))
-    with pytest.raises(DataError, match="AdaRank cannot be trained on a cluster"):
-        tr.AdaRank().fit(data, cluster=object())
-    with pytest.raises(DataError, match="know their labels and queries"):
-        tr.LinearRanker().fit(data.X, data.labels, cluster=object())
-    with pytest.raises(DataError, match=r"cluster= takes what toprank.cluster.connect gives, or a Dask client"):
-        tr.LinearRanker().fit(data, cluster=object())
+    for refused in (
+        lambda: tr.LinearRanker().fit(cluster.read(["a.txt"])),
+        lambda: tr.LinearRanker().fit(data, valid=cluster.read(["a.txt"])),
+        lambda: tr.LinearRanker().fit(data, cluster=object()),
+    ):
+        with pytest.raises(DataError, match=r"A cluster fits rankers .*connect\(address\)\.fit\(ranker, train"):
+            refused()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'claster'"):
+        tr.LinearRanker().fit(data, claster=object())
 
 
 def test_connecting_in_vain():

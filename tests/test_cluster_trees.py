@@ -70,7 +70,7 @@ def test_the_trees_of_one_machine(two, train, valid, loss, options):
     if loss == "Multinomial":  # rare grades have leaves of few documents
         train, valid = (data.replace(labels=np.minimum(data.labels, 1.0)) for data in (train, valid))
     alone = tr.TreeRanker(loss, **FEW, **options).fit(train, valid=valid)
-    there = tr.TreeRanker(loss, **FEW, **options).fit(train, valid=valid, cluster=two)
+    there = two.fit(tr.TreeRanker(loss, **FEW, **options), train, valid=valid)
     np.testing.assert_allclose(there.intercept_, alone.intercept_, rtol=1e-6)
     ours, theirs = there.predict(valid), alone.predict(valid)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * theirs.std())
@@ -88,7 +88,7 @@ def test_quality_within_noise_however_divided(two, tmp_path):
     expected = tr.evaluate(alone.predict(test), test, "ndcg@10").per_query["ndcg@10"]
     for partitions in (2, 3):
         parts = cluster.read(tmp_path / "d.toprank-data", partitions=partitions)
-        there = tr.TreeRanker("LambdaRank", **options).fit(parts, cluster=two)
+        there = two.fit(tr.TreeRanker("LambdaRank", **options), parts)
         found = tr.evaluate(there.predict(test), test, "ndcg@10").per_query["ndcg@10"]
         difference = found - expected
         assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(len(difference))
@@ -137,14 +137,14 @@ def test_stopping_and_going_on(two, train, valid):
     """All trainers stop after the same round, by the metric of all validation queries; and go on from a model."""
     options = FEW | {"n_trees": 40, "early_stopping": 3, "learning_rate": 0.5}
     alone = tr.TreeRanker("ListNet", **options).fit(train, valid=valid)
-    there = tr.TreeRanker("ListNet", **options).fit(train, valid=valid.select(np.arange(80)), cluster=two)
+    there = two.fit(tr.TreeRanker("ListNet", **options), train, valid=valid.select(np.arange(80)))
     assert there.best_iteration_ == alone.best_iteration_ < 40
     assert there.stopped_ == alone.stopped_
     assert there.training_["valid"] == pytest.approx(alone.training_["valid"], abs=1e-12)
     more = FEW | {"n_trees": 4, "early_stopping": 50}
     goes_on = [tr.TreeRanker("ListNet", **more, init_model=alone) for _ in range(2)]
     goes_on[0].fit(train, valid=valid)
-    goes_on[1].fit(train, valid=valid, cluster=two)
+    two.fit(goes_on[1], train, valid=valid)
     assert goes_on[1].history_["round"] == goes_on[0].history_["round"]
     np.testing.assert_allclose(goes_on[1].history_["valid"], goes_on[0].history_["valid"], atol=1e-12)
     assert goes_on[1].best_iteration_ == goes_on[0].best_iteration_
@@ -154,7 +154,7 @@ def test_trainers_without_validation_queries_stop_with_the_others(two, train, va
     """A metric whose small values are good, judged by one trainer only: the others must know that all the same."""
     options = FEW | {"n_trees": 25, "early_stopping": 3, "boosting": "dart", "metric": "owa"}
     one = valid.select(np.arange(1))
-    ranker = tr.TreeRanker("ListNet", **options).fit(train, valid=one, cluster=two)
+    ranker = two.fit(tr.TreeRanker("ListNet", **options), train, valid=one)
     history = ranker.history_["valid"]
     assert ranker.best_iteration_ == 1 + int(np.argmin(history))
     assert len(history) in (25, ranker.best_iteration_ + 3)
@@ -162,29 +162,29 @@ def test_trainers_without_validation_queries_stop_with_the_others(two, train, va
 
 def test_sampling_and_dart_run(two, train):
     sampled = tr.TreeRanker("ListNet", **FEW, query_fraction=0.5, row_fraction=0.8, feature_fraction=0.5)
-    assert sampled.fit(train, cluster=two).best_iteration_ == 6
-    dart = tr.TreeRanker("Squared", **FEW, boosting="dart").fit(train, cluster=two)
+    assert two.fit(sampled, train).best_iteration_ == 6
+    dart = two.fit(tr.TreeRanker("Squared", **FEW, boosting="dart"), train)
     assert dart.best_iteration_ == 6
     assert "train" not in dart.history_
 
 
 def test_progress_is_told_here(two, train, valid, capsys):
-    tr.TreeRanker("ListNet", **(FEW | {"n_trees": 30}), verbose=True).fit(train, valid=valid, cluster=two)
+    two.fit(tr.TreeRanker("ListNet", **(FEW | {"n_trees": 30}), verbose=True), train, valid=valid)
     assert "round 30/30" in capsys.readouterr().err
 
 
 def test_refusals(two, train):
     with pytest.raises(DataError, match="callbacks run in this process"):
-        tr.TreeRanker(**FEW, callbacks=[print]).fit(train, cluster=two)
+        two.fit(tr.TreeRanker(**FEW, callbacks=[print]), train)
     odd = train.replace(labels=np.where(train.labels == 4, 31, train.labels))
     with pytest.raises(DataError, match="takes whole labels from 0 to 30, but a document has 31"):
-        tr.TreeRanker("lightgbm:lambdarank", **FEW).fit(odd, cluster=two)
+        two.fit(tr.TreeRanker("lightgbm:lambdarank", **FEW), odd)
     with pytest.raises(DataError, match="min_data_in_leaf must be at least 1"):
-        tr.TreeRanker("ListNet", **FEW, min_data_in_leaf=0).fit(train, cluster=two)
+        two.fit(tr.TreeRanker("ListNet", **FEW, min_data_in_leaf=0), train)
     with pytest.raises(DataError, match="is categorical but holds"):
-        tr.TreeRanker("ListNet", **FEW, categorical=[0]).fit(train, cluster=two)
+        two.fit(tr.TreeRanker("ListNet", **FEW, categorical=[0]), train)
     with pytest.raises(DataError, match="learning_rate must be a positive"):
-        tr.TreeRanker("ListNet", **(FEW | {"learning_rate": -1})).fit(train, cluster=two)
+        two.fit(tr.TreeRanker("ListNet", **(FEW | {"learning_rate": -1})), train)
 
 
 def test_ctrl_c_keeps_the_rounds_so_far(two, train, monkeypatch):
@@ -198,9 +198,9 @@ def test_ctrl_c_keeps_the_rounds_so_far(two, train, monkeypatch):
 
     monkeypatch.setattr(_Training, "_look", interrupt_once)
     with pytest.warns(ConvergenceWarning, match="Interrupted after"):
-        ranker = tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 3000})).fit(train, cluster=two)
+        ranker = two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 3000})), train)
     assert 0 < ranker.best_iteration_ < 3000
-    assert tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two).best_iteration_ == 6  # nothing is left behind
+    assert two.fit(tr.TreeRanker("ListNet", **FEW), train).best_iteration_ == 6  # nothing is left behind
 
 
 def left_behind(client):
@@ -230,7 +230,7 @@ def test_a_second_ctrl_c_ends_the_trainers(two, train, monkeypatch):
     monkeypatch.setattr(_Training, "_look", interrupt)
     monkeypatch.setattr(Board, "ask_to_stop", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 10**6})).fit(train, cluster=two)
+        two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 10**6})), train)
     for address in pids:
         assert two.client.submit(abs, -1, workers=[address], pure=False).result(timeout=60) == 1
     assert two.client.run(os.getpid) == pids
@@ -257,7 +257,7 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(_Training, "_doors", taken)
         with pytest.raises(cluster.ClusterError, match=r"nothing was begun within 3 s on .*: busy") as told:
-            tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two)
+            two.fit(tr.TreeRanker("ListNet", **FEW), train)
     done.set()
     assert sorted(pids)[-1] in str(told.value)
     assert len(tasks) == 1
@@ -266,7 +266,7 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
     begun.clear()
     done.clear()
     assert left_behind(two.client) == []
-    assert tr.TreeRanker("ListNet", **FEW).fit(train, cluster=two).best_iteration_ == 6
+    assert two.fit(tr.TreeRanker("ListNet", **FEW), train).best_iteration_ == 6
 
 
 def test_the_scheduler_goes_away(train, monkeypatch):
@@ -281,7 +281,7 @@ def test_the_scheduler_goes_away(train, monkeypatch):
     monkeypatch.setattr(_Training, "_look", close)
     try:
         with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
-            tr.TreeRanker("ListNet", **(FEW | {"n_trees": 10**6})).fit(train, cluster=own)
+            own.fit(tr.TreeRanker("ListNet", **(FEW | {"n_trees": 10**6})), train)
     finally:
         own.client.close(timeout=1)
 
@@ -321,7 +321,7 @@ def test_a_training_that_fails_leaves_no_network(train, monkeypatch):
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
         with pytest.raises(DataError, match="It cannot be trained"):
-            tr.TreeRanker("ListNet", **FEW).fit(train, cluster=client)
+            tr.cluster.Cluster(client).fit(tr.TreeRanker("ListNet", **FEW), train)
         assert len(kept) == len(ports) == 2
         assert max(met) > 0
         assert not any(booster._network for booster in kept)
@@ -343,7 +343,7 @@ def test_a_worker_dies_and_training_goes_on_from_a_checkpoint(two, train, valid,
 
     monkeypatch.setattr(_Training, "_look", kill_after_a_checkpoint)
     with pytest.warns(WorkerLostWarning, match=r"training goes on from round [1-9]\d*\."):
-        ranker = tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 600})).fit(train, valid=valid, cluster=two)
+        ranker = two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 600})), train, valid=valid)
     assert ranker.best_iteration_ == 600
     assert ranker.history_["round"] == list(range(1, 601))
     assert "A worker was lost; training went on from round" in ranker.stopped_

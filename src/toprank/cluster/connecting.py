@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
+from toprank.rankers.base import Ranker
 
-__all__ = ["Cluster", "connect", "place_on", "runner_of"]
+__all__ = ["Cluster", "connect"]
 
+R = TypeVar("R", bound=Ranker)
 _PATIENCE = 60.0
 _CHECKPOINT = 20
 
@@ -70,7 +72,7 @@ def connect(
     if not isinstance(address, str):
         raise DataError(
             f"address must be a text such as 'tcp://10.0.0.1:8786', not {address!r}. (A Dask client is taken by "
-            "toprank.cluster.Cluster(client), or as cluster= of fit.)"
+            "toprank.cluster.Cluster(client).)"
         )
     return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **kept)
 
@@ -141,7 +143,38 @@ class Cluster:
                 to `read`, else ``neighbours``.
             **roles: for a frame, the columns: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
         """
-        return place_on(self._runner, data, repair, **roles)
+        if not isinstance(data, Placed):
+            partitions = 2 * len(self._runner.workers())
+            return placed(self._runner, parts_of(data, partitions=partitions, repair=repair, **roles))
+        if repair is not None or roles:
+            raise DataError("These data are placed already; say repair= and the columns when they are placed.")
+        if not self._runner.is_of_same_cluster(data.runner):
+            raise DataError("These data are placed on another cluster; use that one, or place them on this one too.")
+        return data
+
+    def fit(self, ranker: R, train: Any, valid: Any = None) -> R:
+        """Train a ranker on data that lie in partitions on the workers, with the same answer as on one machine.
+
+        Args:
+            ranker: a `LinearRanker`, `ExpectedGainRanker` or `TreeRanker`; it is fitted in place and returned.
+            train: what `place` takes or gives, with labels.
+            valid: likewise, to choose on (a penalty along its path, a number of rounds); never trained on.
+        """
+        if not getattr(ranker, "learns_from_parts", False):
+            raise DataError(
+                f"{type(ranker).__name__} cannot be trained on a cluster; LinearRanker, ExpectedGainRanker and "
+                "TreeRanker can. (A NeuralRanker can be trained by several processes: toprank.cluster.fit_distributed.)"
+            )
+        there: list[Placed | None] = []
+        try:
+            for data in (train, valid):
+                there.append(None if data is None else self.place(data))
+            ranker.fit_source(there[0], valid=there[1])
+        finally:
+            for data, one in zip((train, valid), there, strict=False):
+                if one is not None and one is not data:  # what the caller placed stays
+                    one.release()
+        return ranker
 
     def predict(self, ranker: Any, data: Any) -> FloatArray:
         """Scores of all documents: partition after partition, in the order of their rows as they were given."""
@@ -203,34 +236,6 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster({self.client!r})"
-
-
-def place_on(runner: Runner, data: Any, repair: Repair | None = None, **roles: Any) -> Placed:
-    """See `Cluster.place`."""
-    if not isinstance(data, Placed):
-        partitions = 2 * len(runner.workers())
-        return placed(runner, parts_of(data, partitions=partitions, repair=repair, **roles))
-    if repair is not None or roles:
-        raise DataError("These data are placed already; say repair= and the columns when they are placed.")
-    if not runner.is_of_same_cluster(data.runner):
-        raise DataError("These data are placed on another cluster; use that one, or place them on this one too.")
-    return data
-
-
-def runner_of(given: Any) -> Runner:
-    """Of what was handed to `fit`."""
-    return cluster_of(given)._runner
-
-
-def cluster_of(given: Any) -> Cluster:
-    """What was handed to `fit`: a `Cluster`, or a Dask client."""
-    if isinstance(given, Cluster):
-        return given
-    if _is_client(given):
-        return Cluster(given)
-    raise DataError(
-        f"cluster= takes what toprank.cluster.connect gives, or a Dask client, not a {type(given).__name__}."
-    )
 
 
 def _is_client(given: Any) -> bool:

@@ -254,7 +254,7 @@ def _warn_of(found: Sequence[Move]) -> None:
         "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
         "number them apart.",
         QueriesMovedWarning,
-        stacklevel=6,
+        stacklevel=5,
     )
 
 

@@ -101,7 +101,7 @@ class FramePart:
 
 
 class Parts:
-    """Data in partitions, described and not yet read: what `fit(parts, cluster=...)` learns from.
+    """Data in partitions, described and not yet read: what `Cluster.fit` learns from.
 
     Args:
         sources: one for each partition, in order.

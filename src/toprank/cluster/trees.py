@@ -58,7 +58,7 @@ def boost(data: Placed, ranker: Any, valid: Any) -> tuple[Start, Boosted]:
         )
     check_init_model(ranker, data)
     if valid is not None and not isinstance(valid, Placed):
-        raise DataError("On a cluster the validation data must be there too; give valid= to fit with cluster=.")
+        raise DataError("On a cluster the validation data must be there too; give valid= to Cluster.fit.")
     plan = _plan(data, ranker, valid)
     training = _Training(data, valid, plan)
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -72,40 +71,33 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         qid: npt.ArrayLike | None = None,
         *,
         valid: Any = None,
-        cluster: Any = None,
+        **gone: Any,
     ) -> Self:
         """Learn from labelled queries.
 
         Args:
-            X: a `RankingData`, or the features of the documents; with a cluster also what `toprank.cluster.read` gives,
-                or a Dask DataFrame.
+            X: a `RankingData`, or the features of the documents.
             y: the labels, where X are features.
             qid: the query of each document, where X are features; rows need not be grouped. None: one query.
-            valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds), with a
-                cluster also in parts; never trained on.
-            cluster: train on a Dask cluster: what `toprank.cluster.connect` gives, or a Dask client.
+            valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds); never
+                trained on.
+            **gone: nothing any more; ``cluster=`` is told what it has become.
         """
+        _refuse_parts(X, y, valid, gone)
+        return self.fit_source(X, y, qid, valid)
+
+    def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None) -> Self:
+        """`fit`, which also takes a `Source`: what a cluster hands to its rankers."""
         before = {name: value for name, value in vars(self).items() if name.endswith("_")}
         try:
-            return self._fit_checked(X, y, qid, valid, cluster)
+            return self._fit_checked(X, y, qid, valid)
         except BaseException:  # a fit that fails leaves the ranker as it was, never half of each
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
             self.__dict__.update(before)
             raise
 
-    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, cluster: Any) -> Self:
-        if cluster is None and not (_in_parts(valid) or (y is None and _in_parts(X))):
-            return self._fit_here(X, y, qid, valid)
-        # The room above is asked for by its name, and only when a cluster is: rankers stand without it.
-        X, valid, fresh = import_module("toprank.cluster").place_for(self, cluster, X, y, qid, valid)
-        try:
-            return self._fit_here(X, None, None, valid)
-        finally:
-            for placed in fresh:
-                placed.release()
-
-    def _fit_here(self, X: Any, y: Any, qid: Any, valid: Any) -> Self:
+    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any) -> Self:
         data = self._training_data(X, y, qid)
         if data.n_features == 0:
             raise DataError("There are no features; a ranker needs at least one.")
@@ -342,9 +334,22 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _refuse_parts(X: Any, y: Any, valid: Any, gone: dict[str, Any]) -> None:
+    """Data in parts, a Dask collection and ``cluster=`` are for a cluster, which fits the ranker."""
+    for name in gone:
+        if name != "cluster":
+            raise TypeError(f"fit() got an unexpected keyword argument '{name}'")
+    parts = [data for data in (X if y is None else None, valid) if _in_parts(data)]
+    if gone or parts:
+        raise DataError(
+            "A cluster fits rankers on its own data: toprank.cluster.connect(address).fit(ranker, train, valid=valid). "
+            "Data that fit into memory are read by toprank.read, and a frame by tr.RankingData.from_frame."
+        )
+
+
 def _in_parts(data: Any) -> bool:
-    """Whether data are described for a cluster, or are a Dask collection."""
-    return hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
+    """Whether data are described for a cluster, lie on one, or are a Dask collection."""
+    return isinstance(data, Source) or hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
 
 
 def finite(scores: FloatArray) -> FloatArray:

@@ -255,7 +255,7 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         if self.start == "linear":
             from toprank.rankers.linear import LinearRanker
 
-            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit(source)
+            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit_source(source)
             direction = linear.coef_ * self.standardisation_.spread
             spread = source.score_spread(self.standardisation_, direction)
             steps = np.arange(grades) - (grades - 1) / 2
