@@ -402,6 +402,55 @@ def test_bad_selections_are_refused(which, message):
         small().select(which)
 
 
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([2**53 + 1, 2**53, 1], [2**53 + 1, 2**53, 1]),
+        ([2**63, 2**63 + 1, 1], [str(2**63), str(2**63 + 1), "1"]),  # NumPy would make floats of these
+        ([2**70, 2**70 + 1, 1], [str(2**70), str(2**70 + 1), "1"]),
+        (np.array([2**63, 2**63 + 1, 1], dtype=np.uint64), [str(2**63), str(2**63 + 1), "1"]),
+        (np.array([2**53 - 1, 2.0, 1.0]), [2**53 - 1, 2, 1]),
+        (np.array([2**24 - 1, 2, 1], dtype=np.float32), [2**24 - 1, 2, 1]),
+        ([3.0, 2.0, 1.0], [3, 2, 1]),
+        (["a", "a\0b", "c"], ["a", "a\0b", "c"]),
+    ],
+)
+def test_different_ids_stay_different(ids, expected):
+    assert small(qid=ids).qids.tolist() == expected
+    assert small(document_ids=ids, qid=[1, 1, 1]).document_ids.tolist() == list(map(str, expected))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.array([1.0, 2.0**53, 3.0]), "float64, which tells whole numbers apart below 9007199254740992 only; row 1 "),
+        (np.array([1, 2, -(2**24)], dtype=np.float32), "float32, .* below 16777216 only; row 2 has -16777216.0"),
+        ([0.0, 1e300, 1.5], "below 9007199254740992 only; row 1 has 1e[+]300"),
+        ([0.0, 1.5, 1e300], "whole numbers or strings; row 1 has 1.5"),
+        (["b", "a", "a\0"], "'a.x00' in row 2; ids may not end in a zero byte"),
+        (np.array(["a\0", "a", "b"], dtype=object), "in row 0; ids may not end in a zero byte"),
+        (np.array(["a", "a\0", "b"], dtype=np.dtypes.StringDType()), "in row 1; ids may not end in a zero byte"),
+        (["a", "b", "c\ud800"], "in row 2, which cannot be written as UTF-8"),
+        (np.array(["a\udfff", "b", "c"]), "in row 0, which cannot be written as UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("role", ["qid", "document_ids"])
+def test_ids_that_could_become_one_or_cannot_be_written_are_refused(ids, message, role):
+    with pytest.raises(DataError, match=message):
+        small(**{"qid": [1, 1, 1], role: ids})
+
+
+def test_letters_beyond_the_surrogates_are_letters():
+    words = ["\ud7ff", "\ue000", "\U0001f600"]  # right below, right above, and one that takes two in UTF-16
+    assert small(qid=words).qids.tolist() == words
+
+
+@pytest.mark.parametrize("name", ["positions", "source_rows"])
+def test_numbers_of_rows_beyond_64_bits_are_refused(name):
+    with pytest.raises(DataError, match=f"{name} must be below 2.63; row 1 has {2**63}"):
+        small(**{name: np.array([1, 2**63, 3], dtype=np.uint64)})
+
+
 @pytest.mark.parametrize("mask", [[True], [1, 0, 1], "all"])
 def test_bad_masks_are_refused(mask):
     with pytest.raises(DataError, match="mask of 3 booleans"):

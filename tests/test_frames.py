@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,10 @@ from pyarrow import csv, feather, ipc, parquet
 
 from ragged import ranking_data
 from toprank.data.dataset import RankingData
+from toprank.data.files import read
 from toprank.data.frames import from_frame, to_frame
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.streaming import convert
 from toprank.data.tables import read_table, sources, write_table
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
@@ -103,6 +106,35 @@ def test_false_means_there_is_none(frame_of):
 def test_tables_that_do_not_tell_are_refused(frame_of, table, roles, message):
     with pytest.raises(DataError, match=message):
         from_frame(frame_of(table), **roles)
+
+
+@pytest.mark.parametrize("role", ["qid", "document_id"])
+def test_decimal_ids_are_told_apart_to_the_last_digit(tmp_path, role):
+    ids = [2**53, 2**53 + 1, 2**64, 2**64 + 1]
+    table = pa.table({"label": [0] * 4, "f": [1.0] * 4, "qid": [1] * 4})
+    table = table.drop_columns("qid") if role == "qid" else table
+    table = table.append_column(role, pa.array(ids, pa.decimal128(38, 2)))
+    parquet.write_table(table, tmp_path / "data.parquet")
+    for data in (
+        from_frame(table),
+        read(tmp_path / "data.parquet"),
+        convert(tmp_path / "data.parquet", tmp_path / "c.toprank-data"),
+    ):
+        found = data.qids if role == "qid" else data.document_ids
+        assert found.tolist() == list(map(str, ids))  # too large for 64 bits, and so text
+    small = table.slice(0, 2)
+    assert from_frame(small).qids.tolist() == (ids[:2] if role == "qid" else [1])
+    odd = small.drop_columns(role).append_column(role, pa.array([Decimal("1.5"), Decimal(2)], pa.decimal128(38, 2)))
+    with pytest.raises(DataError, match=f"Column '{role}' holds ids, .* row 0 .* has 1.50"):
+        from_frame(odd)
+    floats = small.drop_columns(role).append_column(role, pa.array([1.0, 2.0**53 + 2]))
+    with pytest.raises(DataError, match="float64, which tells whole numbers apart below 9007199254740992 only; row 1"):
+        from_frame(floats)
+
+
+def test_ids_that_arrays_of_strings_would_cut_short_are_refused(frame_of):
+    with pytest.raises(DataError, match="in row 1; ids may not end in a zero byte"):
+        from_frame(frame_of(TABLE | {"qid": ["a", "a\0", "b"]}))
 
 
 def test_unknown_columns_and_frames_are_refused(frame_of):
@@ -395,6 +427,13 @@ def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):
         (b"qid,label,f\n\xff\xfe,0,1\n", 2, "UTF8"),
         (b"\xff\xfe\x00,label,f\n1,0,1\n", None, "utf-8"),
         (b"\x00" * 1000, None, "."),
+        ("qid,label,f\n1,0,1\n1,0,1e400\n", 3, "'1e400' in column 'f' is too large for float64"),
+        ("qid,label,f\n1,0,inf\n1,0,-1" + "0" * 400 + "\n", 3, "'-10000.* in column 'f' is too large for float64"),
+        ("qid,label,f\n1,0,1\n1,2e+999,1\n", 3, "'2e[+]999' in column 'label' is too large"),
+        ("qid,label,f\n1,0,1\n,0,1\n", 3, "Column 'qid' is empty; every row needs an id"),
+        ('qid,label,f\n"",0,1\n', 2, "Column 'qid' is empty"),
+        ("qid,label,docid\n1,0,a\n1,0,\n", 3, "Column 'docid' is empty"),
+        ("qid,label,docid\n1,0,a\n1,0,a\0\n", None, "ids may not end in a zero byte"),
     ],
 )
 def test_malformed_csv_is_refused_in_a_sentence(tmp_path, text, line, message):
@@ -404,6 +443,56 @@ def test_malformed_csv_is_refused_in_a_sentence(tmp_path, text, line, message):
         read_table(path)
     assert caught.value.line == line
     assert str(path) in str(caught.value)
+
+
+def test_csv_holds_infinities_that_are_written_as_such_and_floats_of_their_size(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("qid,label,f,g\n1,0,inf,1e38\n1,0,-Infinity,3.4e38\n1,0,1e-400,1e10\n")
+    expected = [[np.inf, 1e38], [-np.inf, 3.4e38], [0, 1e10]]
+    np.testing.assert_array_equal(read_table(path).X, expected)
+    np.testing.assert_array_equal(read_table(path, dtype="float32").X, np.array(expected, dtype=np.float32))
+    path.write_text("qid,label,f\n1,0,1e39\n")
+    with pytest.raises(FormatError, match="too large for float32; read with dtype=float64"):
+        read_table(path, dtype="float32")
+
+
+def test_csv_ids_are_told_apart_to_the_last_digit(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text(f"qid,label,docid\n{2**53},0,{2**53}\n{2**53 + 1},0,{2**53 + 1}\n")
+    data = read_table(path)
+    assert data.qids.tolist() == [2**53, 2**53 + 1]
+    assert data.document_ids.tolist() == [str(2**53), str(2**53 + 1)]
+
+
+def test_csv_lines_may_end_as_on_old_macs(tmp_path):
+    (tmp_path / "data.csv").write_bytes(b"qid,label,f\r1,0,1\r1,1,2\r")
+    assert read_table(tmp_path / "data.csv").X.tolist() == [[1], [2]]
+
+
+def test_csv_rows_may_be_longer_than_a_block(tmp_path, monkeypatch):
+    rows = 2_000
+    lines = [f"{row // 3},0,{row},{'x' * (9_000 if row % 700 == 699 else 2)}\n" for row in range(rows)]
+    path = tmp_path / "data.csv"
+    path.write_text("qid,label,f,title\n" + "".join(lines))
+    monkeypatch.setattr(sources, "_CSV_BLOCKS", (1 << 12, 1 << 16))
+    data = read_table(path, features=["f"])
+    np.testing.assert_array_equal(data.X[:, 0], np.arange(rows))
+    np.testing.assert_array_equal(data.qid, np.arange(rows) // 3)
+    monkeypatch.setattr(sources, "_CSV_BLOCKS", (1 << 10, 1 << 11))
+    with pytest.raises(FormatError, match=r"takes more than 0 MiB of text\. Look for a quotation mark"):
+        read_table(path, features=["f"])
+    path.write_text("qid,label,f,title\n1,0,1," + "x" * (3 << 20) + "\n")
+    monkeypatch.undo()
+    assert read_table(path, features=["f"]).n_documents == 1
+
+
+@pytest.mark.parametrize(("change", "kind"), [({"qid": ["", "b"]}, "query"), ({"document_ids": ["", "b"]}, "document")])
+def test_empty_ids_are_not_written_to_csv(tmp_path, change, kind):
+    data = RankingData([[1.0], [2.0]], **({"qid": [1, 1]} | change))
+    with pytest.raises(DataError, match=f"A {kind} id is empty and could not be read back from CSV"):
+        write_table(data, tmp_path / "data.csv")
+    write_table(data, tmp_path / "data.parquet")
+    assert read_table(tmp_path / "data.parquet").equals(data)
 
 
 def test_numbers_may_follow_after_the_first_megabyte(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from toprank.data.letor import read_letor
+from toprank.data.streaming import convert
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
 
@@ -71,6 +72,18 @@ def test_a_bad_byte_in_a_query_id(text_file):
     with pytest.raises(FormatError, match="not UTF-8") as caught:
         read_letor(text_file(b"0 qid:a 1:1\n0 qid:\xff 1:1\n"))
     assert (caught.value.line, caught.value.column) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "what"),
+    [("0 qid:a\0 1:1 # x", 7, "id of the query"), ("0 qid:a 1:1 # x\0", 16, "document id")],
+)
+def test_ids_may_not_end_in_a_zero_byte(text_file, tmp_path, line, column, what):
+    path = text_file(f"0 qid:a 1:1 # x\n{line}\n")
+    for reading in (read_letor, lambda path: convert(path, tmp_path / "copy.toprank-data")):
+        with pytest.raises(FormatError, match=f"The {what} ends in a zero byte") as caught:
+            reading(path)
+        assert (caught.value.line, caught.value.column) == (2, column)
 
 
 def test_a_byte_order_mark_takes_no_column(text_file):

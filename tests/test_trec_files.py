@@ -119,6 +119,12 @@ def test_one_long_id_among_many_does_not_eat_the_memory(text_file):
         read_qrels(text_file("\n".join(lines)))
 
 
+@pytest.mark.parametrize("line", ["q 0 d\0 1\n", "q\0 0 d 1\n"])
+def test_ids_may_not_end_in_a_zero_byte(text_file, line):
+    with pytest.raises(FormatError, match=r":2:.*ends in a zero byte"):
+        read_qrels(text_file("q 0 d 1\n" + line))
+
+
 def test_missing_files_and_folders(tmp_path):
     with pytest.raises(FileError, match="There is no file"):
         read_run(tmp_path / "absent")

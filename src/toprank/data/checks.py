@@ -81,37 +81,87 @@ def check_length(array: Array, n: int, name: str, of: str) -> None:
 def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Array:
     """Ids as whole numbers (query ids only) or as strings; messages count rows from `first_row`."""
     try:
-        array = np.asarray(ids)
+        array = _id_array(ids)
     except ValueError as problem:
         raise DataError(f"{name} must be a plain list of ids: {problem}.") from None
     check_length(array, n, name, "documents" if name != "qids" else "queries")
     if array.dtype.kind == "O":
-        array = _plain_objects(array, name)
+        array = _plain_objects(array, name, first_row)
     if array.dtype.kind == "f":
-        whole = np.isfinite(array) & (np.abs(array) < 2.0**63) & (np.trunc(array) == array)
-        if not whole.all():
-            row = first_row + int(np.argmin(whole))
-            raise DataError(f"{name} must be whole numbers or strings; row {row} has {array[~whole][0]}.")
-        array = array.astype(np.int64)
+        array = _whole_floats(array, name, first_row)
     fits = array.dtype.kind in "iu" and (array.dtype != np.uint64 or not len(array) or array.max() < 2**63)
     if fits and name != "document_ids":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8", "backslashreplace")  # different bytes stay different ids
-    return array if array.dtype.kind == "U" else array.astype(str)
+    if array.dtype.kind != "U":
+        return array.astype(str)
+    check_surrogates(array, name, first_row)
+    return array
 
 
-def _plain_objects(array: Array, name: str) -> Array:
+def _id_array(ids: npt.ArrayLike) -> Array:
+    """Ids as an array; as one of objects where NumPy would make floats of whole numbers, or cut strings short."""
+    array = np.asarray(ids)
+    if array.ndim != 1 or array.dtype.kind not in "fUT" or (isinstance(ids, np.ndarray) and array.dtype.kind != "T"):
+        return array
+    objects = array.astype(object) if array.dtype.kind == "T" else np.array(ids, dtype=object)
+    kept = array.dtype.kind == "f" and not all(isinstance(value, int | np.integer) for value in objects.tolist())
+    return array if kept else objects
+
+
+def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int64]:
+    """Floats that are whole numbers, as integers; refused from where on neighbours become one number."""
+    exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+    whole = np.isfinite(array) & (np.trunc(array) == array)
+    wrong = ~whole | (np.abs(array) >= exact)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        found = f"row {first_row + row} has {array[row]}"
+        if not whole[row]:
+            raise DataError(f"{name} must be whole numbers or strings; {found}.")
+        raise DataError(
+            f"{name} are {array.dtype}, which tells whole numbers apart below {exact:.0f} only; {found}. Give them as "
+            "integers or as text."
+        )
+    return array.astype(np.int64)
+
+
+def _plain_objects(array: Array, name: str, first_row: int) -> Array:
     """An array of Python objects as whole numbers where all are, else as strings; nothing may be missing."""
     values = array.tolist()
     for row, value in enumerate(values):
         # A missing value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves.
         same = None if value is None else value == value
         if not isinstance(same, bool | np.bool_) or not same:
-            raise DataError(f"{name} has no value in row {row}; every row needs one.")
-    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
-        return np.array([int(value) for value in values])
-    return np.array([value if isinstance(value, str) else str(value) for value in values])
+            raise DataError(f"{name} has no value in row {first_row + row}; every row needs one.")
+    whole = all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values)
+    if whole and all(-(2**63) <= value < 2**63 for value in values):
+        return np.array([int(value) for value in values], dtype=np.int64)
+    return strings([value if isinstance(value, str) else str(value) for value in values], name, first_row)
+
+
+def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:
+    """Text as an array of strings, none of which loses anything by it."""
+    for row, value in enumerate(values):
+        if value.endswith("\0"):
+            raise DataError(
+                f"{name} has {value!r} in row {first_row + row}; ids may not end in a zero byte. Remove it there."
+            )
+    return np.array(values, dtype=str)
+
+
+def check_surrogates(words: Array, name: str, first_row: int = 0) -> None:
+    """Refuse strings with half a surrogate pair: they can be neither written nor hashed."""
+    for start, piece in _starts_of_pieces(words):
+        letters = np.ascontiguousarray(piece, dtype=piece.dtype.newbyteorder("=")).view(np.uint32)
+        if letters.size and letters.max() >= 0xD800 and (letters >> 11 == 0xD800 >> 11).any():
+            width = len(letters) // len(piece)
+            row = int(np.argmax(letters >> 11 == 0xD800 >> 11)) // width
+            raise DataError(
+                f"{name} has {str(piece[row])!r} in row {first_row + start + row}, which cannot be written as UTF-8; "
+                "choose another id."
+            )
 
 
 def check_utf8(word: str, kind: str) -> None:
@@ -143,14 +193,19 @@ def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: in
     return array
 
 
-def positions(given: npt.ArrayLike | None, n: int, name: str = "positions") -> npt.NDArray[np.int64] | None:
-    """Whole numbers, one for each document; None stays None."""
+def positions(
+    given: npt.ArrayLike | None, n: int, name: str = "positions", first_row: int = 0
+) -> npt.NDArray[np.int64] | None:
+    """Whole numbers, one for each document; None stays None. Messages count rows from `first_row`."""
     if given is None:
         return None
     array = numbers(given, name)
     check_length(array, n, name, "documents")
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must be whole numbers, not {array.dtype}.")
+    if array.dtype == np.uint64 and len(array) and array.max() >= 2**63:
+        row = int(np.argmax(array >= 2**63))
+        raise DataError(f"{name} must be below 2^63; row {first_row + row} has {array[row]}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -161,6 +216,8 @@ def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
     given = tuple(str(name) for name in given)
     if len(given) != width:
         raise DataError(f"There are {len(given)} feature names for {width} features; there must be one for each.")
+    for name in given:
+        check_utf8(name, "feature name")
     if len(set(given)) < width:
         twice = next(name for name in given if given.count(name) > 1)
         raise DataError(f"Two features are called '{twice}'; names must differ.")
@@ -269,5 +326,9 @@ def longest_text(array: Array) -> int:
 
 def in_pieces(array: Array, n_bytes: int = 1 << 26) -> Iterator[Array]:
     """The rows of an array in pieces of about so many bytes, so that what is made of a piece stays small."""
+    return (piece for _, piece in _starts_of_pieces(array, n_bytes))
+
+
+def _starts_of_pieces(array: Array, n_bytes: int = 1 << 26) -> Iterator[tuple[int, Array]]:
     rows = max(1, n_bytes // max(1, array[:1].nbytes)) if len(array) else 1
-    return (array[first : first + rows] for first in range(0, len(array), rows))
+    return ((first, array[first : first + rows]) for first in range(0, len(array), rows))

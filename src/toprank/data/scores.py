@@ -42,8 +42,8 @@ def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
 
 
 def _from_text(path: Path, text: bytes) -> FloatArray:
-    lines = text.rstrip().split(b"\n")
-    if lines == [b""]:
+    lines = text.rstrip().splitlines()
+    if not lines:
         raise FormatError("The file is empty; expected one score a line.", path=path)
     try:
         scores = np.array(list(map(float, lines)))

@@ -150,10 +150,21 @@ def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> 
             f"Column '{name}' ({role}) is empty in row {first_row + missing} (counted from 0); every row needs a value."
         )
     if text:
-        return np.array([value for piece in pieces for value in piece.to_pylist()], dtype=str)
+        return checks.strings([value for piece in pieces for value in piece.to_pylist()], f"Column '{name}'", first_row)
+    if is_id and pa.types.is_decimal(kind):  # as floats, large ones would become one
+        return _whole_decimals([value for piece in pieces for value in piece.to_pylist()], name, first_row)
     if pa.types.is_integer(kind) and role != "label":
         return np.concatenate([piece.to_numpy(zero_copy_only=False) for piece in pieces])
     return np.concatenate([_floats(piece) for piece in pieces])
+
+
+def _whole_decimals(values: list[Any], name: str, first_row: int) -> Array:
+    """Decimals that are whole numbers, exactly, as Python's integers."""
+    for row, value in enumerate(values):
+        if value != value.to_integral_value():
+            where = f"row {first_row + row} (counted from 0)"
+            raise DataError(f"Column '{name}' holds ids, which must be whole numbers or text; {where} has {value}.")
+    return np.array([int(value) for value in values], dtype=object)
 
 
 def _first_null(pieces: list[Any]) -> int | None:

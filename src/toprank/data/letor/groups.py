@@ -139,6 +139,11 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
     for run, word in enumerate(runs.words):
         codes[run] = numbers.setdefault(word, len(numbers))
     tokens = [token for token in numbers if token is not None]
+    for token in tokens:
+        if token.endswith(b"\0"):  # which arrays of strings drop: two ids could become one
+            run = int(np.argmax(codes == numbers[token]))
+            fault = runs.fault("The id of the query ends in a zero byte, which ids may not; remove it.", run, START)
+            return codes, np.array([]), fault
     widest = max(map(len, tokens), default=0)
     text_bytes = sum(source.size for source in runs.sources.values())
     check_size(4 * widest * len(tokens), text_bytes, "The query ids, padded to the longest one,", "Shorten that one.")

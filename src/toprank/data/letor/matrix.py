@@ -20,6 +20,7 @@ from toprank.data.letor.survey import (
     ENTRIES,
     ID_FOREIGN,
     ID_LENGTH,
+    ID_ZERO,
     LARGEST_ID,
     LEAST_ID,
     MOST_ID,
@@ -135,6 +136,10 @@ class Reader:
         longest = int(states[:, ID_LENGTH].max())
         if states[:, N_IDENTIFIED].sum() < self.n_rows:
             return None
+        for survey in self.surveys:
+            if survey.state[ID_ZERO]:
+                problem = "The document id ends in a zero byte, which ids may not; remove it."
+                raise survey.chunk.source.fault(problem, int(survey.state[ID_ZERO]) - 1)
         try:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:

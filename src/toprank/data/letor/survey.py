@@ -32,8 +32,8 @@ RUN_COLUMNS = 5
 # The state of both passes: where to go on, and the range of feature ids …
 AT, LEAST_ID, MOST_ID = range(3)
 # … and of the survey: the sizes so far (WORDS: runs whose token is no number), and what the document ids need.
-N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN = range(3, 9)
-SURVEY_STATE = 9
+N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO = range(3, 10)
+SURVEY_STATE = 10
 
 
 @kernel
@@ -114,3 +114,5 @@ def _survey_comment(text: Bytes, at: int, end: int, state: IntArray) -> None:
         state[ID_LENGTH] = max(state[ID_LENGTH], stop - start)
         for i in range(start, stop):
             state[ID_FOREIGN] |= text[i] > 127
+        if text[stop - 1] == 0 and state[ID_ZERO] == 0:
+            state[ID_ZERO] = stop  # arrays of strings drop zeros at the end: two ids could become one

@@ -27,6 +27,7 @@ __all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
 PathLike = str | os.PathLike[str]
 _STRIP = 16384  # rows at a time, fewer where they are wide:
 _STRIP_BYTES = 32 << 20
+_CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text at a time: usually, and where a row takes more
 
 
 class Source(NamedTuple):
@@ -174,7 +175,16 @@ def _arrow_batches(source: Source, layout: Layout, strip: int, stack: ExitStack)
 
 
 def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
-    return _csv_schema(stack.enter_context(_csv_reader(path, {}, threads=False))), None
+    import pyarrow as pa
+
+    del stack
+    for block in _CSV_BLOCKS:
+        try:
+            with _csv_reader(path, {}, block, threads=False) as reader:
+                return _csv_schema(reader), None
+        except pa.ArrowInvalid as problem:
+            _refuse_unless_long(problem)
+    raise _long_row(path, 0)
 
 
 def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
@@ -187,11 +197,94 @@ def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -
     texts = [name for role, name in layout.roles.items() if role in ("qid", "document_id")]
     types |= dict.fromkeys(texts, pa.string())
     types |= {name: pa.int64() for role, name in layout.roles.items() if role == "position"}
+    row, finite = 0, True
     try:
-        yield from _csv_reader(source.path, types, threads=True)
+        for batch in _csv_rows(source.path, types, threads=True):
+            _refuse_empty_ids(source.path, batch, texts, row)
+            if finite and _holds_infinities(batch):
+                finite = False
+                _refuse_overflow(source.path, types)
+            row += batch.num_rows
+            yield batch
     except pa.ArrowInvalid:
-        yield from _csv_reader(source.path, types, threads=False)  # only the slow reader knows the line
+        yield from _csv_rows(source.path, types, threads=False)  # only the slow reader knows the line
         raise
+
+
+def _csv_rows(path: Path, types: dict[str, Any], threads: bool) -> Iterator[Any]:
+    """The rows of a CSV file in batches; where one does not fit into a block, with larger blocks from there on."""
+    import pyarrow as pa
+
+    done = 0
+    for block in _CSV_BLOCKS:
+        known = done
+        try:
+            for batch in _csv_reader(path, types, block, threads):
+                fresh = batch.slice(min(known, batch.num_rows))
+                known -= batch.num_rows - fresh.num_rows
+                done += fresh.num_rows
+                if fresh.num_rows:
+                    yield fresh
+            return
+        except pa.ArrowInvalid as problem:
+            _refuse_unless_long(problem)
+    raise _long_row(path, done)
+
+
+def _refuse_unless_long(problem: Exception) -> None:
+    """Pass over the one complaint of Arrow that a larger block helps against."""
+    if "straddl" not in str(problem):
+        raise problem
+
+
+def _long_row(path: Path, done: int) -> FormatError:
+    return FormatError(
+        f"A row at or behind line {done + 2} takes more than {_CSV_BLOCKS[-1] >> 20} MiB of text. Look for a quotation "
+        "mark that is never closed, or leave the long column out of the file.",
+        path=path,
+    )
+
+
+def _refuse_empty_ids(path: Path, batch: Any, texts: Sequence[str], row: int) -> None:
+    """Refuse an empty cell where an id should stand; the batch starts at `row` of the file."""
+    import pyarrow.compute as pc
+
+    for name in texts:
+        empty = pc.index(batch.column(name), "").as_py()
+        if empty >= 0:
+            raise FormatError(f"Column '{name}' is empty; every row needs an id.", path=path, line=row + empty + 2)
+
+
+def _holds_infinities(batch: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floats = (column for column in batch.columns if pa.types.is_floating(column.type))
+    return any(pc.any(pc.is_inf(column)).as_py() for column in floats)
+
+
+def _refuse_overflow(path: Path, types: dict[str, Any]) -> None:
+    """Refuse a number that became infinite for its size; those that are written as inf are what they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floats = {name: kind for name, kind in types.items() if pa.types.is_floating(kind)}
+    row = 0
+    for batch in _csv_rows(path, dict.fromkeys(floats, pa.string()), threads=False):
+        for name, kind in floats.items():
+            large = pc.match_substring_regex(batch.column(name), "[eE][+]?[0-9]{2}|[0-9]{38}")
+            for place in np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist():
+                text = batch.column(name)[place].as_py()
+                if _is_float(text) and _overflows(text, kind):
+                    size = "float32; read with dtype=float64" if kind == pa.float32() else "float64"
+                    problem = f"The value {text[:24]!r} in column '{name}' is too large for {size}."
+                    raise FormatError(problem, path=path, line=row + place + 2)
+        row += batch.num_rows
+
+
+def _overflows(text: str, kind: Any) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isinf(kind.to_pandas_dtype()(float(text))))
 
 
 def _csv_schema(reader: Any) -> Any:
@@ -225,14 +318,14 @@ def _compression_of(path: Path) -> str | None:
     return "gzip" if start.startswith(b"\x1f\x8b") else "zstd" if start == b"\x28\xb5\x2f\xfd" else None
 
 
-def _csv_reader(path: Path, types: dict[str, Any], threads: bool) -> Any:
-    """A streaming CSV reader; a batch is what one megabyte of text holds."""
+def _csv_reader(path: Path, types: dict[str, Any], block: int, threads: bool) -> Any:
+    """A streaming CSV reader; a batch is what a block of text of so many bytes holds."""
     import pyarrow as pa
     from pyarrow import csv
 
     return csv.open_csv(
         pa.input_stream(str(path), compression=_compression_of(path)),
-        read_options=csv.ReadOptions(use_threads=threads, block_size=1 << 20),
+        read_options=csv.ReadOptions(use_threads=threads, block_size=block),
         parse_options=csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types)),
     )

@@ -113,7 +113,7 @@ class TableStream:
         if "weight" in values:
             block["document_weights"] = checks.some_weights(values["weight"], n, "document_weights", "documents", row)
             self._any_weight |= bool(block["document_weights"].any())
-        positions = checks.positions(values.get("position"), n)
+        positions = checks.positions(values.get("position"), n, first_row=row)
         if positions is not None:
             block["positions"] = positions
         if "query_weight" in values:

@@ -49,6 +49,7 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
         raise DataError(f"{path}: give format= as one of {', '.join(_KINDS)}; the name does not tell.")
     if kind == "csv":
         _check_names_for_csv(data)
+        _check_ids_for_csv(data)
     schema = schema_of(data)
     with output(path) as stream, _writer(kind, Path(path), stream, schema) as writer:
         for batch in batches_of(data):
@@ -64,6 +65,13 @@ def _check_names_for_csv(data: RankingData) -> None:
                     f"In a CSV file the feature '{name}' would be taken for the {role}; "
                     "rename it, or write Parquet, which remembers what each column is."
                 )
+
+
+def _check_ids_for_csv(data: RankingData) -> None:
+    """In CSV an empty id is none."""
+    for kind, ids in (("query", data.qids), ("document", data.document_ids)):
+        if ids is not None and (ids == "").any():
+            raise DataError(f"A {kind} id is empty and could not be read back from CSV; choose another.")
 
 
 def _writer(kind: str, path: Path, stream: Any, schema: Any) -> Any:

@@ -153,6 +153,10 @@ def _exact(source: ByteSource, at: int, words_between: int, what: str) -> float:
 
 def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Array:
     longest = int((spans[:, first + 1] - spans[:, first]).max())
+    zeros = source.text[spans[:, first + 1] - 1] == 0
+    if zeros.any():  # which arrays of strings drop: two ids could become one
+        at = int(spans[np.argmax(zeros), first])
+        raise source.fault("The id ends in a zero byte, which ids may not; remove it.", at)
     check_size(4 * longest * len(spans), source.size, "The ids, padded to the longest one,", "Shorten that one.")
     words = np.empty(len(spans), dtype=f"U{longest}")
     if not kernels.copy_words(source.text, spans, first, _letters(words)):
