@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank import selection
 from toprank.cli import common
 from toprank.cli.main import app
 from toprank.cli.settings import value_of
+from toprank.errors import DataError
 from toprank.tuning import default_space
 
 
@@ -184,3 +187,46 @@ def test_a_space_is_refused_before_anything_is_read(folder):
     several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "--model", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
     assert "Search it instead: --space l2=a,b,c, or" in str(done.exception)
+
+
+# Text of which a part never names the first feature
+
+
+@pytest.fixture
+def from_zero(folder):
+    """Features 0, 1 and 2, of which short.txt never names the first and the last."""
+    rng = np.random.default_rng(0)
+    data = tr.RankingData(rng.integers(1, 9, (40, 3)), rng.integers(0, 3, 40), qid=np.repeat(np.arange(8), 5))
+    tr.write(data, "long.txt", first_feature_id=0)
+    lines = (folder / "long.txt").read_text().splitlines()
+    (folder / "short.txt").write_text(
+        "".join(f"{label} {qid} {middle}\n" for label, qid, _, middle, _ in map(str.split, lines))
+    )
+    return data.replace(X=np.where([False, True, False], data.X, np.nan))
+
+
+def test_predict_reads_text_with_the_columns_of_the_training(from_zero):
+    invoked("train", "long.txt", "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "m.toprank")
+    invoked("predict", "m.toprank", "short.txt", "-o", "s", "-q")
+    ranker = tr.load("m.toprank")
+    np.testing.assert_array_equal(tr.read_scores("s"), ranker.predict(from_zero))
+    tr.write(tr.read("long.txt"), "long.toprank-data")  # which remembers the first id
+    invoked("train", "long.toprank-data", "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "c.toprank")
+    invoked("predict", "c.toprank", "short.txt", "-o", "c", "-q")
+    np.testing.assert_array_equal(tr.read_scores("c"), tr.read_scores("s"))
+    with pytest.raises(DataError, match=r"feature 1 of their text.*feature 0.*first_feature_id=0 and n_features=3"):
+        ranker.predict(tr.read("short.txt", n_features=3))
+    right = tr.read("short.txt", n_features=3, first_feature_id=0)
+    np.testing.assert_array_equal(ranker.predict(right), tr.read_scores("s"))
+
+
+@pytest.mark.parametrize(("train", "valid"), [("long.txt", "short.txt"), ("short.txt", "long.txt")])
+def test_training_and_validation_data_have_the_same_columns(from_zero, monkeypatch, train, valid):
+    seen = []
+    choose = selection.select
+    monkeypatch.setattr(selection, "select", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
+    invoked("train", train, "--valid", valid, "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "m.toprank")
+    whole = tr.read("long.txt").X
+    for part, file in zip(seen, (train, valid), strict=True):
+        np.testing.assert_array_equal(part.X, whole if file == "long.txt" else from_zero.X)
+    assert tr.load("m.toprank").n_features_in_ == 3

@@ -258,6 +258,11 @@ def test_schema_drift(two, tmp_path):
     with pytest.raises(DataError, match=r"1.txt differs from .*0.txt: it has 1 features instead of 2.*n_features="):
         two.place(cluster.read(files))
     assert two.place(cluster.read(files, n_features=2)).n_documents == 2
+    files[0].write_text("0 qid:0 0:1 1:2\n")
+    with pytest.raises(DataError, match=r"first column is feature 1 instead of 0. Give first_feature_id=0"):
+        two.place(cluster.read(files, n_features=2))
+    placed = two.place(cluster.read(files, n_features=2, first_feature_id=0))
+    assert placed.first_feature_id == 0
     with pytest.raises(tr.ToprankError, match=r"gone.txt"):
         two.place(cluster.read([tmp_path / "gone.txt"]))
 

@@ -133,6 +133,17 @@ def test_queries_are_selected_by_numbers_of_any_type(kind):
         assert chosen.labels.tolist() == chosen.qids.tolist() == order
 
 
+def test_the_first_feature_id_is_kept_and_must_be_the_same_in_all_parts():
+    data = RankingData(np.zeros((3, 1)), qid=[1, 2, 3], first_feature_id=0)
+    parts = [data.select([0]), data.select([2, 1]), data.keep([False, True, False]).replace(qids=[9])]
+    assert {part.first_feature_id for part in (*parts, data.without_features(), concatenate(parts))} == {0}
+    unknown = parts[1].replace(first_feature_id=None)
+    assert concatenate([parts[0], unknown]).first_feature_id == 0
+    with pytest.raises(DataError, match="first column is feature 0 in some parts and feature 1 in others"):
+        concatenate([parts[0], parts[1].replace(first_feature_id=1)])
+    assert data.equals(data.replace(first_feature_id=None))
+
+
 def test_neighbours_are_neighbours_whatever_the_type():
     data = RankingData(np.zeros((300, 0)), np.arange(300), qid=np.arange(300))
     assert data.select(np.array([255, 0], dtype=np.uint8)).labels.tolist() == [255, 0]  # 0 - 255 = 1 in 8 bits

@@ -339,6 +339,14 @@ def test_the_rows_of_ohsumed_are_a_ranking():
     found(report, "file-order")
 
 
+def test_splits_of_text_have_the_same_columns(tmp_path):
+    (tmp_path / "train.txt").write_text("1 qid:1 0:5 1:6 2:7\n0 qid:1 0:4 1:8 2:1\n")
+    (tmp_path / "test.txt").write_text("1 qid:2 1:6 2:7\n0 qid:2 1:8 2:1\n")
+    report = check_file([tmp_path / "train.txt", tmp_path / "test.txt"], missing="zero")
+    constant = next(one for one in report.findings if one.code == "constant-features" and "test.txt" in one.sentence)
+    assert (constant.count, len(constant.examples)) == (1, 1)  # feature 0 alone, not the last one
+
+
 # What remedies say of training
 
 

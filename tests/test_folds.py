@@ -199,6 +199,33 @@ def test_parts_are_made_equally_wide(tmp_path):
     assert folds(tmp_path, missing="zero")[2].test.X.tolist() == [[1, 5, 0, 0]]
 
 
+def from_zero(number, names_it):
+    """A text of four features from 0 whose values are 10, 11, 12, 13; some files never name the first or the last."""
+    ids = (0, 1, 2, 3) if names_it else (1, 2)
+    return f"1 qid:{number} " + " ".join(f"{i}:{10 + i}" for i in ids) + "\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"n_features": 4}, {"first_feature_id": 0}, {"cache": True}])
+@pytest.mark.parametrize("naming", range(5))
+def test_a_column_is_the_same_feature_in_all_parts(tmp_path, naming, options):
+    for number in range(5):
+        (tmp_path / f"S{number + 1}.txt").write_text(from_zero(number, number == naming))
+    for fold in folds(tmp_path, missing="zero", **options):
+        for part in (fold.train, fold.valid, fold.test):
+            expected = [[10, 11, 12, 13] if qid == naming else [0, 11, 12, 0] for qid in part.qids]
+            assert part.X.tolist() == expected
+            assert part.first_feature_id == 0
+
+
+@pytest.mark.parametrize("naming", ["train", "vali", "test"])
+def test_a_column_is_the_same_feature_in_all_files_of_a_fold(tmp_path, naming):
+    for number, name in enumerate(("train", "vali", "test")):
+        (tmp_path / f"{name}.txt").write_text(from_zero(number, name == naming))
+    [fold] = folds(tmp_path, missing="zero")
+    for name, part in (("train", fold.train), ("vali", fold.valid), ("test", fold.test)):
+        assert part.X.tolist() == [[10, 11, 12, 13] if name == naming else [0, 11, 12, 0]]
+
+
 def test_options_reach_the_reader(tmp_path, parts):
     write_partitions(tmp_path, parts)
     assert folds(tmp_path, dtype=np.float64)[0].train.X.dtype == np.float64

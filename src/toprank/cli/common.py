@@ -97,6 +97,30 @@ def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingDat
         return read(path, **options)
 
 
+def read_both(
+    data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any]
+) -> tuple[RankingData, RankingData | None]:
+    """Training and validation data with the same features.
+
+    Args:
+        data: the file of the training data.
+        valid: the file of the validation data, if there is one.
+        quiet: whether to show no progress.
+        options: from `reading_options`.
+    """
+    from toprank.data.files import in_agreement
+
+    files = [file for file in (data, valid) if file is not None]
+    if valid is None or any(_once(file) or format_told(file) != "letor" for file in files):
+        documents = read_data(data, quiet, options)
+        return documents, None if valid is None else read_alike(valid, quiet, options, like=documents)
+    documents, held_out = in_agreement(
+        [read_data(file, quiet, options) for file in files],
+        lambda number, further: read_data(files[number], quiet, {**options, **further}),
+    )
+    return documents, held_out
+
+
 def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:
     """Read data with the features of others.
 
@@ -114,7 +138,10 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
     kind = format_told(path)
     wanted = dict(options)
     if kind == "letor":
-        wanted["n_features"] = width  # trailing features may be absent from a text file
+        wanted["n_features"] = width  # the last features may be absent from a text file, and so may the first
+        first = like.first_feature_id if known else getattr(like, "first_feature_id_", None)
+        if first is not None:
+            wanted["first_feature_id"] = first
     elif kind in TABLES and names is not None:
         wanted.setdefault("features", list(names))  # whatever else the table holds, and in whatever order
     return read_data(path, quiet, wanted)
@@ -124,4 +151,9 @@ def format_told(path: Path) -> str:
     """The format of a file; what comes through a pipe, whose bytes can be had once, is taken for text."""
     from toprank.data.files import format_of
 
-    return "letor" if path.is_fifo() or path.is_char_device() or path.is_socket() else format_of(path)
+    return "letor" if _once(path) else format_of(path)
+
+
+def _once(path: Path) -> bool:
+    """Whether the bytes under this name can be had once only."""
+    return path.is_fifo() or path.is_char_device() or path.is_socket()

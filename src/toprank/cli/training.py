@@ -75,8 +75,7 @@ def train(
     _check_settings(options, valid is not None)
     chosen = None if automatic else _system(system, options, seed)
     reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache, threads=threads)
-    documents = common.read_data(data, quiet, reading)
-    held_out = None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
+    documents, held_out = common.read_both(data, valid, quiet, reading)
     if chosen is None:
         choice = _choose(documents, held_out, metric, convention, budget, blend, seed, threads, quiet)
         _save(choice.ranker, _AUTO, documents, metric or choice.metric, convention, model)

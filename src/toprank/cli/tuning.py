@@ -82,8 +82,7 @@ def tune(
     if plot is not None:
         check_picture_path(plot)
     reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache, threads=threads)
-    documents = common.read_data(data, quiet, reading)
-    held_out = None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
+    documents, held_out = common.read_both(data, valid, quiet, reading)
     tuned = search(
         chosen,
         documents,

@@ -58,6 +58,7 @@ class Placed(Source):
         self.n_moved = sum(len(move.qids) for move in found)
         """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
+        self.first_feature_id = facts[0].first_feature_id
         self.n_documents = sum(one.n_documents for one in facts)
         self.n_queries = sum(len(one.qids) for one in facts)
         self.n_unjudged = sum(one.n_unjudged for one in facts)
@@ -228,6 +229,14 @@ def _check_alike(facts: Sequence[work.Facts]) -> None:
             raise DataError(
                 f"{where}: it has {one.n_features} features instead of {first.n_features}. Name the columns with "
                 "features=[...], or give n_features= for text files whose trailing features are absent."
+            )
+        if (
+            None not in (one.first_feature_id, first.first_feature_id)
+            and one.first_feature_id != first.first_feature_id
+        ):
+            raise DataError(
+                f"{where}: its first column is feature {one.first_feature_id} instead of {first.first_feature_id}. "
+                "Give first_feature_id=0, and n_features=, for text files of which some never name feature 0."
             )
         if one.feature_names != first.feature_names:
             theirs, ours = one.feature_names or ("no names",), first.feature_names or ("no names",)

@@ -98,6 +98,7 @@ class Facts(NamedTuple):
     n_documents: int
     n_features: int
     feature_names: tuple[str, ...] | None
+    first_feature_id: int | None
     sparse: bool
     columns: tuple[str, ...]
     """Optional columns that are there: weights, ids, positions."""
@@ -131,6 +132,7 @@ def facts_of(rows: Rows) -> Facts | None:
         data.n_documents,
         data.n_features,
         data.feature_names,
+        data.first_feature_id,
         data.is_sparse,
         tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
         data.qids,

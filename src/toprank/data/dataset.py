@@ -43,6 +43,8 @@ class RankingData:
             `in_source_order` use it, `select`, `keep` and `concatenate` carry it along. Not part of what makes two
             data sets equal.
         feature_names: one name for each column.
+        first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
+            with the same columns. Not part of what makes two data sets equal.
         regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
 
     >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
@@ -62,6 +64,7 @@ class RankingData:
     positions: npt.NDArray[np.int64] | None
     source_rows: npt.NDArray[np.int64] | None
     feature_names: tuple[str, ...] | None
+    first_feature_id: int | None
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class RankingData:
         positions: npt.ArrayLike | None = None,
         source_rows: npt.ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        first_feature_id: int | None = None,
         regroup: bool = False,
     ) -> None:
         matrix, names = checks.features(X)
@@ -103,6 +107,7 @@ class RankingData:
             qids=ids,
             query_weights=checks.weights(query_weights, len(grouping), "query_weights", "queries"),
             feature_names=checks.names(feature_names if feature_names is not None else names, matrix.shape[1]),
+            first_feature_id=first_feature_id,
             **per_document,
         )
 
@@ -311,6 +316,7 @@ class RankingData:
             X=self.X[rows],
             queries=queries,
             feature_names=self.feature_names,
+            first_feature_id=self.first_feature_id,
             **values,
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
@@ -391,6 +397,12 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}. Read them with n_features=.")
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")
+    firsts = {part.first_feature_id for part in parts} - {None}
+    if len(firsts) > 1:
+        raise DataError(
+            "The first column is feature 0 in some parts and feature 1 in others; read the text of all parts with "
+            "first_feature_id=0 and the same n_features=."
+        )
 
     def joined(name: str) -> Array | None:
         arrays = [getattr(part, name) for part in parts]
@@ -422,6 +434,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         positions=joined("positions"),
         source_rows=_joined_sources(parts),
         feature_names=parts[0].feature_names,
+        first_feature_id=firsts.pop() if firsts else None,
     )
 
 

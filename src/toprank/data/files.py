@@ -81,6 +81,30 @@ def read(
     return reader(files if len(files) > 1 else files[0], **options)
 
 
+def in_agreement(
+    parts: Sequence[RankingData], again: Callable[[int, dict[str, int]], RankingData]
+) -> list[RankingData]:
+    """Parts of one collection in which a column is the same feature everywhere.
+
+    LETOR text by itself does not say where feature ids begin and end: those that do not occur in a file may in another.
+
+    Args:
+        parts: the parts, each as its file is read by itself; those that are not of text stay as they are.
+        again: reads the part of a number once more, with further options.
+    """
+    known = [part.first_feature_id for part in parts if part.first_feature_id is not None]
+    if not known:
+        return list(parts)
+    first = min(known)
+    ends = [part.first_feature_id + part.n_features for part in parts if part.first_feature_id is not None]
+    options = {"first_feature_id": first, "n_features": max(ends) - first}
+    differ = [
+        part.first_feature_id is not None and (part.first_feature_id, part.n_features) != tuple(options.values())
+        for part in parts
+    ]
+    return [again(number, options) if differ[number] else part for number, part in enumerate(parts)]
+
+
 def _is_pipe(path: PathLike) -> bool:
     try:
         mode = os.stat(path).st_mode

@@ -107,7 +107,7 @@ def folds(
         return _k_fold(read(path, **read_options), k, seed)
     if k != _N_PARTITIONS:
         raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
-    return _letor_folds(path, lambda file, **options: read(file, **(read_options | options)))
+    return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
 
 def _path(source: Any) -> Path:
@@ -212,7 +212,7 @@ def _part_files(folder: Path) -> dict[str, Path]:
 
 def _from_part_files(names: list[str], files: list[dict[str, Path]], read: Callable[..., RankingData]) -> Folds:
     def load(number: int) -> Fold:
-        parts = _same_width(list(files[number].values()), read)
+        parts = _alike(list(files[number].values()), read)
         return Fold(names[number], *parts)
 
     return Folds(names, load)
@@ -227,18 +227,15 @@ def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable
 
     def load(number: int) -> Fold:
         if not parts:
-            parts.extend(_same_width(files, read))
+            parts.extend(_alike(files, read))
         s = [parts[(number + step) % _N_PARTITIONS] for step in range(_N_PARTITIONS)]
         return Fold(f"Fold{number + 1}", concatenate(s[:3]), s[3], s[4])
 
     return Folds([f"Fold{number + 1}" for number in range(_N_PARTITIONS)], load)
 
 
-def _same_width(files: list[Path], read: Callable[..., RankingData]) -> list[RankingData]:
-    """Read files; those in which the last features never occur are read again with the width of the widest."""
-    parts = [read(file) for file in files]
-    width = max(part.n_features for part in parts)
-    return [
-        part if part.n_features == width else read(file, n_features=width)
-        for part, file in zip(parts, files, strict=True)
-    ]
+def _alike(files: list[Path], read: Callable[..., RankingData]) -> list[RankingData]:
+    """Read files so that a column is the same feature in all of them."""
+    from toprank.data.files import in_agreement
+
+    return in_agreement([read(file) for file in files], lambda number, options: read(files[number], **options))

@@ -181,6 +181,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         X=_sparse_matrix(arrays, (rows, width)) if sparse else arrays["X"],
         queries=queries,
         feature_names=_names(folder, meta.get("feature_names"), width),
+        first_feature_id=_first_id(folder, meta.get("first_feature_id")),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
@@ -204,6 +205,13 @@ def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
         return checks.names(given, width)
     except DataError as problem:
         raise FormatError(f"The stored copy is damaged: {problem}", path=folder) from None
+
+
+def _first_id(folder: Path, given: Any) -> int | None:
+    """The feature id of the first column, of a description; older copies do not say it."""
+    if given not in (None, 0, 1) or isinstance(given, bool | float):
+        raise FormatError(f"The stored copy is damaged: its first feature id is {given!r}.", path=folder)
+    return given if given is None else int(given)
 
 
 def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:

@@ -43,7 +43,12 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
 
         parts = tuple(values.pop(f"X.{part}") for part in ("data", "indices", "indptr"))
         values["X"] = sparse.csr_matrix(parts, shape=stream.shape, copy=False)
-    return RankingData.trusted(queries=Queries(values.pop("offsets")), feature_names=stream.feature_names, **values)
+    return RankingData.trusted(
+        queries=Queries(values.pop("offsets")),
+        feature_names=stream.feature_names,
+        first_feature_id=stream.first_feature_id,
+        **values,
+    )
 
 
 class StoreStream:
@@ -71,6 +76,11 @@ class StoreStream:
     def feature_names(self) -> tuple[str, ...] | None:
         """One name for each feature, where they have names."""
         return self._copies[0].feature_names
+
+    @property
+    def first_feature_id(self) -> int | None:
+        """The feature id of the first column, where the copies were made of LETOR text."""
+        return next((copy.first_feature_id for copy in self._copies if copy.first_feature_id is not None), None)
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -133,6 +143,12 @@ class StoreStream:
             if copy.n_features != first.n_features:
                 problem = f"There are {copy.n_features} features, but {first.n_features} in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same features.", path=path)
+            if None is not copy.first_feature_id != self.first_feature_id:
+                raise FormatError(
+                    f"The first column is feature {copy.first_feature_id} of its text, but not in {name_of_first}; "
+                    "make all copies with the same first_feature_id= and n_features=.",
+                    path=path,
+                )
             if copy.feature_names != first.feature_names:
                 raise FormatError(
                     f"The names of the features are not those in {name_of_first}; name all alike.", path=path

@@ -63,7 +63,7 @@ def write_store(
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
-        writer.finish(data.X.shape, data.feature_names, source=source, source_hash=source_hash)
+        writer.finish(data.X.shape, data.feature_names, data.first_feature_id, source=source, source_hash=source_hash)
 
 
 class StoreWriter:
@@ -151,6 +151,7 @@ class StoreWriter:
         self,
         shape: tuple[int, ...],
         feature_names: tuple[str, ...] | None,
+        first_feature_id: int | None = None,
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
@@ -165,6 +166,7 @@ class StoreWriter:
                 "arrays": {name: file.close() for name, file in self._files.items()},
                 "feature_names": feature_names,
                 "feature_names_hash": hash_of_names(feature_names),
+                "first_feature_id": first_feature_id,
                 "source": source,
                 "source_hash": source_hash,
             }

@@ -74,10 +74,13 @@ def convert(
     return open_store(target)
 
 
-def _put(data: RankingData, writer: StoreWriter) -> tuple[tuple[int, int], tuple[str, ...] | None]:
+Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None]
+
+
+def _put(data: RankingData, writer: StoreWriter) -> Described:
     """Write data that are at hand; what is still to be said of them."""
     writer.put_all(data.arrays(source=True))
-    return data.X.shape, data.feature_names
+    return data.X.shape, data.feature_names, data.first_feature_id
 
 
 def _stream(
@@ -92,13 +95,13 @@ def _stream(
     return TableStream(files if len(files) > 1 else files[0], format=kind, **options)
 
 
-def _pour(stream: Stream, writer: StoreWriter) -> tuple[tuple[int, int], tuple[str, ...] | None]:
+def _pour(stream: Stream, writer: StoreWriter) -> Described:
     """Write what a stream brings; what is still to be said of it."""
     while not _poured(stream, writer):  # once more where the survey proved wrong
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
-    return stream.shape, stream.feature_names
+    return stream.shape, stream.feature_names, stream.first_feature_id
 
 
 def _poured(stream: Stream, writer: StoreWriter) -> bool:

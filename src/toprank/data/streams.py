@@ -40,6 +40,10 @@ class Stream(Protocol):
     def feature_names(self) -> tuple[str, ...] | None:
         """One name for each feature, where they have names."""
 
+    @property
+    def first_feature_id(self) -> int | None:
+        """For LETOR text, the feature id of the first column."""
+
     def arrays(self) -> dict[str, Started]:
         """The arrays that come in blocks."""
 

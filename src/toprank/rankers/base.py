@@ -240,12 +240,14 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, RankingData | Source):
             if y is not None or qid is not None:
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
-            for name in ("n_features_in_", "feature_names_in_"):
+            for name in ("n_features_in_", "feature_names_in_", "first_feature_id_"):
                 if hasattr(self, name):
                     delattr(self, name)
             self.n_features_in_ = X.n_features
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+            if X.first_feature_id is not None:
+                self.first_feature_id_ = X.first_feature_id
             return X
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
@@ -312,7 +314,16 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         if data.n_features != expected:
             raise DataError(
                 f"X has {data.n_features} features, but {type(self).__name__} is expecting {expected} features as "
-                "input. Read the file with n_features= of the training data where trailing features are absent."
+                "input. Read the file with n_features= and first_feature_id= of the training data where the last or "
+                "the first features are absent."
+            )
+        first, here = getattr(self, "first_feature_id_", None), data.first_feature_id
+        if first is not None and here is not None and first != here:
+            raise DataError(
+                f"The first column of the data is feature {here} of their text, but that of the training data was "
+                f"feature {first}: every column would be taken for its neighbour. Read the text with "
+                f"first_feature_id={first} and n_features={expected}; where the files count from different numbers, "
+                "say so by data.replace(first_feature_id=None)."
             )
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         if mine is not None and theirs is not None and tuple(mine) != theirs:

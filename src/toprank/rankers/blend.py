@@ -65,8 +65,9 @@ class BlendRanker(Ranker):
         blend._adopt(members, shares, data)
         first = members[0]
         blend.n_features_in_ = first.n_features_in_
-        if hasattr(first, "feature_names_in_"):
-            blend.feature_names_in_ = first.feature_names_in_
+        for name in ("feature_names_in_", "first_feature_id_"):
+            if hasattr(first, name):
+                setattr(blend, name, getattr(first, name))
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
         return blend
 

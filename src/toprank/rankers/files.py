@@ -55,7 +55,11 @@ def save(ranker: Any, path: str | PathLike[str]) -> None:
         "format_version": FORMAT_VERSION,
         "toprank_version": __version__,
         "kind": type(ranker).__name__,
-        "features": {"count": ranker.n_features_in_, "names": None if names is None else list(names)},
+        "features": {
+            "count": ranker.n_features_in_,
+            "names": None if names is None else list(names),
+            "first_id": getattr(ranker, "first_feature_id_", None),
+        },
         "training": ranker.training_,
         "state": state.values,
     }
@@ -90,6 +94,8 @@ def load(path: str | PathLike[str]) -> Any:
         ranker.n_features_in_ = int(metadata["features"]["count"])
         if metadata["features"]["names"] is not None:
             ranker.feature_names_in_ = np.array(metadata["features"]["names"], dtype=object)
+        if metadata["features"].get("first_id") is not None:  # older files do not say it
+            ranker.first_feature_id_ = int(metadata["features"]["first_id"])
         ranker.training_ = dict(metadata["training"])
         ranker.check_restored()
     except (FormatError, MissingExtraError):

@@ -55,6 +55,7 @@ class Source(ABC):
     n_features: int
     n_unjudged: int
     feature_names: tuple[str, ...] | None
+    first_feature_id: int | None = None
     fingerprint: str
 
     @abstractmethod

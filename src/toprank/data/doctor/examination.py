@@ -87,12 +87,24 @@ def check_file(
         raise DataError("There is no file to examine: the list of paths is empty.")
     if names is None:
         names = _short_names(files)
-    read_files = [
-        _read(file, name, read_options | {"threads": threads}) for file, name in zip(files, names, strict=True)
-    ]
-    report = check(*(data for data, _ in read_files), cutoffs=cutoffs, names=names, threads=threads)
+    options = read_options | {"threads": threads}
+    read_files = [_read(file, name, options) for file, name in zip(files, names, strict=True)]
+    splits = _in_agreement(files, [data for data, _ in read_files], options)
+    report = check(*splits, cutoffs=cutoffs, names=names, threads=threads)
     scattered = [finding for _, findings in read_files for finding in findings]
     return Report.of(report.subjects, (*scattered, *report.findings))
+
+
+def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options: dict[str, Any]) -> list[RankingData]:
+    """The splits with the same columns, where they are text; what is no text is what it is."""
+    from toprank.data.files import in_agreement
+
+    def again(number: int, further: dict[str, int]) -> RankingData:
+        if not Path(files[number]).is_file():  # a stored copy, or a pipe, which gives its bytes once
+            return splits[number]
+        return _read(files[number], "", further | options)[0]
+
+    return in_agreement(splits, again)
 
 
 def _short_names(files: Sequence[PathLike]) -> list[str]:

@@ -41,6 +41,7 @@ class Parsed(NamedTuple):
     X: Any
     labels: FloatArray
     document_ids: npt.NDArray[Any] | None
+    first_id: int
 
 
 class Reader:
@@ -91,7 +92,8 @@ class Reader:
             return None, (below, beyond)
         dense = result.values.reshape(self.n_rows, shape.width) if self.dense else None
         X = self._sparse(result, shape, shuffled) if dense is None else dense
-        return Parsed(X, result.labels, None if ids is None else self._document_ids(result, ids)), (below, beyond)
+        words = None if ids is None else self._document_ids(result, ids)
+        return Parsed(X, result.labels, words, shape.first_id), (below, beyond)
 
     def _result(self, width: int, ids: np.dtype[Any] | None) -> kernels.Result:
         if self.dense:

@@ -98,6 +98,7 @@ def read_letor(
         document_weights=None if weights is None else grouping.scatter(weights),
         positions=None if positions is None else grouping.scatter(positions),
         source_rows=grouping.moved_rows(),
+        first_feature_id=parsed.first_id,
     )
 
 

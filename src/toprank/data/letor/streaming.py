@@ -72,6 +72,11 @@ class LetorStream:
         """Rows and features."""
         return self._whole.n_rows, self._shape.width
 
+    @property
+    def first_feature_id(self) -> int | None:
+        """The feature id of the first column."""
+        return self._shape.first_id
+
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
         n, width = self.shape

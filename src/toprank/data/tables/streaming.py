@@ -31,6 +31,8 @@ PathLike = str | os.PathLike[str]
 class TableStream:
     """The files of `read_table`, surveyed; its options. All files must have the same columns of the same types."""
 
+    first_feature_id = None
+
     def __init__(
         self,
         paths: PathLike | Sequence[PathLike],
