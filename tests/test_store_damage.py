@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from toprank.data.cache import cached
 from toprank.data.dataset import RankingData
 from toprank.data.doctor import check
 from toprank.data.store import open_store, write_store
-from toprank.errors import FormatError
+from toprank.errors import FormatError, ToprankError
 
 # Sparse indices
 
@@ -236,3 +238,121 @@ def test_a_cache_with_a_damaged_header_is_made_again(tmp_path):
     for _ in range(2):
         assert cached(text, {}, lambda path: data).equals(data)
         (tmp_path / "a.txt.toprank-data" / "X.npy").write_bytes(b"PK\x03\x04junk")
+
+
+# Any damage at all
+
+FEW_VALUES = [-1, float("inf")]
+MANY_VALUES = [
+    *FEW_VALUES, None, True, 0, 2**31, 2**63, 10**400, 1.5, float("nan"), "", "X", "<f4", "|O", "\ud800",
+    [], [None], [[1]], [-1, 3], [2**40, 2**40], {}, {"dtype": "<f4"},
+]  # fmt: skip
+
+
+def everything(dense):
+    """A copy with every array that there may be; its rows have moved."""
+    X = np.random.default_rng(0).random((9, 4)).astype(np.float32)
+    data = RankingData(
+        X,
+        np.arange(9) % 3,
+        qid=[f"q{row % 3}" for row in range(9)],
+        regroup=True,
+        document_ids=[f"d{row}" for row in range(9)],
+        document_weights=np.ones(9),
+        query_weights=np.ones(3),
+        positions=np.arange(9),
+        feature_names=list("abcd"),
+    )
+    return data if dense else data.replace(X=sparse.csr_matrix(np.where(X > 0.5, X, 0)))
+
+
+def places_in(value, place=()):
+    yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from places_in(part, (*place, key))
+
+
+def changed_descriptions(text, values):
+    """The description with each of its values replaced by each of some, or taken out."""
+    for place in places_in(json.loads(text)):
+        for value in (*values, ...):
+            meta = {"": json.loads(text)}
+            *way, last = ("", *place)
+            inner = meta
+            for key in way:
+                inner = inner[key]
+            if value is ...:
+                del inner[last]
+            else:
+                inner[last] = value
+            yield json.dumps(meta.get("")).encode()
+
+
+def changed_bytes(content, chance):
+    """The bytes with some flipped, cut off, overwritten, put in between or, in the header, made others."""
+    changed, place = bytearray(content), chance.randrange(len(content))
+    how = chance.randrange(5)
+    if how == 0:
+        changed[place] ^= 1 << chance.randrange(8)
+    elif how == 1:
+        del changed[place:]
+    elif how == 2:
+        changed[place : place + 8] = chance.choice([b"\0", b"\x7f", b"\x80", b"\xff"]) * 8
+    elif how == 3:
+        changed[place:place] = chance.randbytes(5)
+    else:
+        changed[place % 128] = chance.randrange(256)
+    return bytes(changed)
+
+
+def use_all(path, verify):
+    data = open_store(path, verify=verify)
+    for array in data.arrays(source=True).values():
+        array.tolist()
+    for use in (str, lambda data: data.X[:1], lambda data: data.X.sum(axis=1), lambda data: data.select([0])):
+        use(data)
+    data.in_source_order(data.labels)
+    data.replace(labels=data.labels)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(
+    ("values", "times"), [(FEW_VALUES, 5), pytest.param(MANY_VALUES, 500, marks=pytest.mark.nightly)]
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of sums of numbers that are not those that were written
+@pytest.mark.filterwarnings("ignore::UserWarning")  # NumPy tells that it read a header of old
+def test_whatever_is_damaged_is_a_sentence_or_does_no_harm(tmp_path, monkeypatch, dense, values, times):
+    monkeypatch.setattr(store.time, "sleep", lambda seconds: None)
+    path, chance = tmp_path / "copy.toprank-data", random.Random(0)
+    write_store(everything(dense), path)
+    use_all(path, verify=True)
+    for file in sorted(path.iterdir()):
+        whole = file.read_bytes()
+        damaged = list(changed_descriptions(whole, values)) if file.name == "meta.json" else []
+        for content in damaged + [changed_bytes(whole, chance) for _ in range(times)]:
+            file.write_bytes(content)
+            for verify in (False, True):
+                with suppress(ToprankError):
+                    use_all(path, verify)
+        file.write_bytes(whole)
+    use_all(path, verify=True)
+
+
+@pytest.mark.parametrize("name", ["qids", "document_ids"])
+def test_what_is_no_letter_is_refused_before_it_becomes_a_string(tmp_path, name):
+    path = tmp_path / "copy.toprank-data"
+    write_store(everything(dense=True), path)
+    whole = (path / f"{name}.npy").read_bytes()
+    (path / f"{name}.npy").write_bytes(whole[:-5] + b"\x40" + whole[-4:])  # the first letter of the last id
+    uses = [
+        lambda data: getattr(data, name).tolist(),
+        lambda data: getattr(data, name)[-1],
+        lambda data: list(getattr(data, name)),
+        lambda data: tr.write(data, tmp_path / "out.txt"),
+    ]
+    for use in uses:
+        with pytest.raises(FormatError, match=rf"damaged: {name}\.npy holds what is no text\. Make the copy again"):
+            use(open_store(path))
+    if name == "document_ids":
+        assert open_store(path).document_ids[:8].tolist() == everything(dense=True).document_ids[:8].tolist()

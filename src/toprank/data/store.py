@@ -23,6 +23,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.oserrors import os_errors
 from toprank.data.queries import Queries
 from toprank.data.store_folders import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
+from toprank.data.store_text import StoredText, check_letters
 from toprank.data.store_writing import write_store
 from toprank.errors import DataError, FileError, FormatError
 
@@ -105,7 +106,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         if meta["format"] != FORMAT:
             raise ValueError(meta["format"])
         version = int(meta["version"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise FormatError(f"This folder is not a stored copy: its {META} is not ours.", path=folder) from None
     if version > VERSION:
         raise FormatError(
@@ -160,6 +161,8 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     """The data, once the arrays' lengths agree with each other."""
     try:
         rows, width = (int(number) for number in meta["X_shape"])
+        if not 0 <= width < 2**63:
+            raise ValueError(width)
         sparse = _DENSE[0] not in arrays
         for name in (_SPARSE if sparse else _DENSE) + _REQUIRED:
             arrays[name]
@@ -175,8 +178,15 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
-    except (KeyError, TypeError, ValueError, IndexError) as problem:  # DataError, from Queries, is a ValueError
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ) as problem:  # DataError, from Queries, is a ValueError
         raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
+    _check_text(folder, arrays)
     data = RankingData.trusted(
         X=_sparse_matrix(arrays, (rows, width)) if sparse else arrays["X"],
         queries=queries,
@@ -193,6 +203,14 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         # At the very end: from now on, who asks for the arrays has all indices read.
         object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
     return data
+
+
+def _check_text(folder: Path, arrays: dict[str, Array]) -> None:
+    """Refuse ids of queries that are no text; those of documents, which may be many, are checked when they are used."""
+    if arrays["qids"].dtype.kind == "U":
+        check_letters(folder, "qids", arrays["qids"])
+    if "document_ids" in arrays:
+        arrays["document_ids"] = StoredText.of(folder, "document_ids", arrays["document_ids"])
 
 
 def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
