@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import toprank as tr
+from forging import npy, parts_of, seal
 from toprank import losses, rankers
 from toprank.errors import DataError, FileError, FormatError
 from toprank.rankers import files
+from toprank.scorers.features import Standardisation
 from toprank.solvers import Newton
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -196,8 +199,107 @@ def test_foreign_members_and_bombs_are_refused(data, tmp_path):
     altered(path, bad, lambda m: resealed(m, "arrays/../../x.npy", b"x"))
     with pytest.raises(FormatError, match="does not belong"):
         tr.load(bad)
-    with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("metadata.json", b"{}")
-        archive.writestr("texts/bomb.txt", b"0" * (1 << 26))
-    with pytest.raises(FormatError, match="impossible size"):
+    altered(path, bad, lambda m: resealed(m, "arrays/more.npy", npy(np.zeros(1))))
+    with pytest.raises(FormatError, match="nothing asks for the part more"):
         tr.load(bad)
+
+
+def test_an_archive_made_to_burst_is_refused(tmp_path):
+    bad = tmp_path / "bad.toprank"
+    for name, size in (("texts/bomb.txt", files._HARMLESS), ("metadata.json", files._DESCRIPTION[0])):
+        with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as part:
+            for _ in range(size // (1 << 20) + 1):
+                part.write(bytes(1 << 20))
+        with pytest.raises(FormatError, match="impossible size"):
+            tr.load(bad)
+    with zipfile.ZipFile(bad, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("metadata.json", b"{}")
+    with pytest.raises(FormatError, match="packed in a way"):
+        tr.load(bad)
+
+
+def test_parts_that_nothing_asks_for_take_no_memory(data, tmp_path):
+    path, bad, size = tmp_path / "m.toprank", tmp_path / "bad.toprank", 1 << 23
+    tr.LinearRanker().fit(data).save(path)
+    seal(bad, parts_of(path) | {"arrays/more.npy": npy(np.zeros(size // 8))})
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="nothing asks"):
+            tr.load(bad)
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
+
+
+def sparse_weights(n_features):
+    """A ranker of very many features of which few count, as a sparse training set leaves it."""
+    ranker = tr.LinearRanker()
+    ranker.coef_, ranker.intercept_, ranker.l2_ = np.zeros(n_features), 0.0, 0.1
+    ranker.coef_[:: n_features // 100] = np.random.default_rng(0).normal(size=len(ranker.coef_[:: n_features // 100]))
+    ranker.standardisation_ = Standardisation(np.zeros(n_features), np.ones(n_features))
+    ranker.n_features_in_, ranker.training_ = n_features, {"queries": 2}
+    return ranker
+
+
+def test_a_million_features_of_which_few_count(tmp_path):
+    """Zeros pack two hundred times and more: that alone makes no archive that bursts."""
+    ranker, path = sparse_weights(1_000_000), tmp_path / "m.toprank"
+    ranker.save(path)
+    assert sum(files.inspect(path)["members"].values()) > files._RATIO * path.stat().st_size
+    np.testing.assert_array_equal(tr.load(path).coef_, ranker.coef_)
+
+
+def test_what_packs_too_well_is_written_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_HARMLESS", 1 << 20)
+    ranker, path = sparse_weights(300_000), tmp_path / "m.toprank"
+    ranker.save(path)
+    assert path.stat().st_size > 3 * ranker.coef_.nbytes
+    np.testing.assert_array_equal(tr.load(path).coef_, ranker.coef_)
+    monkeypatch.setattr(files, "_LIMIT", 1 << 22)
+    with pytest.raises(DataError, match=r"cannot be saved.*impossible size"):
+        ranker.save(tmp_path / "none.toprank")
+    assert not (tmp_path / "none.toprank").exists()
+
+
+@pytest.mark.parametrize("name", ["m.toprank.gz", "m.zst"])
+def test_any_name_of_a_model_can_be_read_again(data, tmp_path, name):
+    ranker = tr.LinearRanker().fit(data)
+    ranker.save(tmp_path / name)
+    np.testing.assert_array_equal(tr.load(tmp_path / name).coef_, ranker.coef_)
+
+
+def test_what_could_not_be_read_is_not_written(data, tmp_path):
+    ranker = tr.LinearRanker().fit(data).set_params(scale="no")
+    with pytest.raises(DataError, match=r"This LinearRanker cannot be saved.*scale cannot be 'no'"):
+        ranker.save(tmp_path / "m.toprank")
+    assert not list(tmp_path.iterdir())
+
+
+def test_threads_and_verbosity_belong_to_a_run_not_to_a_model(data, tmp_path):
+    path, old = tmp_path / "m.toprank", tmp_path / "old.toprank"
+    members = [tr.LinearRanker(threads=1, verbose=True), tr.TreeRanker(n_trees=2, num_leaves=3, threads=2)]
+    ranker = tr.BlendRanker(members).fit(data)
+    ranker.save(path)
+    parts = parts_of(path)
+    assert b"threads" not in parts["metadata.json"]
+    assert b"verbose" not in parts["metadata.json"]
+    metadata = json.loads(parts["metadata.json"])
+    for member in metadata["state"]["members"]:
+        member["state"]["parameters"] |= {"threads": 1_000_000, "verbose": True}
+    seal(old, parts | {"metadata.json": json.dumps(metadata).encode()})
+    back = tr.load(old)
+    assert [member.threads for member in back.rankers_] == [None, None]
+    np.testing.assert_array_equal(back.predict(data), ranker.predict(data))
+
+
+def test_parameters_are_read_back_as_they_were_given(data, tmp_path):
+    named = data.replace(X=np.floor(np.abs(data.X)), feature_names=["a", "b", "site", "d"])
+    options = {"n_trees": np.int64(2), "learning_rate": np.float32(0.5), "extra": {"max_depth": np.int64(3)}}
+    trees = tr.TreeRanker(categorical=(0, "site"), num_leaves=3, min_data_in_leaf=5, **options).fit(named)
+    trees.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert back.categorical == (0, "site")
+    assert (back.n_trees, back.learning_rate, back.extra) == (2, 0.5, {"max_depth": 3})
+    solver = Newton(plain=np.bool_(False), cholesky_limit=np.int64(7))
+    tr.LinearRanker(l2=np.float64(0.5), solver=solver).fit(data).save(tmp_path / "m.toprank")
+    assert tr.load(tmp_path / "m.toprank").solver == Newton(plain=False, cholesky_limit=7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 import random
 import re
@@ -11,6 +13,7 @@ import pytest
 
 import toprank as tr
 from forging import Judges, npy, parts_of, seal
+from test_model_files import every_ranker
 from toprank.errors import DataError
 from toprank.rankers.tree_text import only_trees, rewritten_trees
 
@@ -225,3 +228,135 @@ def test_what_lightgbm_is_given_is_its_own_text(loss, options):
     ranker = tr.TreeRanker(loss, **options).fit(tr.RankingData(X, data.labels, qid=data.qid))
     text = only_trees(ranker.booster_.model_to_string())
     assert rewritten_trees(text) == text
+
+
+# ---- every kind of model, mutated ----
+
+PARTIAL = {"loss": {"name": "ListNet", "alpha": "x"}}
+VALUES = [None, True, False, 0, 1, -1, 2, 10**30, 0.5, -0.5, 1e308, float("nan"), float("inf"), "", "x", "none", "auto"]
+VALUES += [[], {}, [[]], [1, 2], [None], ["a"], {"a": 1}, {"loss": {}}, {"loss": 3}, PARTIAL, {"solver": {}}]
+VALUES += [{"solver": {"name": "Penalty"}}, {"solver": {"name": "Newton", "plain": "x"}}, "x" * 10**5, [0.5] * 10**4]
+KINDS = ["f8", "f4", "f2", ">f8", "i8", "u1", "?", "c16", "U3", "M8[s]", "f8,i4"]
+
+
+def more_rankers():
+    return {
+        "ordinal": tr.ExpectedGainRanker("Ordinal"),
+        "tree-grades": tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, num_leaves=4, monotone=None),
+        "net-grades": tr.NeuralRanker("Multinomial", outputs="grades", hidden=(4,), norm="batch", epochs=1),
+        "net-quantile": tr.NeuralRanker(hidden=(), input_transform="quantile", epochs=1),
+        "nested": tr.BlendRanker([tr.BlendRanker([tr.RankBoost(max_rounds=3)]), tr.LinearRanker()]),
+    }
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "m.toprank"
+    data = tr.synthetic(n_queries=20, n_features=4, n_grades=3, seed=0)
+    found = {}
+    for name, ranker in (every_ranker() | more_rankers()).items():
+        ranker.fit(data).save(path)
+        found[name] = parts_of(path)
+    return found
+
+
+def places(value, path=()):
+    """Paths to everything inside a description; the parts that prediction reads come up most often."""
+    inner = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    return [path, *(found for key, item in inner for found in places(item, (*path, key)))]
+
+
+def mutate_description(rng, metadata):
+    metadata = copy.deepcopy(metadata)
+    known = [
+        path for path in places(metadata) if path and path[0] not in ("format", "format_version", "toprank_version")
+    ]
+    *above, last = rng.choice(known)
+    parent = metadata
+    for key in above:
+        parent = parent[key]
+    action = rng.random()
+    if action < 0.75:
+        parent[last] = copy.deepcopy(rng.choice(VALUES))
+    elif action < 0.9:
+        del parent[last]
+    elif isinstance(parent, dict):
+        parent["more"] = rng.choice(VALUES)
+    else:
+        parent.append(rng.choice(VALUES))
+    return metadata
+
+
+@np.errstate(all="ignore")
+def mutate_array(rng, content):
+    array = np.load(io.BytesIO(content))
+    size, shape = array.size, array.shape
+    flat = array.ravel().copy()
+    number = rng.choice([np.nan, np.inf, -np.inf, 1e308, -1e308, 0, -1, 1e-320, 2**40])
+    if size and array.dtype.kind == "f":
+        flat[rng.randrange(size)] = number
+    elif size:
+        flat[rng.randrange(size)] = rng.choice([-1, 2**40, 99])
+    shapes = [shape[::-1], (*shape, 1), (1, *shape), (size,), (size, 1), (1, size), ()]
+    choices = [
+        lambda: npy(flat.reshape(shape)),
+        lambda: npy(np.zeros(rng.choice([(), (0,), (1,), (3,), (7, 4), (0, 4), (4, 0)]))),
+        lambda: npy(np.resize(array, rng.choice(shapes))),
+        lambda: npy(np.full(shape, number)),
+        lambda: npy(np.zeros(shape, rng.choice(KINDS))),
+        lambda: npy(np.asfortranarray(array)),
+        lambda: content[: rng.randrange(len(content))],
+        lambda: content + b"0" * rng.choice([1, 8]),
+        lambda: flipped(rng, content, 128),
+        lambda: content.replace(b"(", b"(9", 1),
+    ]
+    return rng.choice(choices)()
+
+
+def flipped(rng, content, below=None):
+    content = bytearray(content)
+    content[rng.randrange(min(len(content), below or len(content)))] ^= 1 << rng.randrange(8)
+    return bytes(content)
+
+
+def mutated(rng, path, original):
+    parts = dict(original)
+    for _ in range(rng.choice([1, 1, 2])):
+        names = sorted(set(parts) - {"metadata.json"})
+        action = rng.random()
+        if action < 0.6:
+            described = json.loads(parts["metadata.json"])
+            parts["metadata.json"] = json.dumps(mutate_description(rng, described)).encode()
+        elif action < 0.9 and any(name.endswith(".npy") for name in names):
+            name = rng.choice([name for name in names if name.endswith(".npy")])
+            parts[name] = mutate_array(rng, original.get(name, npy(np.ones(2))))
+        elif action < 0.95 and names:
+            parts.pop(rng.choice(names))
+        else:
+            parts["arrays/more.npy"] = npy(np.zeros(3))
+    seal(path, parts)
+    if rng.random() < 0.1:
+        whole = path.read_bytes()
+        path.write_bytes(rng.choice([flipped(rng, whole), whole[: rng.randrange(len(whole))], whole * 2, b""]))
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.nightly)])
+def test_mutated_models_are_refused_or_give_finite_scores(tmp_path, models, count):
+    paths, names = [], sorted(models)
+    for seed in range(count):
+        paths.append(tmp_path / f"{names[seed % len(names)]}-{seed}.toprank")
+        mutated(random.Random(seed), paths[-1], models[names[seed % len(names)]])
+    check_outcomes(paths, least=0.1)
+
+
+def test_blends_within_blends_have_an_end(tmp_path, models):
+    metadata = json.loads(models["nested"]["metadata.json"])
+    inner = metadata["state"]
+    for _ in range(300):
+        member = {"kind": "BlendRanker", "training": {"queries": 1}, "state": inner}
+        inner = {"parameters": {"weights": None}, "members": [member]}
+    seal(tmp_path / "m.toprank", models["nested"] | {"metadata.json": json.dumps(metadata | {"state": inner}).encode()})
+    with pytest.raises(DataError, match="blends lie within blends"):
+        tr.load(tmp_path / "m.toprank")

@@ -279,19 +279,19 @@ def plain_name(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def output(path: str | os.PathLike[str], *, compress: bool = True) -> Iterator[IO[bytes]]:
     """Write a file all or nothing: to a temporary sibling that takes the name when everything is written.
 
     A link stays, and the file that it leads to is replaced. What is no plain file (a device, a pipe) is never replaced:
-    the bytes go into it as they come. A name that ends in .gz or .zst is compressed. The same content gives the same
-    bytes.
+    the bytes go into it as they come. With `compress` a name that ends in .gz or .zst is compressed. The same content
+    gives the same bytes.
 
     Raises:
         FileError: the file cannot be written; what was there before stays.
     """
     try:
         file = _opened_plainly(path) or _replacing(Path(os.path.realpath(path)))
-        with file as raw, _compressing(raw, Path(path).suffix) as stream:
+        with file as raw, _compressing(raw, Path(path).suffix if compress else "") as stream:
             yield stream
     except OSError as problem:
         if isinstance(problem, FileError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank"]
@@ -39,8 +41,9 @@ class AdaRank(Ranker):
     """
 
     takes_sparse: ClassVar[bool] = False
-    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
-    saved_values: ClassVar[tuple[str, ...]] = ("rounds_",)
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    standardises: ClassVar[bool] = True
+    saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
 
     coef_: FloatArray
     rounds_: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -23,11 +24,14 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
 from toprank.rankers.files import State, save
-from toprank.rankers.plainly import from_plain, plain
+from toprank.rankers.plainly import plain
+from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, read_parameters, read_value
 from toprank.rankers.source import Source
 from toprank.scorers.features import Standardisation
 
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker"]
+
+_OF_FEATURES = Numbers("features")
 
 
 class ConvergenceWarning(UserWarning):
@@ -50,10 +54,12 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ()
-    """Fitted arrays that a model file holds, besides the standardisation."""
-    saved_values: ClassVar[tuple[str, ...]] = ()
-    """Fitted plain values that a model file holds."""
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {}
+    """Fitted arrays that a model file holds, and what they must be."""
+    saved_values: ClassVar[Mapping[str, Any]] = {}
+    """Fitted plain values that a model file holds, and their types."""
+    standardises: ClassVar[bool] = False
+    """Whether a model file holds the standardisation of the features."""
 
     takes_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
@@ -203,36 +209,39 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
 
     def state(self) -> State:
         """Everything that `restore` needs, as plain values, arrays and texts."""
-        parameters = {name: plain(name, value) for name, value in self.get_params(deep=False).items()}
+        given = self.get_params(deep=False).items()
+        parameters = {name: plain(name, value) for name, value in given if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
-        if hasattr(self, "standardisation_"):
+        if self.standardises:
             arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
 
     def check_restored(self) -> None:
-        """Refuse arrays that do not fit the number of features, or are not finite numbers."""
-        arrays = [np.asarray(getattr(self, name)) for name in self.saved_arrays]
-        if hasattr(self, "standardisation_"):
-            arrays += [self.standardisation_.centre, self.standardisation_.spread]
-            if any(part.shape != (self.n_features_in_,) for part in arrays[-2:]):
-                raise DataError("the standardisation does not fit the number of features")
-        if any(array.dtype.kind not in "fiu" or not np.isfinite(array).all() for array in arrays):
-            raise DataError("an array does not hold finite numbers")
-        coef = getattr(self, "coef_", None)
-        if coef is not None and np.shape(coef)[-1:] != (self.n_features_in_,):
-            raise DataError("the weights do not fit the number of features")
+        """Refuse arrays that do not fit the number of features, or each other."""
+        lengths = {"features": self.n_features_in_}
+        for name, numbers in self.saved_arrays.items():
+            numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
+        if self.standardises:
+            centre, spread = self.standardisation_.centre, self.standardisation_.spread
+            for name, array in (("centre", centre), ("spread", spread)):
+                _OF_FEATURES.check_lengths(name, array, lengths)
+            if not (spread > 0).all():
+                raise DataError("the standardisation divides by a spread that is not above 0")
 
     @classmethod
     def restore(cls, state: State) -> Self:
         """The ranker that `state` described."""
-        ranker = cls(**{name: from_plain(value) for name, value in state.values["parameters"].items()})
-        for name in cls.saved_arrays:
-            setattr(ranker, name, state.arrays[name.rstrip("_")])
-        for name in cls.saved_values:
-            setattr(ranker, name, state.values["fitted"][name.rstrip("_")])
-        if "centre" in state.arrays:
-            ranker.standardisation_ = Standardisation(state.arrays["centre"], state.arrays["spread"])
+        ranker = cls(**read_parameters(cls, needed(state.values, "parameters")))
+        for name, numbers in cls.saved_arrays.items():
+            part = name.rstrip("_")
+            setattr(ranker, name, numbers.read(part, needed(state.arrays, part)))
+        fitted = needed(state.values, "fitted")
+        for name, hint in cls.saved_values.items():
+            setattr(ranker, name, read_value(fitted, name.rstrip("_"), hint))
+        if cls.standardises:
+            parts = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
+            ranker.standardisation_ = Standardisation(*parts)
         return ranker
 
     def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData | Source:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,12 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite, warn_unconverged
-from toprank.rankers.files import State
+from toprank.rankers.files import State, under
+from toprank.rankers.schema import Numbers, needed, read_parameters, read_training, read_value
 
 __all__ = ["BlendRanker", "score_spread", "was_interrupted"]
+
+_MOST_NESTED = 16
 
 
 class BlendRanker(Ranker):
@@ -44,6 +47,8 @@ class BlendRanker(Ranker):
     >>> blend.weights_.tolist(), blend.predict(test).shape == (test.n_documents,)
     ([0.25, 0.75], True)
     """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"weights_": Numbers("members"), "scales_": Numbers("members")}
 
     rankers_: list[Any]
     weights_: FloatArray
@@ -159,11 +164,7 @@ class BlendRanker(Ranker):
 
     def state(self) -> State:
         """See `Ranker.state`: the states of the members, their arrays and texts prefixed by `m0_`, `m1_` …"""
-        state = State(
-            {"parameters": {"weights": self._saved_weights()}},
-            {"weights": self.weights_, "scales": self.scales_},
-            {},
-        )
+        arrays, texts = {"weights": self.weights_, "scales": self.scales_}, {}
         members = []
         for number, member in enumerate(self.rankers_):
             kind = type(member).__name__
@@ -171,10 +172,10 @@ class BlendRanker(Ranker):
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")
             inner: State = member.state()
             members.append({"kind": kind, "training": member.training_, "state": inner.values})
-            state.arrays.update({f"m{number}_{name}": array for name, array in inner.arrays.items()})
-            state.texts.update({f"m{number}_{name}": text for name, text in inner.texts.items()})
-        state.values["members"] = members
-        return state
+            arrays |= {f"m{number}_{name}": array for name, array in inner.arrays.items()}
+            texts |= {f"m{number}_{name}": text for name, text in inner.texts.items()}
+        values = {"parameters": {"weights": self._saved_weights()}, "members": members}
+        return State(values, arrays, texts)
 
     def _saved_weights(self) -> list[float] | None:
         """The weights as they were given, where they are those of the members; else, after an interrupt, those kept."""
@@ -190,28 +191,30 @@ class BlendRanker(Ranker):
     @classmethod
     def restore(cls, state: State) -> Self:
         """See `Ranker.restore`."""
+        _check_depth(state.values, _MOST_NESTED)
         members = []
-        for number, described in enumerate(state.values["members"]):
-            kind = described["kind"]
+        for number, described in enumerate(read_value(state.values, "members", list[dict[str, Any]])):
+            kind = read_value(described, "kind", str)
             if kind not in kinds.KINDS:
                 raise DataError(f"a member of the kind '{kind}' is not known")
-            prefix = f"m{number}_"
-            arrays = {name.removeprefix(prefix): a for name, a in state.arrays.items() if name.startswith(prefix)}
-            texts = {name.removeprefix(prefix): t for name, t in state.texts.items() if name.startswith(prefix)}
-            member = getattr(kinds, kind).restore(State(described["state"], arrays, texts))
-            member.training_ = dict(described["training"])
+            arrays, texts = (under(parts, f"m{number}_") for parts in (state.arrays, state.texts))
+            member = getattr(kinds, kind).restore(State(needed(described, "state"), arrays, texts))
+            member.training_ = read_training(described)
             members.append(member)
-        blend = cls(members, state.values["parameters"]["weights"])
-        blend.rankers_, blend.weights_, blend.scales_ = members, state.arrays["weights"], state.arrays["scales"]
+        parameters = read_parameters(cls, needed(state.values, "parameters"))
+        blend = cls(members, parameters.get("weights"))
+        for name, numbers in cls.saved_arrays.items():
+            part = name.rstrip("_")
+            setattr(blend, name, numbers.read(part, needed(state.arrays, part)))
+        blend.rankers_ = members
         return blend
 
     def check_restored(self) -> None:
         """See `Ranker.check_restored`; the members are checked as if each had a file of its own."""
         self._shares()
-        for numbers in (self.weights_, self.scales_):
-            fits = numbers.shape == (len(self.rankers_),) and numbers.dtype == np.float64
-            if not fits or not np.isfinite(numbers).all():
-                raise DataError("weights or scales do not fit the members")
+        super().check_restored()
+        if len(self.weights_) != len(self.rankers_):
+            raise DataError("weights or scales do not fit the members")
         if (self.weights_ < 0).any() or abs(self.weights_.sum() - 1) > 1e-9 or (self.scales_ <= 0).any():
             raise DataError("weights or scales have values that they cannot have")
         for member in self.rankers_:
@@ -219,6 +222,16 @@ class BlendRanker(Ranker):
             if hasattr(self, "feature_names_in_"):
                 member.feature_names_in_ = self.feature_names_in_
             member.check_restored()
+
+
+def _check_depth(values: Any, left: int) -> None:
+    """Refuse blends of blends of blends … without end: Python would not get to the bottom of them."""
+    if left == 0:
+        raise DataError(f"blends lie within blends more than {_MOST_NESTED} times")
+    for described in read_value(values, "members", list[dict[str, Any]]):
+        inner = needed(described, "state")
+        if isinstance(inner, dict) and "members" in inner:
+            _check_depth(inner, left - 1)
 
 
 _OF_DATA = ("fingerprint", "queries", "documents", "features")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["CoordinateAscent"]
@@ -36,7 +38,8 @@ class CoordinateAscent(Ranker):
     After fitting: `coef_` on the scale of the raw features; the start that is best on `valid` is kept where given.
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    standardises: ClassVar[bool] = True
 
     coef_: FloatArray
 

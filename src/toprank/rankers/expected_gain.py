@@ -6,7 +6,7 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +26,7 @@ from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
 from toprank.rankers.plugin import PluginProbabilities
 from toprank.rankers.probabilities import GradeProbabilities, fit_scaling
+from toprank.rankers.schema import Numbers
 from toprank.rankers.solver_options import check_solver_options
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
@@ -80,8 +81,14 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
     True
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_", "intercept_", "gains_", "calibration_shift_")
-    saved_values: ClassVar[tuple[str, ...]] = ("n_grades_", "calibration_scale_", "l2_")
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {
+        "coef_": Numbers("rows of weights", "features"),
+        "intercept_": Numbers("intercepts"),
+        "gains_": Numbers("grades"),
+        "calibration_shift_": Numbers("shifts"),
+    }
+    saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "calibration_scale_": float, "l2_": float}
+    standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
 
     solution_: Solution
@@ -283,6 +290,16 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         ranker = super().restore(state)
         ranker.plugin_ = None
         return ranker
+
+    def check_restored(self) -> None:
+        """See `Ranker.check_restored`."""
+        super().check_restored()
+        head, grades = self._head, self.n_grades_
+        rows, intercepts = (1, grades - 1) if isinstance(head, OrdinalHead) else (grades, grades)
+        if grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts):
+            raise DataError("the weights do not fit the number of grades")
+        if len(self.calibration_shift_) not in (1, intercepts):
+            raise DataError("the calibration does not fit the number of grades")
 
     # ---- prediction ----
 

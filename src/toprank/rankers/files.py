@@ -16,8 +16,10 @@ import json
 import math
 import re
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from os import PathLike, fspath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,30 +27,39 @@ import numpy.typing as npt
 from toprank import __version__
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError
+from toprank.rankers.schema import described, needed
 
-__all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save"]
+__all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
 FORMAT_VERSION = 1
 _FORMAT = "toprank model"
-_LIMIT = 1 << 32  # bytes of all members together: no model is larger, but a forged archive may claim to be
-_RATIO = 200  # no honest member of more than a megabyte shrinks by more
+_LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
+_HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
+_RATIO = 200  # beyond, so many times the file's own size at most
+_DESCRIPTION = (1 << 24, 50)  # the same of the parts in JSON, which take more memory than they have bytes
+_BLOCK = 1 << 20
 _NAME = re.compile(r"metadata\.json|checksums\.json|arrays/\w+\.npy|texts/\w+\.txt")
+
+T = TypeVar("T")
 
 
 class State(NamedTuple):
     """What a ranker writes down: plain values, arrays and texts."""
 
     values: dict[str, Any]
-    arrays: dict[str, npt.NDArray[Any]]
-    texts: dict[str, str]
+    arrays: Mapping[str, npt.NDArray[Any]]
+    texts: Mapping[str, str]
+
+
+# ---- writing ----
 
 
 def save(ranker: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted ranker to one file, wholly or not at all."""
+    """Write a fitted ranker to one file, wholly or not at all. What could not be read again is not written."""
     _check_path(path)
     state: State = ranker.state()
-    members = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
-    members |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
+    parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
+    parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
     names = getattr(ranker, "feature_names_in_", None)
     metadata = {
         "format": _FORMAT,
@@ -63,54 +74,26 @@ def save(ranker: Any, path: str | PathLike[str]) -> None:
         "training": ranker.training_,
         "state": state.values,
     }
-    members["metadata.json"] = json.dumps(_plain_json(metadata), indent=2, ensure_ascii=False, allow_nan=False).encode()
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(members.items())}
-    members["checksums.json"] = json.dumps(sums, indent=2).encode()
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ["metadata.json", *sorted(set(members) - {"metadata.json"})]:
-            archive.writestr(zipfile.ZipInfo(name), members[name], zipfile.ZIP_DEFLATED)
-    with output(path) as stream:
+    parts["metadata.json"] = json.dumps(_plain_json(metadata), indent=2, ensure_ascii=False, allow_nan=False).encode()
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(parts.items())}
+    parts["checksums.json"] = json.dumps(sums, indent=2).encode()
+    packed = _packed(parts, zipfile.ZIP_DEFLATED)
+    if _impossible({name: len(content) for name, content in parts.items()}, len(packed.getvalue())):
+        packed = _packed(parts, zipfile.ZIP_STORED)  # mostly zeros, and very many of them
+    try:
+        _restored(packed, fspath(path))
+    except FormatError as problem:
+        raise DataError(f"This {type(ranker).__name__} cannot be saved. {problem.problem}") from None
+    with output(path, compress=False) as stream:
         stream.write(packed.getvalue())
 
 
-def load(path: str | PathLike[str]) -> Any:
-    """The ranker in a model file. Nothing in the file is executed; damage and forgery are refused in a sentence."""
-    from toprank import rankers
-
-    members = _members(path)
-    metadata = _metadata(path, members)
-    kind = str(metadata.get("kind"))
-    if kind not in rankers.KINDS:
-        raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=fspath(path))
-    try:
-        arrays = {
-            name[len("arrays/") : -len(".npy")]: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-            for name, content in members.items()
-            if name.startswith("arrays/")
-        }
-        texts = {n[len("texts/") : -len(".txt")]: c.decode() for n, c in members.items() if n.startswith("texts/")}
-        ranker = getattr(rankers, kind).restore(State(metadata["state"], arrays, texts))
-        ranker.n_features_in_ = int(metadata["features"]["count"])
-        if metadata["features"]["names"] is not None:
-            ranker.feature_names_in_ = np.array(metadata["features"]["names"], dtype=object)
-        if metadata["features"].get("first_id") is not None:  # older files do not say it
-            ranker.first_feature_id_ = int(metadata["features"]["first_id"])
-        ranker.training_ = dict(metadata["training"])
-        ranker.check_restored()
-    except (FormatError, MissingExtraError):
-        raise
-    except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
-        raise FormatError(f"The model is incomplete or inconsistent: {problem}.", path=fspath(path)) from None
-    return ranker
-
-
-def inspect(path: str | PathLike[str]) -> dict[str, Any]:
-    """The description of a model file, checked like `load` does."""
-    members = _members(path)
-    metadata = _metadata(path, members)
-    metadata["members"] = {name: len(content) for name, content in members.items()}
-    return metadata
+def _packed(parts: Mapping[str, bytes], compression: int) -> io.BytesIO:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as archive:
+        for name in ["metadata.json", *sorted(set(parts) - {"metadata.json"})]:
+            archive.writestr(zipfile.ZipInfo(name), parts[name], compression)
+    return packed
 
 
 def _check_path(path: Any) -> None:
@@ -119,9 +102,11 @@ def _check_path(path: Any) -> None:
 
 
 def _plain_json(value: Any) -> Any:
-    """The value with NaN and infinities as None, which JSON has no words for."""
+    """The value with NaN and infinities as None, which JSON has no words for, and NumPy's numbers as Python's."""
     if isinstance(value, dict):
         return {key: _plain_json(item) for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -133,50 +118,214 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _members(path: str | PathLike[str]) -> dict[str, bytes]:
-    """All members of the archive, their checksums compared."""
+# ---- reading ----
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """The ranker in a model file. Nothing in the file is executed; damage and forgery are refused in a sentence."""
+    with _opened(path) as stream:
+        return _restored(stream, fspath(path))
+
+
+def inspect(path: str | PathLike[str]) -> dict[str, Any]:
+    """The description of a model file; every part is compared with its checksum."""
+    with _opened(path) as stream:
+        archive = _Archive(stream, fspath(path))
+        metadata = archive.metadata()
+        metadata["members"] = {name: archive.check(name) for name in archive.sizes if name != "checksums.json"}
+        return metadata
+
+
+def _opened(path: str | PathLike[str]) -> BinaryIO:
     _check_path(path)
-    where = fspath(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
-            for part in parts:
-                if not _NAME.fullmatch(part.filename):
-                    raise FormatError(f"The part '{part.filename}' does not belong to a toprank model.", path=where)
-                if part.file_size > _RATIO * part.compress_size + (1 << 20):
-                    raise FormatError(f"The part {part.filename} claims an impossible size.", path=where)
-            if sum(part.file_size for part in parts) > _LIMIT:
-                raise FormatError("The parts together claim an impossible size.", path=where)
-            members = {part.filename: archive.read(part) for part in parts}
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as problem:
-        raise FileError(f"{where} cannot be read: {problem.strerror}.") from None
-    except FormatError:
+        return open(path, "rb")
+    except OSError as problem:
+        raise FileError(f"{fspath(path)} cannot be read: {problem.strerror}.") from None
+
+
+def _restored(stream: BinaryIO, where: str) -> Any:
+    from toprank import rankers
+
+    archive = _Archive(stream, where)
+    metadata = archive.metadata()
+    kind = metadata.get("kind")
+    if not isinstance(kind, str) or kind not in rankers.KINDS:
+        raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=where)
+    arrays, texts = archive.parts("arrays/", ".npy", archive.array), archive.parts("texts/", ".txt", archive.text)
+    try:
+        ranker = getattr(rankers, kind).restore(State(needed(metadata, "state"), arrays, texts))
+        described(ranker, metadata)
+        ranker.check_restored()
+        for unused in (*arrays.unasked(), *texts.unasked()):
+            raise DataError(f"nothing asks for the part {unused}")
+    except (FormatError, MissingExtraError):
         raise
-    except Exception as problem:  # noqa: BLE001 - a damaged archive fails in many ways, none of them ours
-        raise FormatError(f"This is not a whole toprank model ({problem}).", path=where) from None
-    try:
-        sums = dict(json.loads(members.pop("checksums.json")))
-    except Exception:  # noqa: BLE001
-        raise FormatError("This is not a toprank model: it has no checksums.", path=where) from None
-    for name in sorted(set(sums) | set(members)):
-        if name not in members or hashlib.sha256(members[name]).hexdigest() != sums.get(name):
-            raise FormatError(f"The part {name} is missing or was altered since the model was saved.", path=where)
-    return members
+    except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
+        wrong = str(problem).removesuffix(".") or type(problem).__name__
+        raise FormatError(f"The model is incomplete or inconsistent: {wrong}.", path=where) from None
+    return ranker
 
 
-def _metadata(path: str | PathLike[str], members: dict[str, bytes]) -> dict[str, Any]:
-    where = fspath(path)
-    try:
-        metadata: dict[str, Any] = dict(json.loads(members["metadata.json"]))
-        version = int(metadata["format_version"])
-    except Exception:  # noqa: BLE001
-        raise FormatError("This is not a toprank model: it has no readable metadata.", path=where) from None
-    if metadata.get("format") != _FORMAT:
-        raise FormatError("This is not a toprank model.", path=where)
-    if version > FORMAT_VERSION:
-        raise FormatError(
-            f"The model has format {version}, written by toprank {metadata.get('toprank_version')}; this toprank "
-            f"({__version__}) reads formats up to {FORMAT_VERSION}. Update toprank.",
-            path=where,
-        )
-    return metadata
+class _Parts(Mapping[str, T], Generic[T]):
+    """Parts of an archive, each read when it is asked for: what nothing asks for takes no memory."""
+
+    def __init__(self, readers: dict[str, Callable[[], T]]) -> None:
+        self._readers, self._asked = readers, set[str]()
+
+    def __getitem__(self, name: str) -> T:
+        self._asked.add(name)
+        return self._readers[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def unasked(self) -> list[str]:
+        """Names of parts that were never read."""
+        return [name for name in self._readers if name not in self._asked]
+
+
+class _Under(Mapping[str, T], Generic[T]):
+    """The parts whose names have a prefix, without it."""
+
+    def __init__(self, parts: Mapping[str, T], prefix: str) -> None:
+        self._parts, self._prefix = parts, prefix
+
+    def __getitem__(self, name: str) -> T:
+        return self._parts[self._prefix + name]
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self._prefix}{name}" in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._parts if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
+    """The parts whose names have a prefix, without it; still read only when they are asked for.
+
+    >>> dict(under({"m0_coef": 1, "m1_coef": 2}, "m1_"))
+    {'coef': 2}
+    """
+    return _Under(parts, prefix)
+
+
+def _impossible(sizes: Mapping[str, int], packed: int) -> bool:
+    """Whether the parts of a file claim more bytes than a model of that file size has: an archive made to burst."""
+    total, told = sum(sizes.values()), sum(size for name, size in sizes.items() if name.endswith(".json"))
+    harmless, ratio = _DESCRIPTION
+    return total > min(_LIMIT, max(_HARMLESS, _RATIO * packed)) or told > max(harmless, ratio * packed)
+
+
+class _Archive:
+    """An archive whose names and claims are checked; parts are compared with their checksums as they are read."""
+
+    def __init__(self, stream: BinaryIO, where: str) -> None:
+        self.where = where
+        try:
+            self._zip = zipfile.ZipFile(stream)
+            members = self._zip.infolist()
+        except Exception as problem:  # noqa: BLE001 - a damaged archive fails in many ways, none of them ours
+            self._damaged(problem)
+        for member in members:
+            if not _NAME.fullmatch(member.filename):
+                raise FormatError(f"The part '{member.filename}' does not belong to a toprank model.", path=where)
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FormatError(f"The part {member.filename} is packed in a way that no model is.", path=where)
+        self.sizes = {member.filename: member.file_size for member in members}
+        packed = stream.seek(0, io.SEEK_END)
+        if len(self.sizes) < len(members) or _impossible(self.sizes, packed):
+            raise FormatError("The parts together claim an impossible size.", path=where)
+        self._sums = self._checksums()
+
+    def _damaged(self, problem: Exception) -> NoReturn:
+        raise FormatError(f"This is not a whole toprank model ({problem}).", path=self.where) from None
+
+    def _checksums(self) -> dict[str, str]:
+        try:
+            sums = dict(json.loads(self._zip.read("checksums.json")))
+        except Exception:  # noqa: BLE001
+            raise FormatError("This is not a toprank model: it has no checksums.", path=self.where) from None
+        for name in sorted(set(sums) ^ (set(self.sizes) - {"checksums.json"})):
+            self._altered(name)
+        return sums
+
+    def _altered(self, name: str) -> NoReturn:
+        message = f"The part {name} is missing or was altered since the model was saved."
+        raise FormatError(message, path=self.where)
+
+    def _blocks(self, name: str) -> Iterator[bytes]:
+        """The content of a part; after the last block it is known to be what was saved."""
+        seen = hashlib.sha256()
+        try:
+            with self._zip.open(name) as member:
+                while block := member.read(_BLOCK):
+                    seen.update(block)
+                    yield block
+        except Exception as problem:  # noqa: BLE001
+            self._damaged(problem)
+        if seen.hexdigest() != self._sums.get(name):
+            self._altered(name)
+
+    def check(self, name: str) -> int:
+        """The number of bytes of a part, which is as it was saved."""
+        return sum(len(block) for block in self._blocks(name))
+
+    def text(self, name: str) -> str:
+        """A part that is text."""
+        return b"".join(self._blocks(name)).decode()
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """A part that is an array of numbers, in the memory that its bytes were read into."""
+        content = bytearray()
+        for block in self._blocks(name):
+            content += block
+        stream = io.BytesIO(content[:_BLOCK])
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise DataError(f"the array {name} is not in NumPy's plain format")
+        shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+        if dtype.kind not in "fiu" or dtype.subdtype is not None:
+            raise DataError(f"the array {name} does not hold numbers")
+        if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+            raise DataError(f"the array {name} is not as large as it says")
+        flat = np.frombuffer(content, dtype, offset=stream.tell())
+        return flat.reshape(shape, order="F" if in_columns else "C")
+
+    def parts(self, folder: str, suffix: str, read: Callable[[str], T]) -> _Parts[T]:
+        """The parts of one kind."""
+        names = [name for name in self.sizes if name.startswith(folder)]
+        return _Parts({name[len(folder) : -len(suffix)]: partial(read, name) for name in names})
+
+    def metadata(self) -> dict[str, Any]:
+        """The description, of a format that we know."""
+        unreadable = FormatError("This is not a toprank model: it has no readable metadata.", path=self.where)
+        if "metadata.json" not in self.sizes:
+            raise unreadable
+        content = b"".join(self._blocks("metadata.json"))
+        try:
+            metadata: dict[str, Any] = dict(json.loads(content, parse_constant=_no_number))
+            version = int(metadata["format_version"])
+        except Exception:  # noqa: BLE001
+            raise unreadable from None
+        if metadata.get("format") != _FORMAT:
+            raise FormatError("This is not a toprank model.", path=self.where)
+        if version > FORMAT_VERSION:
+            raise FormatError(
+                f"The model has format {version}, written by toprank {metadata.get('toprank_version')}; this toprank "
+                f"({__version__}) reads formats up to {FORMAT_VERSION}. Update toprank.",
+                path=self.where,
+            )
+        return metadata
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -19,6 +19,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.rankers.base import Ranker, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.refinement import refine
+from toprank.rankers.schema import Numbers
 from toprank.rankers.solver_options import check_solver_options, tolerances_of
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Features, Standardisation
@@ -78,8 +79,9 @@ class LinearRanker(Ranker):
     (True, (10,))
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("coef_",)
-    saved_values: ClassVar[tuple[str, ...]] = ("intercept_", "l2_")
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float, "l2_": float}
+    standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
 
     coef_: FloatArray

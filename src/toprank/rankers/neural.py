@@ -4,7 +4,7 @@ under theirs; with attention, a document's score depends on the other documents 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -23,9 +23,12 @@ from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_watch import Epoch
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
+from toprank.rankers.schema import Numbers, needed
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["Epoch", "NeuralRanker"]
+
+_INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
 
 
 class NeuralRanker(GradeProbabilities, Ranker):
@@ -92,8 +95,12 @@ class NeuralRanker(GradeProbabilities, Ranker):
     (True, [1, 2, 3])
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("gains_",)
-    saved_values: ClassVar[tuple[str, ...]] = ("best_epoch_", "history_", "stopped_")
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"gains_": Numbers("grades")}
+    saved_values: ClassVar[Mapping[str, Any]] = {
+        "best_epoch_": int,
+        "history_": dict[str, list[float | None]],
+        "stopped_": str,
+    }
 
     network_: Any
     inputs_: Inputs
@@ -268,8 +275,8 @@ class NeuralRanker(GradeProbabilities, Ranker):
         arrays = {
             name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in weights.items()
         }
-        inputs = {name: getattr(self.inputs_, name) for name in ("centre", "spread", "knots")}
-        return state._replace(arrays=state.arrays | inputs | arrays)
+        inputs = {name: getattr(self.inputs_, name) for name in _INPUTS}
+        return state._replace(arrays={**state.arrays, **inputs, **arrays})
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -277,12 +284,12 @@ class NeuralRanker(GradeProbabilities, Ranker):
         needs("torch", "neural", "NeuralRanker")
         from toprank.rankers.neural_files import restored_network
 
-        arrays = dict(state.arrays)
-        ranker = super().restore(state._replace(arrays={"gains": arrays.pop("gains")}))
+        ranker = super().restore(state)
         ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
-        parts = [np.asarray(arrays.pop(name), dtype=np.float64) for name in ("centre", "spread", "knots")]
+        parts = [numbers.read(name, needed(state.arrays, name)) for name, numbers in _INPUTS.items()]
         ranker.inputs_ = Inputs(ranker.input_transform, *parts)
-        ranker.network_ = restored_network(ranker, arrays)
+        known = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays)}
+        ranker.network_ = restored_network(ranker, state.arrays, known)
         return ranker
 
     def check_restored(self) -> None:

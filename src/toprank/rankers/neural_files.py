@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,27 @@ from toprank.scorers.networks import build
 __all__ = ["check_inputs", "restored_network"]
 
 
-def restored_network(ranker: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> nn.Module:
-    """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit."""
+def restored_network(ranker: Any, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:
+    """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit.
+
+    `known` are arrays of the file that are no weights.
+    """
     check_form(ranker)
     n_inputs, n_outputs = len(ranker.inputs_.centre), max(len(ranker.gains_), 1)
-    network = build(architecture_of(ranker, n_inputs, n_outputs))
+    shape = architecture_of(ranker, n_inputs, n_outputs)
+    with torch.device("meta"):  # a network of any size that a file may announce, without its memory
+        network = build(shape)
+    wanted_weights = network.state_dict()
+    if set(arrays) - known - {name.replace(".", "_") for name in wanted_weights}:
+        raise DataError("there are arrays that do not belong to the network")
     weights = {}
-    for name, wanted in network.state_dict().items():
+    for name, wanted in wanted_weights.items():
         found = arrays.get(name.replace(".", "_"))
         if found is None or found.shape != tuple(wanted.shape):
             raise DataError(f"the weights {name} are missing or do not fit the network")
         if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
             raise DataError(f"the weights {name} are not finite numbers")
         weights[name] = torch.from_numpy(np.array(found)).to(wanted.dtype)
-    if len(weights) != len(arrays):
-        raise DataError("there are arrays that do not belong to the network")
     network.load_state_dict(weights, assign=True)
     return prediction_network(network, torch.device("cpu"))
 

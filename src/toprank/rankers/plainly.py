@@ -15,10 +15,12 @@ __all__ = ["from_plain", "plain"]
 
 def plain(name: str, value: Any) -> Any:
     """A parameter as JSON can hold it."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, str | int | float | bool | None):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
     return _described(name, value)
 
 
@@ -26,10 +28,8 @@ def _described(name: str, value: object) -> Any:
     if isinstance(value, losses.Loss):
         return {"loss": losses.to_spec(value)}
     if isinstance(value, solvers.Solver):
-        options = {field.name: getattr(value, field.name) for field in fields(cast(Any, value))}
+        options = {field.name: plain(name, getattr(value, field.name)) for field in fields(cast(Any, value))}
         return {"solver": {"name": type(value).__name__, **options}}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [plain(name, item) for item in np.asarray(value).tolist()]
     raise DataError(
         f"The parameter {name} is a {type(value).__name__}, which a model file cannot hold without running code when "
         "it is read. Models with a scikit-learn classifier inside cannot be saved; train under a loss instead."

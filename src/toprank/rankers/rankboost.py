@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.schema import Numbers
 
 __all__ = ["RankBoost"]
 
@@ -37,7 +39,11 @@ class RankBoost(Ranker):
     """
 
     takes_sparse: ClassVar[bool] = False
-    saved_arrays: ClassVar[tuple[str, ...]] = ("features_", "thresholds_", "alphas_")
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {
+        "features_": Numbers("rounds", whole=True),
+        "thresholds_": Numbers("rounds"),
+        "alphas_": Numbers("rounds"),
+    }
 
     features_: IntArray
     thresholds_: FloatArray
@@ -104,8 +110,6 @@ class RankBoost(Ranker):
     def check_restored(self) -> None:
         """See `Ranker.check_restored`."""
         super().check_restored()
-        if len({len(self.features_), len(self.thresholds_), len(self.alphas_)}) > 1:
-            raise DataError("the rounds are incomplete")
         if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_features_in_:
             raise DataError("a round names a feature that does not exist")
 

@@ -5,6 +5,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,7 +19,9 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Ranker, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
+from toprank.rankers.plainly import plain
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
+from toprank.rankers.schema import Numbers, needed
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import monotone_directions
 from toprank.rankers.tree_text import only_trees, rewritten_trees
@@ -92,8 +95,12 @@ class TreeRanker(GradeProbabilities, Ranker):
     (True, 20)
     """
 
-    saved_arrays: ClassVar[tuple[str, ...]] = ("intercept_", "gains_")
-    saved_values: ClassVar[tuple[str, ...]] = ("best_iteration_", "history_", "stopped_")
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"intercept_": Numbers("outputs"), "gains_": Numbers("grades")}
+    saved_values: ClassVar[Mapping[str, Any]] = {
+        "best_iteration_": int,
+        "history_": dict[str, list[float | None]],
+        "stopped_": str,
+    }
     learns_from_parts: ClassVar[bool] = True
 
     booster_: Any
@@ -213,8 +220,8 @@ class TreeRanker(GradeProbabilities, Ranker):
         """
         known = self.__dict__
         if "booster_" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
-            plain = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
-            if plain:
+            as_it_is = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
+            if as_it_is:
                 return X
         rows = super()._prediction_rows(X)
         if isinstance(rows, np.ndarray):
@@ -248,7 +255,9 @@ class TreeRanker(GradeProbabilities, Ranker):
         for name in (*self.saved_arrays, *self.saved_values):
             setattr(bare, name, getattr(self, name))
         state = super(TreeRanker, bare).state()
-        state.values["parameters"]["extra"] = None if self.extra is None else dict(self.extra)
+        if self.extra is not None:
+            further = {name: plain(f"extra['{name}']", value) for name, value in self.extra.items()}
+            state.values["parameters"]["extra"] = further
         return state._replace(texts={"trees": rewritten_trees(only_trees(self.booster_.model_to_string()))})
 
     @classmethod
@@ -256,8 +265,8 @@ class TreeRanker(GradeProbabilities, Ranker):
         """See `Ranker.restore`."""
         ranker = super().restore(state)
         ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
-        ranker.directions_, ranker.l2_ = state.values["parameters"]["monotone"], float(ranker.l2)
-        ranker.booster_ = booster_of(rewritten_trees(state.texts["trees"]))
+        ranker.directions_, ranker.l2_ = ranker.monotone, float(ranker.l2)
+        ranker.booster_ = booster_of(rewritten_trees(needed(state.texts, "trees")))
         return ranker
 
     def check_restored(self) -> None:
@@ -268,3 +277,4 @@ class TreeRanker(GradeProbabilities, Ranker):
         outputs = self.booster_.num_model_per_iteration()
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
+        monotone_directions(self.directions_, SimpleNamespace(n_features=self.n_features_in_))

@@ -1,0 +1,136 @@
+"""What a model file may say: values of the declared types, arrays of the declared shapes. Nothing else is believed.
+
+The types of parameters are those of the ranker's constructor; fitted values and arrays are declared by its class
+(`saved_values`, `saved_arrays`). Every refusal is worded to finish the sentence "The model is inconsistent: …".
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import reprlib
+import sys
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.errors import DataError
+from toprank.rankers.plainly import from_plain
+
+__all__ = ["OF_THE_MACHINE", "Numbers", "described", "fits", "needed", "read_parameters", "read_training", "read_value"]
+
+OF_THE_MACHINE = ("threads", "verbose")
+"""Parameters that belong to a run, not to a model: they are not saved, and ignored in files that have them."""
+
+_LARGEST = sys.float_info.max
+
+
+class Numbers:
+    """An array of finite numbers.
+
+    Args:
+        axes: what its axes count: ``features``, and names of the ranker's own; axes of one name are equally long.
+        whole: whether they are whole numbers.
+    """
+
+    def __init__(self, *axes: str, whole: bool = False) -> None:
+        self.axes, self.whole = axes, whole
+
+    def read(self, name: str, array: Any) -> npt.NDArray[Any]:
+        """The array of a file in the type that we compute with; its lengths are not looked at yet."""
+        if not isinstance(array, np.ndarray) or array.ndim != len(self.axes):
+            raise DataError(f"the array {name} does not have {len(self.axes)} axes")
+        if array.dtype.kind not in ("iu" if self.whole else "fiu"):
+            raise DataError(f"the array {name} does not hold {'whole' if self.whole else 'finite'} numbers")
+        numbers = np.require(array, np.int64 if self.whole else np.float64, ["C", "A", "W"])
+        if not np.isfinite(numbers).all():
+            raise DataError(f"the array {name} does not hold finite numbers")
+        return numbers
+
+    def check_lengths(self, name: str, array: npt.NDArray[Any], lengths: dict[str, int]) -> None:
+        """Refuse an array whose axes are not as long as those of the same name before it; `lengths` learns new ones."""
+        for axis, length in zip(self.axes, array.shape, strict=True):
+            if lengths.setdefault(axis, length) != length:
+                where = "number of features" if axis == "features" else f"number of {axis}"
+                raise DataError(f"the array {name} does not fit the {where}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value has the type of an annotation; numbers must be finite, lists may stand for arrays.
+
+    >>> fits([1, 2.5], float | list[float]), fits(True, int), fits("a", Literal["a", "b"])
+    (True, False, True)
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    if hint in (int, float):
+        kinds = int if hint is int else int | float
+        return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
+    if origin is np.ndarray:
+        return isinstance(value, list | np.ndarray) and all(fits(item, float) for item in value)
+    if origin in (collections.abc.Sequence, list, tuple):
+        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
+    if origin in (collections.abc.Mapping, dict):
+        return isinstance(value, dict) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+    if origin is collections.abc.Callable:
+        return callable(value)
+    return isinstance(value, type(None) if hint is None else hint)
+
+
+def needed(parts: Any, name: str) -> Any:
+    """A part by its name; refused where it is missing, or the parts are none."""
+    if not isinstance(parts, Mapping) or name not in parts:
+        raise DataError(f"{name} is missing")
+    return parts[name]
+
+
+def read_value(parts: Any, name: str, hint: Any) -> Any:
+    """A value of a file, of the type that it must have."""
+    value = needed(parts, name)
+    if not fits(value, hint):
+        raise DataError(f"{name} cannot be {reprlib.repr(value)}")
+    return value
+
+
+def read_parameters(kind: type, given: Any) -> dict[str, Any]:
+    """Arguments of a ranker's constructor from the plain values of a file, each of the type that it declares."""
+    hints = get_type_hints(kind.__init__)  # type: ignore[misc]
+    hints.pop("return")
+    parameters = {}
+    for name in read_value({"parameters": given}, "parameters", dict[str, Any]):
+        if name in OF_THE_MACHINE:
+            continue
+        if name not in hints:
+            raise DataError(f"there is no parameter {reprlib.repr(name)}")
+        called = f"the parameter {name}"
+        parameters[name] = read_value({called: from_plain(given[name])}, called, hints[name])
+    return parameters
+
+
+def described(ranker: Any, metadata: Any) -> None:
+    """Give a restored ranker what every model file says of its features and its training."""
+    features = read_value(metadata, "features", dict[str, Any])
+    count, names = read_value(features, "count", int), read_value(features, "names", list[str] | None)
+    if count < 1 or (names is not None and len(names) != count):
+        raise DataError("the names of the features do not fit their number")
+    ranker.n_features_in_ = count
+    if names is not None:
+        ranker.feature_names_in_ = np.array(names, dtype=object)
+    first = read_value(features, "first_id", int | None) if "first_id" in features else None  # older files do not say
+    if first is not None:
+        ranker.first_feature_id_ = first
+    ranker.training_ = read_training(metadata)
+
+
+def read_training(parts: Any) -> dict[str, Any]:
+    """Where a model comes from."""
+    training: dict[str, Any] = read_value(parts, "training", dict[str, Any])
+    read_value(training, "queries", int)
+    return training
