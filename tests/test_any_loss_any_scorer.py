@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -57,6 +60,32 @@ def test_every_loss_trains_a_network(data, name):
 def test_every_loss_can_be_written_down(name):
     loss = losses.make(name, **ARGUMENTS.get(name, {}))
     assert losses.from_spec(losses.to_spec(loss)) == loss
+
+
+def of_numpy(value):
+    """The same value as NumPy has it."""
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64, str: np.str_}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_numbers_of_numpy_become_plain_ones(name):
+    """A search over np.arange or np.logspace gives such: repr stays the constructor, and JSON can hold the spec."""
+    loss = losses.make(name, **ARGUMENTS.get(name, {}))
+    options = {field.name: getattr(loss, field.name) for field in fields(loss)}
+    made = type(loss)(**{option: of_numpy(value) for option, value in options.items()})
+    assert repr(made) == repr(loss)
+    assert eval(repr(made), vars(losses) | {type(loss).__name__: type(loss)}) == loss
+    assert losses.from_spec(json.loads(json.dumps(losses.to_spec(made)))) == loss
+    assert {type(value) for value in losses.to_spec(made).values()} <= {str, int, float, bool, list, type(None)}
+
+
+def test_numbers_of_numpy_mean_what_they_say():
+    assert repr(losses.ApproxNDCG(k=np.int64(10))) == repr(losses.ApproxNDCG(k=10))
+    assert losses.ListNet(np.float32(2)) == losses.ListNet(2.0)
+    assert losses.LambdaRank(norm=np.bool_(False)).norm is False
+    assert losses.LambdaRank(gain=(np.int64(0), np.float64(1))).gain == (0, 1)
+    assert losses.to_spec(losses.LambdaRank(gain=np.array([0, 1, 3])))["gain"] == [0.0, 1.0, 3.0]
 
 
 def test_lambda_rank_improves_on_where_it_starts():

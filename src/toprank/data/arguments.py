@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABCMeta
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,38 @@ import numpy as np
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 
-__all__ = ["check_data", "check_flag", "check_number", "check_whole", "is_whole", "listed_paths"]
+__all__ = [
+    "PlainArguments",
+    "check_data",
+    "check_flag",
+    "check_number",
+    "check_whole",
+    "is_whole",
+    "listed_paths",
+    "plainer",
+]
+
+
+def plainer(value: Any) -> Any:
+    """NumPy's numbers as Python's, in lists and tuples too; anything else as it is.
+
+    >>> plainer((np.int64(3), np.bool_(False), "a"))
+    (3, False, 'a')
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(plainer(item) for item in value)
+    return value
+
+
+class PlainArguments(ABCMeta):
+    """Of classes whose values are their arguments: made from `plainer` ones, their repr reads back and JSON has it."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        """Make a value."""
+        plain = {name: plainer(value) for name, value in named.items()}
+        return super().__call__(*(plainer(value) for value in arguments), **plain)
 
 
 def is_whole(value: Any, least: int, below: int | None = None) -> bool:

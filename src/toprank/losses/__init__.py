@@ -14,6 +14,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
 
@@ -163,7 +165,7 @@ def to_spec(loss: Loss) -> dict[str, Any]:
         value = getattr(loss, field.name)
         if callable(value) or getattr(value, "function", None) is not None:
             raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
-        if isinstance(value, tuple | list):
+        if isinstance(value, tuple | list | np.ndarray):
             value = [float(number) for number in value]
         spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
     return spec

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, blocks_of, each_block, writable
+from toprank.data.arguments import PlainArguments
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
@@ -149,7 +150,7 @@ class BoundLoss(ABC):
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(ABC, metaclass=PlainArguments):
     """Base of all losses: hyper-parameters and nothing else; its repr is its constructor."""
 
     traits: ClassVar[Traits]
