@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from toprank.cli import common
 from toprank.cli.main import app
 from toprank.cli.settings import value_of
 from toprank.errors import DataError
+from toprank.experiment import Results
 from toprank.tuning import default_space
 
 
@@ -230,3 +233,71 @@ def test_training_and_validation_data_have_the_same_columns(from_zero, monkeypat
     for part, file in zip(seen, (train, valid), strict=True):
         np.testing.assert_array_equal(part.X, whole if file == "long.txt" else from_zero.X)
     assert tr.load("m.toprank").n_features_in_ == 3
+
+
+def words(*arguments):
+    return ["/opt/somewhere/bin/toprank", *(str(one) for one in arguments)]
+
+
+def everything_in(path):
+    """All bytes of a file or folder, what is packed in an archive unpacked."""
+    if path.is_dir():
+        return b"".join(everything_in(one) for one in sorted(path.rglob("*")) if one.is_file())
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return b"".join(archive.read(name) for name in archive.namelist())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("place", ["train", "tune"])
+def test_models_say_nothing_of_the_folders_of_the_machine(folder, monkeypatch, place):
+    data, model = folder / "train.txt", folder / "m.toprank"
+    more = ["--system", "LeastSquares"] if place == "train" else ["--system", "LeastSquares", "--trials", 1]
+    arguments = [place, data, "--model", model, f"--valid={folder / 'vali.txt'}", "--cache", *more]
+    monkeypatch.setattr(sys, "argv", words(*arguments))
+    invoked(*arguments)
+    told = tr.load(model).training_["command"]
+    assert told.startswith(f"toprank {place} train.txt --model m.toprank --valid=vali.txt --cache")
+    assert everything_in(folder / "train.txt.toprank-data")
+    assert str(folder).encode() not in everything_in(model) + everything_in(folder / "train.txt.toprank-data")
+
+
+def test_results_and_reports_say_nothing_of_the_folders_of_the_machine(folder, monkeypatch):
+    arguments = [
+        "cv",
+        folder / "train.txt",
+        "--systems",
+        "LeastSquares,ListNet",
+        "--folds",
+        3,
+        "-o",
+        folder / "r.parquet",
+    ]
+    arguments += ["--html", folder / "r.html", "--folder", folder / "runs"]
+    monkeypatch.setattr(sys, "argv", words(*arguments))
+    invoked(*arguments)
+    for name in ("r.parquet", "r.html", "runs"):
+        content = everything_in(folder / name)
+        assert content
+        assert str(folder).encode() not in content, name
+    back = Results.read(folder / "r.parquet")
+    assert back.folder.resolve() == (folder / "runs").resolve()
+    assert back.provenance["command"].startswith("toprank cv train.txt")
+
+
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_threads_act_on_prediction(folder, monkeypatch, command):
+    data = tr.read("train.txt")
+    trees = tr.TreeRanker(n_trees=2, num_leaves=3, min_data_in_leaf=2)
+    tr.BlendRanker([tr.LinearRanker(), tr.BlendRanker([trees])]).fit(data).save("m.toprank")
+    used = []
+    for kind in (tr.LinearRanker, tr.TreeRanker):
+
+        def scores(self, X, plain=kind._scores):
+            used.append(self.threads)
+            return plain(self, X)
+
+        monkeypatch.setattr(kind, "_scores", scores)
+    alone = invoked(command, "m.toprank", "train.txt", "--threads", 1).output
+    assert used == [1, 1]
+    assert invoked(command, "m.toprank", "train.txt", "--threads", 1_000_000).output == alone

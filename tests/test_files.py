@@ -225,6 +225,17 @@ def test_judgments_count_for_the_cache_of_a_run(tmp_path):
     assert read(tmp_path / "a.run", cache=True, qrels=tmp_path / "a.qrels").labels[0] == 33
 
 
+def test_a_cache_moves_with_its_file(tmp_path):
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:1\n")
+    read(tmp_path / "before" / "a.txt", cache=True)
+    (tmp_path / "before").rename(tmp_path / "after")
+    copy = tmp_path / "after" / "a.txt.toprank-data"
+    when = copy.stat().st_mtime_ns
+    assert read(tmp_path / "after" / "a.txt", cache=True).n_documents == 2
+    assert copy.stat().st_mtime_ns == when
+
+
 def test_verify_and_cache_need_something_to_work_on(text, tmp_path):
     with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
         read(text, verify=True)

@@ -36,6 +36,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+_ALWAYS = 8  # threads that may be asked for on any machine, so that a model of a larger one can be made again
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Block = TypeVar("Block")
@@ -52,12 +54,19 @@ def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def available_threads(threads: int | None = None) -> int:
-    """The number of threads to use: `threads` where given (at least 1), else every core this process may use."""
+    """The number of threads to use: `threads` where given (at least 1), else every core this process may use.
+
+    More than the machine has cores (or 8, where it has fewer) are of no use, and very many would end the process: a
+    larger number counts as that.
+
+    >>> available_threads(10**9) == max(os.cpu_count() or 1, 8)
+    True
+    """
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
         raise DataError(f"threads must be a whole number of at least 1, or None for every core, not {threads!r}.")
-    return int(threads)
+    return min(int(threads), max(os.cpu_count() or 1, _ALWAYS))
 
 
 def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
@@ -131,11 +129,6 @@ def check_writable(path: Path) -> None:
         raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
 
 
-def command_line() -> str:
-    """The command as it was typed, but for the place where toprank is installed."""
-    return shlex.join(["toprank", *sys.argv[1:]])
-
-
 def _report(
     html: Path,
     result: Comparison,
@@ -145,12 +138,13 @@ def _report(
     models: list[Path],
     threads: int | None,
 ) -> None:
+    from toprank.data.typed import typed_command
     from toprank.rankers.files import load
     from toprank.report import from_comparison, write_html
 
     rankers = {path.stem: load(path) for path in models}
     content = from_comparison(
-        result, documents, systems, rankers=rankers, name=data.name, command=command_line(), threads=threads
+        result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads
     )
     write_html(html, content)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
-from toprank.cli.comparing import command_line
 from toprank.cli.evaluating import side_by_side
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ def _title(text: str) -> None:
 
 def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
     import toprank as tr
+    from toprank.data.typed import typed_command
     from toprank.metrics.evaluation import evaluate_under_all
 
     _title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
@@ -101,7 +101,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, qui
         probabilities={"Bayes-optimal": probabilities},
         name="test.txt of the demo",
         title="toprank demo: six systems and the best possible ranking",
-        command=command_line(),
+        command=typed_command(),
         sources={"train.txt": train, "vali.txt": valid},
         threads=threads,
     )

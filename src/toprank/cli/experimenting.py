@@ -155,7 +155,7 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
 
 
 def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> dict[str, Any]:
-    """Folds of every path, by the path's name; by the whole path where names coincide."""
+    """Folds of every path, by the path's name; with the names of folders above where names coincide."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
 
@@ -166,8 +166,10 @@ def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> 
             raise typer.BadParameter(f"{path} is given twice.")
         own = path.is_dir() and not is_readable_folder(path)
         name = path.resolve().name if own else path.name.split(".")[0]
-        if name in found:
-            name = str(path)
+        for above in path.resolve().parents:
+            if name not in found:
+                break
+            name = f"{above.name}/{name}"
         found[name] = folds(path, **reading) if own else folds(path, k, seed=seed, **reading)
     return found
 

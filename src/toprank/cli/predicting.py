@@ -21,10 +21,19 @@ def _load(model: Path, data: Path, quiet: bool, options: dict[str, Any]) -> tupl
     from toprank.rankers.files import load
 
     ranker = load(model)
+    _use_threads(ranker, options.get("threads"))
     named = "features" in options or hasattr(ranker, "feature_names_in_")
     if "label" not in options and common.format_told(data) in common.TABLES and (named or not _has_label(data)):
         options["label"] = False
     return ranker, common.read_alike(data, quiet, options, like=ranker)
+
+
+def _use_threads(ranker: Any, threads: int | None) -> None:
+    """Predict on so many threads; the members of a blend each."""
+    if threads is not None and hasattr(ranker, "threads"):
+        ranker.set_params(threads=threads)
+    for member in getattr(ranker, "rankers_", ()):
+        _use_threads(member, threads)
 
 
 def _has_label(table: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import fields
@@ -180,7 +179,9 @@ def _tell(choice: Choice, model: Path, json: bool, quiet: bool) -> None:
 
 
 def _save(ranker: Any, system: str, data: RankingData, metric: str, convention: str, model: Path) -> None:
-    ranker.training_ |= {"system": system, "convention": convention, "command": shlex.join(sys.argv)}
+    from toprank.data.typed import typed_command
+
+    ranker.training_ |= {"system": system, "convention": convention, "command": typed_command()}
     ranker.training_["metrics"] = _training_metrics(ranker, data, metric, convention)
     ranker.save(model)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,6 +57,7 @@ def tune(
       toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
     """
     from toprank import systems
+    from toprank.data.typed import typed_command
     from toprank.errors import needs
     from toprank.metrics import Convention, parse
     from toprank.tuning import tune as search
@@ -103,7 +102,7 @@ def tune(
     tuned.ranker.training_ |= {
         "system": chosen.name,
         "convention": convention,
-        "command": shlex.join(sys.argv),
+        "command": typed_command(),
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
     tuned.ranker.save(model)

@@ -71,13 +71,13 @@ def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
     """What identifies the source of a cache, as it looks after a round trip through JSON."""
     from toprank import __version__
 
-    files = {}
+    files = []  # by name: the copy lies beside the file, and both may move
     sides = [side for suffix in SIDES if (side := beside(Path(path), suffix))]
     judgments = [options["qrels"]] if options.get("qrels") else []
     for file in (path, *sides, *judgments):
         with os_errors(file, "read"):
             status = os.stat(file)
-        files[os.path.abspath(file)] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+        files.append({"name": Path(file).name, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
     spelled = {name: _spelled(name, value) for name, value in sorted(options.items()) if name != "threads"}
     return {"files": files, "options": spelled, "toprank": __version__}
 
@@ -89,5 +89,7 @@ def _hash_of(path: PathLike) -> str:
 
 
 def _spelled(name: str, value: Any) -> str:
-    """An option as text: the same for the same meaning."""
+    """An option as text: the same for the same meaning; a file by its name."""
+    if isinstance(value, os.PathLike) or name == "qrels":
+        return repr(None if value is None else Path(value).name)
     return np.dtype(value).name if name == "dtype" and value is not None else repr(value)

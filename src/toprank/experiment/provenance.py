@@ -6,14 +6,12 @@ import hashlib
 import json
 import os
 import platform
-import shlex
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from toprank.data.folds import Fold
+from toprank.data.typed import typed_command
 from toprank.experiment.cells import plain
 from toprank.experiment.content import versions
 from toprank.experiment.spec import Experiment
@@ -30,14 +28,6 @@ def experiment_key(provenance: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _command() -> str:
-    """The command as it was typed, but for the place where toprank is installed."""
-    program, *words = sys.argv or [""]
-    path = Path(program)
-    ours = path.name == "toprank" or (path.name == "__main__.py" and path.parent.name == "toprank")
-    return shlex.join(["toprank" if ours else program, *words])
-
-
 def provenance_of(
     experiment: Experiment, datasets: dict[str, Any], seeds: tuple[int, ...], notes: list[str]
 ) -> dict[str, Any]:
@@ -46,7 +36,7 @@ def provenance_of(
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
-        "command": _command(),
+        "command": typed_command(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "datasets": datasets,
         "systems": {

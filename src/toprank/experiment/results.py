@@ -61,7 +61,8 @@ class Results:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but scores and models to one Parquet file."""
         cells, failures = [cell.to_dict() for cell in self.cells], [asdict(one) for one in self.failures]
-        folder = None if self.folder is None else str(self.folder.resolve())
+        here = Path(path).resolve().parent
+        folder = None if self.folder is None else os.path.relpath(self.folder.resolve(), here)
         write_table(self.per_query, {**self.provenance, "cells": cells, "failures": failures, "folder": folder}, path)
 
     @classmethod
@@ -76,7 +77,7 @@ class Results:
         failures = [Failure(**values) for values in provenance.pop("failures")]
         noted = provenance.pop("folder")
         beside = file.parent if (file.parent / "cells").is_dir() else None  # folders may be moved
-        folder = beside if beside is not None else Path(noted) if noted else None
+        folder = beside if beside is not None else file.parent / noted if noted else None
         return cls(table, cells, failures, provenance, folder)
 
     # ---- names ----

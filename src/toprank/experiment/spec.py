@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds, folds
+from toprank.data.typed import without_place
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.entries import entries_of
 from toprank.metrics.conventions import CONVENTIONS, Convention
@@ -168,7 +169,7 @@ def _dataset(name: str | None, what: Any, k: int, seed: int) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
         its = folds(path, seed=seed) if path.is_dir() and not _divided(path) else folds(path, k, seed=seed)
-        return Dataset(name or _stem(path), its, its.names, str(path))
+        return Dataset(name or _stem(path), its, its.names, without_place(str(path)))
     if isinstance(what, RankingData):
         its = folds(what, k, seed=seed)
         return Dataset(name or "data", its, its.names, "")
