@@ -26,7 +26,7 @@ def cached(
 ) -> RankingData:
     """The data of a file, from the stored copy beside it where that is up to date.
 
-    The copy ``<file>.toprank-data`` serves when the file's path, size and time of change, those of its side files
+    The copy ``<file>.toprank-data`` serves when the file's name, size and time of change, those of its side files
     (``.query``, ``.weight`` …) and judgments, the reader's options and toprank's version are those it was made with.
     Otherwise the file is read and the copy written again.
 

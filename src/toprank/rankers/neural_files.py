@@ -38,7 +38,7 @@ def restored_network(ranker: Any, arrays: Mapping[str, npt.NDArray[Any]], known:
             raise DataError(f"the weights {name} are missing or do not fit the network")
         if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
             raise DataError(f"the weights {name} are not finite numbers")
-        weights[name] = torch.from_numpy(np.array(found)).to(wanted.dtype)
+        weights[name] = torch.from_numpy(np.array(found, order="C")).to(wanted.dtype)
     network.load_state_dict(weights, assign=True)
     return prediction_network(network, torch.device("cpu"))
 
