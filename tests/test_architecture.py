@@ -17,6 +17,7 @@ SOURCE = Path(toprank.__file__).parent
 
 # A room may import from its own floor's left-out neighbours never, and from every floor below.
 FLOORS = [
+    {"importing"},
     {"errors"},
     {"compute", "drawing"},
     {"data"},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -303,3 +305,45 @@ def test_parameters_are_read_back_as_they_were_given(data, tmp_path):
     solver = Newton(plain=np.bool_(False), cholesky_limit=np.int64(7))
     tr.LinearRanker(l2=np.float64(0.5), solver=solver).fit(data).save(tmp_path / "m.toprank")
     assert tr.load(tmp_path / "m.toprank").solver == Newton(plain=False, cholesky_limit=7)
+
+
+FIRST_ACT = """
+import sys, threading
+import toprank as tr
+
+sys.setswitchinterval(1e-6)
+paths, said = sys.argv[1:], []
+start = threading.Barrier(len(paths))
+
+def load(path):
+    start.wait()
+    try:
+        tr.load(path)
+    except BaseException as problem:
+        said.append(f"{path}: {type(problem).__name__}: {problem}")
+
+threads = [threading.Thread(target=load, args=[path]) for path in paths]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*said, sep="\\n", end="")
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_threads_may_load_models_as_their_first_act(attempt):
+    """Without PyTorch, to be quick; each attempt has the files in another order."""
+    names = ["adarank", "blend", "coordinate-ascent", "expected-gain", "linear", "rankboost", "trees", "blend"]
+    paths = [str(GOLDEN / f"{name}-v1.toprank") for name in np.roll(names, attempt)]
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_ACT, *paths], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_an_import_that_fails_is_not_the_files_fault(monkeypatch):
+    def restore(_):
+        raise ImportError("cannot import name 'x' from partially initialized module 'y'")
+
+    monkeypatch.setattr(tr.LinearRanker, "restore", restore)
+    with pytest.raises(ImportError, match="partially initialized"):
+        tr.load(GOLDEN / "linear-v1.toprank")

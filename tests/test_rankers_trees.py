@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -734,3 +737,45 @@ def test_validation_data_that_cannot_be_judged_are_refused_before_training(data)
 def test_grades_need_whole_labels(data):
     with pytest.raises(DataError, match=r"has 0.5"):
         trees("ListNet", outputs="grades").fit(data.replace(labels=data.labels + 0.5))
+
+
+FORKED = """
+import os, sys, warnings
+import numpy as np
+import toprank as tr
+
+path = sys.argv[1]
+data = tr.synthetic(n_queries=300, n_documents=10, n_features=9, seed=0)
+options = {"n_trees": 3, "num_leaves": 7}
+ranker = tr.TreeRanker(threads=2, **options).fit(data)
+scores, alone = ranker.predict(data), tr.TreeRanker(threads=1, **options).fit(data).predict(data)
+child = os.fork()
+if child == 0:
+    try:
+        np.testing.assert_array_equal(ranker.predict(data), scores)
+        ranker.save(path)
+        np.testing.assert_array_equal(tr.load(path).predict(data), scores)
+        np.testing.assert_array_equal(tr.TreeRanker(**options).fit(data).predict(data), alone)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            np.testing.assert_array_equal(tr.TreeRanker(threads=2, **options).fit(data).predict(data), alone)
+        assert ["spawn" in str(one.message) for one in said] == [True], said
+        os._exit(0)
+    except BaseException as problem:
+        print(repr(problem), flush=True)
+    os._exit(1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_trees_in_a_process_forked_after_trees(tmp_path):
+    """LightGBM's threads do not survive a fork; a child that waited for them would never end."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, str(tmp_path / "m.toprank")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

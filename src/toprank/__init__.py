@@ -5,8 +5,9 @@ Names are imported when they are first used, so that `import toprank` costs next
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from toprank.importing import first_use
 
 __version__ = "0.1.0"
 
@@ -127,9 +128,9 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        value = getattr(first_use(_HOMES[name]), name)
     elif name in _ROOMS:
-        value = import_module(f"toprank.{name}")
+        value = first_use(f"toprank.{name}")
     else:
         raise AttributeError(f"module 'toprank' has no attribute '{name}'")
     globals()[name] = value

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from importlib import import_module
 from os import PathLike
 from typing import Any
+
+from toprank.importing import first_use
 
 __all__ = [
     "DataError",
@@ -79,7 +80,7 @@ def needs(module: str, extra: str, what: str) -> Any:
     True
     """
     try:
-        return import_module(module)
+        return first_use(module)
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.split(".")[0] != module.split(".")[0]:
             raise

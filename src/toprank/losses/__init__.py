@@ -11,12 +11,12 @@ A loss is a frozen value: `losses.ListNet(alpha=2.0)`. Bound to data it judges s
 from __future__ import annotations
 
 from dataclasses import fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toprank.errors import DataError, UnknownNameError
+from toprank.importing import first_use
 from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
 
 _HOMES = {
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'toprank.losses' has no attribute '{name}'")
-    value = getattr(import_module(f"toprank.losses.{_HOMES[name]}"), name)
+    value = getattr(first_use(f"toprank.losses.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from toprank.importing import first_use
 
 KINDS = {
     "LinearRanker": "linear",
@@ -43,4 +44,4 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in KINDS:
         raise AttributeError(f"module 'toprank.rankers' has no attribute '{name}'")
-    return getattr(import_module(f"toprank.rankers.{KINDS[name]}"), name)
+    return getattr(first_use(f"toprank.rankers.{KINDS[name]}"), name)

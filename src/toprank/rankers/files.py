@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from toprank import __version__
 from toprank.data.bytesource import output
-from toprank.errors import DataError, FileError, FormatError, MissingExtraError
+from toprank.errors import DataError, FileError, FormatError
 from toprank.rankers.schema import described, needed
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
@@ -153,13 +153,14 @@ def _restored(stream: BinaryIO, where: str) -> Any:
     if not isinstance(kind, str) or kind not in rankers.KINDS:
         raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=where)
     arrays, texts = archive.parts("arrays/", ".npy", archive.array), archive.parts("texts/", ".txt", archive.text)
+    family = getattr(rankers, kind)
     try:
-        ranker = getattr(rankers, kind).restore(State(needed(metadata, "state"), arrays, texts))
+        ranker = family.restore(State(needed(metadata, "state"), arrays, texts))
         described(ranker, metadata)
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
             raise DataError(f"nothing asks for the part {unused}")
-    except (FormatError, MissingExtraError):
+    except (FormatError, ImportError):  # a package that is missing or cannot be imported is not the file's fault
         raise
     except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
         wrong = str(problem).removesuffix(".") or type(problem).__name__

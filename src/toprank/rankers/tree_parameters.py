@@ -11,6 +11,7 @@ from toprank.compute import available_threads
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.tree_library import allowed_threads
 
 __all__ = ["built_in", "categorical_columns", "check_callbacks", "lightgbm_parameters", "monotone_directions"]
 
@@ -81,8 +82,9 @@ def training_threads(threads: int | None, data: RankingData) -> int:
     Where the machine is busy besides, that waiting can make training a hundred times slower.
     """
     if threads is not None:
-        return available_threads(threads)
-    return min(available_threads(), 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD)
+        return allowed_threads(available_threads(threads), asked=True)
+    enough = 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD
+    return allowed_threads(min(available_threads(), enough), asked=False)
 
 
 def lightgbm_parameters(ranker: Any, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:

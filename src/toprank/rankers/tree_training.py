@@ -11,6 +11,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
+from toprank.rankers.tree_library import lightgbm
 from toprank.rankers.tree_objective import diverging
 from toprank.rankers.tree_parameters import built_in, categorical_columns, check_callbacks, lightgbm_parameters
 from toprank.rankers.tree_start import Start
@@ -116,16 +117,14 @@ def _watch(ranker: Any, judge: Judge | None) -> Watch:
 
 def datasets(ranker: Any, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
     """LightGBM's data sets, "train" and "valid"."""
-    import lightgbm
-
     more: dict[str, Any] = {}
     if built_in(ranker.loss):
         more = {"group": data.queries.sizes, "weight": _row_weights(data)}
-    train = lightgbm.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
+    train = lightgbm().Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
     sets = {"train": train}
     if valid is not None:
         group: dict[str, Any] = {"group": valid.queries.sizes} if built_in(ranker.loss) else {}
-        sets["valid"] = lightgbm.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
+        sets["valid"] = lightgbm().Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
     return sets
 
 
@@ -148,9 +147,7 @@ def make_rounds(
     watch: Watch,
 ) -> None:
     """Make the rounds, unless an interrupt from the keyboard ends them."""
-    import lightgbm
-
-    own = start.objective
+    library, own = lightgbm(), start.objective
 
     def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
         assert own is not None
@@ -168,7 +165,7 @@ def make_rounds(
         return "metric", metrics[name](raw), watch.higher_is_better
 
     try:
-        lightgbm.train(
+        library.train(
             parameters | {"objective": built_in(ranker.loss) if own is None else gradients},
             sets["train"],
             num_boost_round=watch.rounds,
@@ -179,7 +176,7 @@ def make_rounds(
             keep_training_booster=True,
             callbacks=[watch.before_the_first, watch],
         )
-    except lightgbm.basic.LightGBMError as problem:
+    except library.basic.LightGBMError as problem:
         raise DataError(f"LightGBM cannot train like this: {problem}.") from None
     except KeyboardInterrupt:
         if watch.booster is None:  # not a single round to keep
@@ -189,9 +186,8 @@ def make_rounds(
 
 def booster_of(trees: str) -> Any:
     """LightGBM's booster from its text; one that it cannot read is refused."""
-    import lightgbm
-
+    library = lightgbm()
     try:
-        return lightgbm.Booster(model_str=trees)
-    except lightgbm.basic.LightGBMError as problem:
+        return library.Booster(model_str=trees)
+    except library.basic.LightGBMError as problem:
         raise DataError(f"the trees cannot be read: {problem}") from None

@@ -73,7 +73,8 @@ class TreeRanker(GradeProbabilities, Ranker):
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
         extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
-        threads: number of threads; None: all cores, on small data fewer.
+        threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
+            LightGBM there is one, since its threads do not survive a fork.
         verbose: tell the metric and the time left on standard error, about once a second.
 
     Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the

@@ -1,0 +1,37 @@
+"""Imports at first use, when several threads use toprank for the first time at once.
+
+Packages import each other in circles, scikit-learn and SciPy among them, and two threads that enter a circle at
+different points find a module half made, or a deadlock. So one thread at a time imports for toprank's doors.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from threading import RLock
+from types import FrameType
+from typing import Any
+
+__all__ = ["first_use"]
+
+_ONE_AT_A_TIME = RLock()
+
+
+def first_use(module: str) -> Any:
+    """The module, imported whole.
+
+    A thread that is importing already does not wait its turn: it holds what the one whose turn it is may wait for.
+    """
+    if _importing():
+        return import_module(module)
+    with _ONE_AT_A_TIME:
+        return import_module(module)
+
+
+def _importing() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
