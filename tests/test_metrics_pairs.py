@@ -57,6 +57,19 @@ def test_pair_measures(convention, problem):
             np.testing.assert_allclose(result.per_query[name][q], value, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("grades", [2, 5])
+def test_equal_and_opposite_orders_are_exactly_one(grades):
+    """For lists of every length, with ties; a bound that rounding exceeds is no bound."""
+    rng = np.random.default_rng(grades)
+    for m in range(2, 60):
+        labels = rng.integers(0, grades, m)
+        labels[:2] = 0, 1
+        for sign in (1, -1):
+            found = tm.evaluate(sign * labels, labels, ["tau", "rho", "pairacc", *GENERATORS], qid=np.zeros(m)).mean
+            assert (found["tau"], found["rho"], found["pairacc"]) == (sign, sign, (1 + sign) / 2)
+            assert all(0 <= found[name] <= 1 for name in GENERATORS)
+
+
 def test_undefined_queries_are_left_out_and_counted():
     labels, qid = [1, 0, 1, 1, 2], [1, 1, 2, 2, 3]
     result = tm.evaluate([2.0, 1.0, 1.0, 2.0, 1.0], labels, ["pairacc", "t"], qid=qid)

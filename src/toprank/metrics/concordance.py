@@ -91,7 +91,7 @@ def _spearman(order: IntArray, ends: Flags, start: int, stop: int, codes: Codes,
         first = i + 1
     if of_scores == 0.0 or of_labels == 0.0:
         return np.nan
-    return float(product / np.sqrt(of_scores * of_labels))
+    return min(1.0, max(-1.0, product / np.sqrt(of_scores * of_labels)))
 
 
 @kernel
@@ -140,4 +140,4 @@ def owa_error(
             if ends[i]:
                 total += hits * cumulative[above]
                 hits = 0
-        out[q] = total / n_relevant / cumulative[n]
+        out[q] = min(1.0, total / n_relevant / cumulative[n])

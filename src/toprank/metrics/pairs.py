@@ -88,9 +88,11 @@ class KendallTau(_PairMeasure):
     name: ClassVar[str] = "tau"
 
     def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
-        return _or_nan(
-            counts["concordant"] - counts["discordant"], np.sqrt(counts["label_pairs"]) * np.sqrt(counts["score_pairs"])
+        # One root of the product: the root of a square is exact, so that equal orders give 1 and not the float above.
+        tau = _or_nan(
+            counts["concordant"] - counts["discordant"], np.sqrt(counts["label_pairs"] * counts["score_pairs"])
         )
+        return np.clip(tau, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
