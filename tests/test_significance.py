@@ -8,18 +8,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from toprank import significance as sig
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance.intervals import _bootstrap_means
+from toprank.significance.intervals import _resampled
 from toprank.significance.paired import stream_start
 from toprank.significance.tests import _sampled_hits
 
 small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)
 real_differences = st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=30)
+
+
+METHODS = ("studentised", "bca", "percentile")
 
 
 def enumerated(differences):
@@ -197,7 +200,7 @@ class TestIntervals:
     def test_resamples_draw_every_value_alike(self, values):
         """The digits of n·mean count how often each value was drawn: compare with the multinomial distribution."""
         n, times = len(values), 40_000
-        sums = np.rint(n * _bootstrap_means(np.array(values), times, stream_start(4, 2), 1)).astype(int)
+        sums = np.rint(n * _resampled(np.array(values), times, stream_start(4, 2), 1)[0]).astype(int)
         for draw in itertools.combinations_with_replacement(range(n), n):
             counts = np.bincount(draw, minlength=n).tolist()
             chance = math.factorial(n) / math.prod(map(math.factorial, counts)) / n**n
@@ -209,7 +212,7 @@ class TestIntervals:
         differences = np.random.default_rng(5).normal(0.05, 1, n)
         assert len({tuple(sig.bootstrap_interval(differences, seed=2, threads=t)) for t in (1, 2, 3)}) == 1
 
-    @pytest.mark.parametrize("method", ["percentile", "bca"])
+    @pytest.mark.parametrize("method", METHODS)
     def test_coverage(self, method):
         rng, times = np.random.default_rng(7), 600
         covered = 0
@@ -218,6 +221,56 @@ class TestIntervals:
             low, high = sig.bootstrap_interval(differences, method=method, resamples=1000, seed=k, threads=1)
             covered += low <= 1.0 <= high  # the true mean: ½ · 2
         assert 0.90 < covered / times < 0.98
+
+    def test_the_default_covers_few_skewed_differences_better_than_the_others(self):
+        rng, times = np.random.default_rng(8), 1000
+        covered = dict.fromkeys((*METHODS, "t"), 0)
+        for k in range(times):
+            differences = rng.exponential(1.0, 20)
+            intervals = {
+                method: sig.bootstrap_interval(differences, method=method, resamples=500, seed=k, threads=1)
+                for method in METHODS
+            } | {"t": sig.t_interval(differences)}
+            for method, (low, high) in intervals.items():
+                covered[method] += low <= 1.0 <= high
+        best = covered.pop("studentised")
+        assert best == pytest.approx(0.95 * times, abs=0.025 * times)
+        assert all(best > other + 0.01 * times for other in covered.values())
+
+    def test_studentised_is_its_definition(self):
+        """Quantiles of t over all resamples of a small sample, which a large number of random ones come close to."""
+        sample = np.array([0.1, 0.5, -0.2, 0.9])
+        n = len(sample)
+        drawn = np.array(list(itertools.product(sample, repeat=n)))
+        variances = np.maximum(drawn.var(axis=1, ddof=1), sample.var(ddof=1) / n)
+        t = (drawn.mean(axis=1) - sample.mean()) / np.sqrt(variances / n)
+        error = sample.std(ddof=1) / math.sqrt(n)
+        high, low = sample.mean() - np.quantile(t, [0.15, 0.85]) * error
+        found = sig.bootstrap_interval(sample, confidence=0.7, resamples=200_000)
+        assert tuple(found) == pytest.approx((low, high), abs=0.02 * error)
+
+    @pytest.mark.parametrize("method", METHODS)
+    @settings(max_examples=40, deadline=None)
+    @given(
+        differences=st.one_of(
+            st.lists(st.integers(-3, 3), min_size=2, max_size=30),
+            st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=2, max_size=30),
+        ),
+        factor=st.one_of(st.integers(-12, 12).map(lambda e: 10.0**e), st.floats(1e-6, 1e6)),
+        shift=st.integers(-5, 5),
+    )
+    @example(differences=[0, 1, 0, 2, -1, 3], factor=0.1, shift=0)
+    @example(differences=[1, 0, 0, 0, 0, 0, 0, 0], factor=0.3, shift=1)
+    def test_units_and_origin_do_not_matter(self, method, differences, factor, shift):
+        values = np.array(differences, dtype=float)
+        options = {"method": method, "resamples": 400, "threads": 1}
+        assume(np.ptp(values) == 0 or np.ptp(values) > 1e-3 * (np.abs(values).max() + abs(shift)))
+        expected = np.array(tuple(sig.bootstrap_interval(values, **options)))
+        size = np.abs(values).max() + abs(shift)
+        scaled = tuple(sig.bootstrap_interval(factor * values, **options))
+        assert scaled == pytest.approx(factor * expected, rel=1e-9, abs=1e-9 * factor * size)
+        moved = tuple(sig.bootstrap_interval(values + shift, **options))
+        assert moved == pytest.approx(expected + shift, rel=1e-9, abs=1e-9 * size)
 
     def test_scale_and_sign(self):
         differences = np.random.default_rng(3).normal(0.05, 1, 50)
@@ -229,8 +282,17 @@ class TestIntervals:
     def test_extreme_skew_stays_in_range(self):
         differences = np.zeros(30)
         differences[0] = 1.0
-        low, high = sig.bootstrap_interval(differences, confidence=0.9999, resamples=200)
-        assert 0 <= low <= high <= 1
+        for method in ("percentile", "bca"):
+            low, high = sig.bootstrap_interval(differences, method=method, confidence=0.9999, resamples=200)
+            assert 0 <= low <= high <= 1
+
+    @pytest.mark.parametrize("n", [2, 5, 30])
+    def test_resamples_without_variance_leave_the_interval_finite(self, n):
+        differences = np.zeros(n)
+        differences[0] = 1.0
+        low, high = sig.bootstrap_interval(differences)
+        assert -math.inf < low < 1 / n < high < math.inf
+        assert high < 3
 
 
 class TestEffects:

@@ -124,7 +124,7 @@ def compare_values(
     >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
     >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
     >>> compare_values({"a": a, "b": b}).verdicts[0]
-    'a is better than b by 0.1429 [0.1000, 0.2143] map, p = 0.0156 (Holm, 1 test).'
+    'a is better than b by 0.1429 [0.0903, 0.2562] map, p = 0.0156 (Holm, 1 test).'
     """
     systems = named(per_query)
     name, errors = rules_of(systems)

@@ -181,7 +181,8 @@ class Comparison(Plan):
         equivalence = f"two one-sided t-tests, {'same correction' if corrected else 'uncorrected'}"
         return (
             f"p: paired {self.test} test, two-sided{flips}, {correction if corrected else 'uncorrected'}; "
-            f"* at level {self.alpha:g}. Intervals: BCa bootstrap, {self.resamples:,} resamples, each for itself. "
+            f"* at level {self.alpha:g}. "
+            f"Intervals: studentised bootstrap, {self.resamples:,} resamples, each for itself. "
             f"Needed: queries for power {self.power:g} at level {strict}. "
             f"p (±{self.margin:g}): equivalence, {equivalence}. "
             f"Seed {self.seed}."

@@ -137,7 +137,7 @@ def _methods(compared: Comparison) -> str:
     family = f"{correction} {compared.tests} ({_count(systems, 'system')} × {_count(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
-        f"Intervals: BCa bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
+        f"Intervals: studentised bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, kernel
 
-__all__ = ["FLIPS_PER_BLOCK", "GROUP", "flip_hits", "ordered_sum", "resampled_means"]
+__all__ = ["FLIPS_PER_BLOCK", "GROUP", "flip_hits", "ordered_sum", "resampled_moments"]
 
 FLIPS_PER_BLOCK = 2048  # 16 KB of running sums: they stay in the first-level cache beside the 2 KB table
 GROUP = 8  # differences whose 256 signed sums are tabulated together; one byte of randomness picks one
@@ -75,22 +75,32 @@ def flip_hits(differences: FloatArray, threshold: float, start: np.uint64, block
 
 
 @kernel
-def resampled_means(values: FloatArray, start: np.uint64, first: int, means: FloatArray) -> None:
-    """Fill `means` with the means of the bootstrap samples number `first`, `first` + 1, … of `values`.
+def resampled_moments(
+    values: FloatArray, start: np.uint64, first: int, means: FloatArray, variances: FloatArray
+) -> None:
+    """Fill in mean and variance (n - 1 in the denominator) of the bootstrap samples number `first`, `first` + 1, …
 
     One word draws two values: the product of n and 32 random bits, without its low half, is a number below n whose
-    bias is under n / 2³².
+    bias is under n / 2³². Values should lie about 0: the variance is taken from the sum of squares.
     """
     n = len(values)
     n_word, words = np.uint64(n), (n + 1) // 2
     for r in range(len(means)):
         position = np.uint64((first + r) * words)
-        even, odd = 0.0, 0.0
+        even, odd, even_squares, odd_squares = 0.0, 0.0, 0.0, 0.0
         for w in range(n // 2):
             bits = _word(start, position + np.uint64(w))
-            even += values[((bits & _LOW_HALF) * n_word) >> _HALF]
-            odd += values[((bits >> _HALF) * n_word) >> _HALF]
+            one = values[((bits & _LOW_HALF) * n_word) >> _HALF]
+            two = values[((bits >> _HALF) * n_word) >> _HALF]
+            even += one
+            odd += two
+            even_squares += one * one
+            odd_squares += two * two
         if n % 2 == 1:
             bits = _word(start, position + np.uint64(words - 1))
-            even += values[((bits & _LOW_HALF) * n_word) >> _HALF]
-        means[r] = (even + odd) / n
+            one = values[((bits & _LOW_HALF) * n_word) >> _HALF]
+            even += one
+            even_squares += one * one
+        mean = (even + odd) / n
+        means[r] = mean
+        variances[r] = max(0.0, (even_squares + odd_squares - n * mean * mean) / (n - 1))
