@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 

@@ -7,8 +7,10 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.gains import Discount
 from toprank.rankers.base import ConstantScoresWarning
-from toprank.rankers.probabilities import calibration_curve, expected_dcg
+from toprank.rankers.calibration import Calibration, fit_calibration, simulate, variances
+from toprank.rankers.probabilities import calibration_curve, expected_dcg, rank_weights
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +116,8 @@ def test_expected_dcg_equals_simulation(truth):
     part = truth.select(np.arange(6))
     P = truth.probabilities[: part.n_documents]
     scores = np.round(truth.expected_gain()[: part.n_documents], 1)  # with ties
-    from toprank.metrics.gains import Discount
-
-    value = expected_dcg(scores, P, np.array([0.0, 1.0, 3.0]), part.queries, 5, Discount.of("log2"))
+    weights = rank_weights(scores, part.queries, 5, Discount.of("log2"))
+    value = expected_dcg(weights, P, np.array([0.0, 1.0, 3.0]), part.queries)
     rng, drawn = np.random.default_rng(0), []
     for _ in range(1500):
         labels = (rng.uniform(size=(len(P), 1)) > P.cumsum(axis=1)).sum(axis=1)
@@ -130,6 +131,204 @@ def test_expected_dcg_of_the_ranker(truth, fitted):
     mean, deviation = fitted.expected_dcg(truth, k=5).overall()
     seen = tr.evaluate(fitted.predict(truth), truth, "dcg@5").mean["dcg@5"]
     assert abs(mean - seen) < 4 * deviation + 0.05 * seen
+
+
+# ---- what may be expected without labels ----
+
+GAINS = np.array([0.0, 1.0, 3.0])
+RANKING_LOSSES = ["Cosine", "ListNet", "Squared", "LambdaRank"]
+
+
+def by_loss(loss, data):
+    return tr.ExpectedGainRanker(loss, l2=1e-3, max_iterations=200).fit(data)
+
+
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+@pytest.mark.parametrize("loss", RANKING_LOSSES)
+def test_a_ranking_loss_is_no_forecast_until_it_is_calibrated(truth, loss):
+    """The truth is known: E[DCG] of the ranker's order, to which only the calibrated forecast comes close."""
+    train, valid, test = tr.split(truth, (0.4, 0.4, 0.2))
+    ranker = by_loss(loss, train)
+    with pytest.raises(DataError, match=rf"trained under {loss}.*ranker\.calibrate\(valid\)"):
+        ranker.expected_dcg(test)
+    order = np.argsort(ranker.predict(test), kind="stable")
+    assert ranker.calibrate(valid) is ranker
+    value = ranker.expected_dcg(test)
+    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.of("log2"))
+    known = test.queries.sum(weights * (test.probabilities @ GAINS)).mean()
+    spread = np.sqrt(variances(valid.probabilities, np.ones(len(valid.labels)), GAINS, valid.queries, 0.0)).mean()
+    assert spread > 0
+    assert abs(value.mean.mean() - known) < 0.07 * known  # the level of 120 held-out queries is known to about 3 %
+    np.testing.assert_array_equal(np.argsort(ranker.predict(test), kind="stable"), order)  # the order stays
+    np.testing.assert_allclose(ranker.predict(test), ranker.predict_proba(test) @ GAINS)
+    ranker.fit(train)  # a new fit knows nothing of it
+    with pytest.raises(DataError, match="calibrate"):
+        ranker.expected_dcg(test)
+
+
+def test_likelihood_training_may_answer_but_gives_no_interval(truth, fitted):
+    value = fitted.expected_dcg(truth)
+    mean, deviation = value
+    assert mean is value.mean
+    assert deviation is value.deviation
+    for ask in (value.interval, value.overall_interval):
+        with pytest.raises(DataError, match=r"held-out queries show\. .*calibrate\(valid\)"):
+            ask()
+
+
+def with_a_shared_effect(n_queries, shared, seed):
+    """Grades whose probabilities are known, and of which the documents of a query have something in common."""
+    from scipy.special import ndtri
+
+    data = tr.synthetic(n_queries=n_queries, n_documents=(1, 25), n_features=5, n_grades=3, noise=0.5, seed=seed)
+    rng = np.random.default_rng(seed)
+    behind = np.sqrt(shared) * data.queries.spread(rng.normal(size=n_queries))
+    behind += np.sqrt(1 - shared) * rng.normal(size=data.n_documents)
+    labels = (behind[:, None] > ndtri(data.probabilities.cumsum(axis=1)[:, :-1])).sum(axis=1)
+    return data, data.replace(labels=labels.astype(float))
+
+
+def coverage(judged, low, high):
+    return ((judged >= low - 1e-9) & (judged <= high + 1e-9)).mean()
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.4])
+def test_intervals_hold_where_the_grades_of_a_query_hang_together(shared):
+    from scipy.stats import binom
+
+    _, data = with_a_shared_effect(1800, shared, seed=3)
+    train, valid, test = (data.select(np.arange(a, a + 600)) for a in (0, 600, 1200))
+    ranker = tr.ExpectedGainRanker("Cosine", l2=1e-3).fit(train).calibrate(valid)
+    assert ranker.calibration_.shared == pytest.approx(shared, abs=0.12)
+    value = ranker.expected_dcg(test)
+    judged = tr.evaluate(ranker.predict(test), test, "dcg@10").per_query["dcg@10"]
+    within = coverage(judged, *value.interval())
+    lowest, highest = binom.ppf([0.0005, 0.9995], 600, 0.95) / 600
+    assert lowest <= within <= highest + 0.02  # DCG is not continuous: an interval may hold a little more
+    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.of("log2"))
+    alone = expected_dcg(weights, ranker.predict_proba(test), GAINS, test.queries)
+    independent = (np.abs(judged - alone.mean) <= 1.96 * alone.deviation).mean()
+    assert (independent < lowest) == (shared > 0)
+    mean, deviation = value.overall()
+    least, most = value.overall_interval()
+    assert mean == pytest.approx(value.mean.mean())
+    assert least < judged.mean() < most
+    assert least < mean < most
+    assert deviation > np.sqrt((value.deviation**2).sum()) / 600  # the level is uncertain, too, for all alike
+
+
+@pytest.mark.parametrize("calibration", [Calibration((), True, 0.0, 0.0, 9), Calibration((), True, 0.5, 0.05, 9)])
+def test_draws_have_the_moments_that_are_stated(truth, calibration):
+    part = truth.select(np.arange(20))
+    P = truth.probabilities[: part.n_documents]
+    weights = rank_weights(P @ GAINS, part.queries, 5, Discount.of("log2"))
+    value = expected_dcg(weights, P, GAINS, part.queries, calibration)
+    low, high = simulate(P, weights, GAINS, part.queries, calibration, 0.999)[:2]
+    assert (low >= 0).all()
+    assert (high <= part.queries.sum(weights) * 3 + 1e-9).all()
+    drawn = value.spread.means
+    assert drawn.mean() == pytest.approx(value.mean.mean(), abs=4 * drawn.std() / np.sqrt(len(drawn)))
+    if calibration.common == 0:
+        exact = np.sqrt((value.deviation**2).sum()) / 20
+        assert drawn.std() == pytest.approx(exact, rel=4 / np.sqrt(2 * len(drawn)))
+    together = (calibration.shared + calibration.common) / (1 + calibration.common)
+    np.testing.assert_allclose(value.deviation**2, variances(P, weights, GAINS, part.queries, together))
+
+
+def test_a_query_of_which_all_documents_agree_has_the_variance_of_one(truth):
+    """With everything shared, equal documents have one grade: the deviation is Σ weight times that of the gain."""
+    P, queries = np.tile([0.5, 0.3, 0.2], (4, 1)), tr.Queries([0, 4])
+    weights = np.array([1.0, 0.5, 0.25, 0.0])
+    variance = P[0] @ GAINS**2 - (P[0] @ GAINS) ** 2
+    alone = variances(P, weights, GAINS, queries, 0.0)
+    assert alone[0] == pytest.approx((weights**2).sum() * variance)
+    shares = [variances(P, weights, GAINS, queries, shared)[0] for shared in (0.0, 0.2, 0.5, 0.95)]
+    assert (np.diff(shares) > 0).all()
+    assert alone[0] < shares[-1] < weights.sum() ** 2 * variance
+
+
+def test_calibration_is_saved_with_the_model(truth, tmp_path):
+    train, valid, test = tr.split(truth)
+    ranker = tr.ExpectedGainRanker("Cosine", l2=1e-3).fit(train)
+    ranker.save(tmp_path / "raw.toprank")
+    with pytest.raises(DataError, match="trained under Cosine"):
+        tr.load(tmp_path / "raw.toprank").expected_dcg(test)
+    ranker.calibrate(valid).save(tmp_path / "calibrated.toprank")
+    again = tr.load(tmp_path / "calibrated.toprank")
+    assert again.calibration_ == ranker.calibration_
+    one, other = ranker.expected_dcg(test), again.expected_dcg(test)
+    np.testing.assert_array_equal([*one, *one.interval()], [*other, *other.interval()])
+    np.testing.assert_array_equal(again.predict(test), ranker.predict(test))
+
+
+def test_older_files_had_a_scale_and_a_shift(truth, fitted):
+    state = fitted.state()
+    del state.values["fitted"]["calibration"]
+    state.values["fitted"]["calibration_scale"] = 0.5
+    shift = np.array([0.3, -0.2, 0.1])
+    older = tr.ExpectedGainRanker.restore(state._replace(arrays=state.arrays | {"calibration_shift": shift}))
+    older.n_features_in_, older.training_ = fitted.n_features_in_, fitted.training_
+    powers = np.sqrt(fitted.predict_proba(truth)) * np.exp(shift)
+    np.testing.assert_allclose(older.predict_proba(truth), powers / powers.sum(axis=1, keepdims=True))
+
+
+def test_a_forged_calibration_is_refused(fitted):
+    whole = Calibration(((0.0, 1.0), (0.0, 1.0)), False, 0.2, 0.1, 50).plain()
+    assert Calibration.of(whole, 3).shared == 0.2
+    for wrong in ({"steps": [[0.0, 1.0]]}, {"steps": [[0.0, -1.0], [0.0, 1.0]]}, {"shared": 1.5}, {"common": -1.0}):
+        with pytest.raises(DataError, match="does not fit the grades"):
+            Calibration.of(whole | wrong, 3)
+
+
+def test_calibration_on_what_says_too_little(truth, fitted):
+    for few in (1, 2):
+        with pytest.raises(DataError, match=f"how queries differ, and here are {few}"):
+            fitted.calibrate(truth.select(np.arange(few)))
+    with pytest.raises(DataError, match="the data that the ranker was trained on"):
+        fitted.calibrate(truth)
+
+
+@pytest.mark.parametrize("loss", ["Cosine", "Multinomial"])
+@pytest.mark.parametrize("grade", [0.0, 2.0, None])
+def test_calibration_in_odd_corners(truth, loss, grade):
+    """Held-out documents that all have one grade, queries of one document, a cut-off beyond every list."""
+    train, valid, test = tr.split(truth)
+    labels = valid.labels if grade is None else np.full(valid.n_documents, grade)
+    ranker = tr.ExpectedGainRanker(loss, l2=1e-3).fit(train).calibrate(valid.replace(labels=labels))
+    P = ranker.predict_proba(test)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    if grade is not None:
+        assert P[:, int(grade)].mean() > 0.98  # almost sure, and short of certainty
+    single = test.keep(np.diff(np.concatenate([[-1], test.queries.document_query])) > 0)
+    assert (single.queries.sizes == 1).all()
+    beyond, whole = ranker.expected_dcg(single, k=1000), ranker.expected_dcg(single, k=None)
+    np.testing.assert_array_equal([*beyond, *beyond.interval()], [*whole, *whole.interval()])
+    np.testing.assert_allclose(beyond.mean, ranker.predict(single))
+    low, high = beyond.interval()
+    assert np.isin([low, high], GAINS).all()  # what one document can bring
+    narrow = ranker.expected_dcg(test, level=0.5).interval()
+    wide = ranker.expected_dcg(test, level=0.99).interval()
+    assert (narrow[1] - narrow[0] <= wide[1] - wide[0]).all()
+
+
+def test_the_map_finds_lines_that_are_known(truth):
+    """Probabilities bent by a known chain of lines are straightened by it."""
+    bent = Calibration(((0.5, 2.0), (-0.5, 1.5)), False, 0.0, 0.0, 0).probabilities(truth.probabilities, GAINS)
+    weights = np.ones(truth.n_documents)
+    found = fit_calibration(bent, GAINS, truth.labels, truth.queries, weights, by_score=False)
+    straight = found.probabilities(bent, GAINS)
+    assert np.abs(straight - truth.probabilities).mean() < 0.02 < np.abs(bent - truth.probabilities).mean()
+
+
+def test_a_classifier_may_be_calibrated_too(truth):
+    from sklearn.naive_bayes import GaussianNB
+
+    train, valid, test = tr.split(truth)
+    ranker = tr.ExpectedGainRanker(classifier=GaussianNB()).fit(train)
+    before = ranker.calibration_curve(test).error
+    assert ranker.calibrate(valid).calibration_curve(test).error < max(before, 0.05)
+    low, high = ranker.expected_dcg(test).interval()
+    assert (low <= high).all()
 
 
 def test_the_grades_of_the_columns_are_named(truth, fitted):

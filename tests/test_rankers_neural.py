@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import toprank as tr
-from forecasts import check_forecasts
+from forecasts import check_calibration, check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers import neural_training
@@ -100,6 +100,14 @@ def test_grade_outputs_are_probabilities(halves):
 def test_what_to_expect_of_grades(halves):
     train, test = halves
     check_forecasts(network("Multinomial", outputs="grades", learning_rate=0.01).fit(train), test)
+
+
+def test_grades_under_a_ranking_loss_are_calibrated(halves, tmp_path):
+    train, rest = halves
+    held_out, test = tr.split(rest, (0.5, 0.5))
+    ranker = network("ListNet", outputs="grades", learning_rate=0.01).fit(train)
+    check_calibration(ranker, held_out, test, tmp_path / "m.toprank")
+    assert not hasattr(network().fit(train), "calibrate")
 
 
 @pytest.mark.parametrize("loss", ["LambdaRank", "Squared"])

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import toprank as tr
-from forecasts import check_forecasts
+from forecasts import check_calibration, check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, UnknownNameError
 from toprank.losses.base import Diagonal
@@ -278,6 +278,14 @@ def test_mcranks_probabilities(halves):
 def test_what_to_expect_of_grades(halves):
     train, test = halves
     check_forecasts(trees("Multinomial", outputs="grades", n_trees=20).fit(train), test)
+
+
+def test_grades_under_a_ranking_loss_are_calibrated(halves, tmp_path):
+    train, rest = halves
+    held_out, test = tr.split(rest, (0.5, 0.5))
+    ranker = trees("ListNet", outputs="grades", n_trees=10).fit(train)
+    check_calibration(ranker, held_out, test, tmp_path / "m.toprank")
+    assert not hasattr(trees().fit(train), "calibrate")
 
 
 def test_missing_values_are_a_way_of_their_own(data):

@@ -12,21 +12,20 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from toprank.compute import FloatArray, each_block, one_blas_thread
-from toprank.data.arguments import check_data, check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.gains import Gain
-from toprank.rankers.base import Ranker, finite, penalty_path, warn_constant, warn_unconverged
+from toprank.rankers.base import finite, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
 from toprank.rankers.plugin import PluginProbabilities
-from toprank.rankers.probabilities import GradeProbabilities, fit_scaling
-from toprank.rankers.schema import Numbers
+from toprank.rankers.probabilities import GradeProbabilities
+from toprank.rankers.schema import Numbers, needed, read_value
 from toprank.rankers.solver_options import check_solver_options
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
@@ -44,7 +43,7 @@ _SOLVERS: dict[str, Solver] = {
 }
 
 
-class ExpectedGainRanker(GradeProbabilities, Ranker):
+class ExpectedGainRanker(GradeProbabilities):
     """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
 
     Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
@@ -85,17 +84,14 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         "coef_": Numbers("rows of weights", "features"),
         "intercept_": Numbers("intercepts"),
         "gains_": Numbers("grades"),
-        "calibration_shift_": Numbers("shifts"),
     }
-    saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "calibration_scale_": float, "l2_": float}
+    saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "l2_": float, **GradeProbabilities.saved_values}
     standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
 
     solution_: Solution
     l2_: float
     n_grades_: int
-    calibration_scale_: float
-    calibration_shift_: FloatArray
     plugin_: PluginProbabilities | None
     path_: list[dict[str, float]]
     coef_: FloatArray
@@ -148,7 +144,7 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         source = source_of(data)
         labels = source.grades()[0]
         self.n_grades_ = self._count_grades(labels)
-        self.calibration_scale_, self.calibration_shift_ = 1.0, np.zeros(1)
+        self.calibration_ = None
         seen = source.standardisation(self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
         self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
@@ -289,6 +285,13 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         """See `Ranker.restore`."""
         ranker = super().restore(state)
         ranker.plugin_ = None
+        fitted = needed(state.values, "fitted")
+        if "calibration_scale" in fitted:  # how calibration used to be written: as a change of the logits
+            scale = read_value(fitted, "calibration_scale", float)
+            shift = Numbers("shifts").read("calibration_shift", needed(state.arrays, "calibration_shift"))
+            if len(shift) not in (1, len(ranker.intercept_)):
+                raise DataError("the calibration does not fit the number of grades")
+            ranker.coef_, ranker.intercept_ = scale * ranker.coef_, scale * ranker.intercept_ + shift
         return ranker
 
     def check_restored(self) -> None:
@@ -298,23 +301,28 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
         rows, intercepts = (1, grades - 1) if isinstance(head, OrdinalHead) else (grades, grades)
         if grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts):
             raise DataError("the weights do not fit the number of grades")
-        if len(self.calibration_shift_) not in (1, intercepts):
-            raise DataError("the calibration does not fit the number of grades")
 
     # ---- prediction ----
 
-    def _probabilities(self, X: Any, gains: FloatArray | None = None) -> FloatArray:
-        """P(grade | x), or the expected gains alone."""
+    def _probabilities(self, X: Any, gains: FloatArray | None = None, *, own: bool = False) -> FloatArray:
+        """P(grade | x), calibrated or as training left them, or the expected gains alone."""
+
+        def finished(P: FloatArray) -> FloatArray:
+            known = P if own else self._calibrated(P)
+            return known if gains is None else known @ gains
+
         if self.plugin_ is not None:
-            P = self.plugin_.predict(X)
-            return P if gains is None else P @ gains
+            return finished(self.plugin_.predict(X))
         head = self._head
+        tail = () if gains is not None else (self.n_grades_,)
+        return self._by_blocks(X, lambda logits: finished(head.probabilities(logits)), tail)
 
-        def of_logits(logits: FloatArray) -> FloatArray:
-            P = head.probabilities(self.calibration_scale_ * logits + self.calibration_shift_)
-            return P if gains is None else P @ gains
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return self._probabilities(self._prediction_rows(X), own=True)
 
-        return self._by_blocks(X, of_logits, () if gains is not None else (self.n_grades_,))
+    @property
+    def _by_likelihood(self) -> bool:
+        return self.plugin_ is not None or super()._by_likelihood
 
     def _by_blocks(self, X: Any, function: Callable[[FloatArray], FloatArray], tail: tuple[int, ...]) -> FloatArray:
         """A function of the logits, block by block: nothing but the result is as long as X."""
@@ -343,26 +351,3 @@ class ExpectedGainRanker(GradeProbabilities, Ranker):
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … n_grades − 1."""
         return self._probabilities(self._prediction_rows(X))
-
-    def calibrate(self, held_out: RankingData) -> ExpectedGainRanker:
-        """Rescale and shift the logits to suit data that were not trained on, by maximum likelihood.
-
-        Afterwards look at `calibration_curve` on yet other data before anything is called calibrated.
-        """
-        check_data("calibrate", held_out)
-        check_is_fitted(self)
-        if self.plugin_ is not None:
-            raise DataError("A classifier is calibrated while it is fitted: give calibration='sigmoid' or 'isotonic'.")
-        labels = held_out.labels
-        if labels.min() < 0 or (labels != np.floor(labels)).any():
-            raise DataError("Calibration needs judged documents with whole grades from 0 on.")
-        if held_out.labels.max() >= self.n_grades_:
-            raise DataError(
-                f"The held-out data have grade {held_out.labels.max():g}, which training never showed; fit with "
-                f"n_grades={int(held_out.labels.max()) + 1}."
-            )
-        logits = self._by_blocks(self._prediction_rows(held_out), lambda logits: logits, self.intercept_.shape)
-        self.calibration_scale_, self.calibration_shift_ = fit_scaling(
-            logits, held_out.labels, self._head.probabilities
-        )
-        return self

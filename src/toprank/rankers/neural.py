@@ -18,7 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
-from toprank.rankers.base import Ranker, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_watch import Epoch
@@ -31,7 +31,7 @@ __all__ = ["Epoch", "NeuralRanker"]
 _INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
 
 
-class NeuralRanker(GradeProbabilities, Ranker):
+class NeuralRanker(GradeProbabilities):
     """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
 
     The objective is the mean over queries of the loss, met in mini-batches of whole queries by AdamW.
@@ -100,6 +100,7 @@ class NeuralRanker(GradeProbabilities, Ranker):
         "best_epoch_": int,
         "history_": dict[str, list[float | None]],
         "stopped_": str,
+        **GradeProbabilities.saved_values,
     }
 
     network_: Any
@@ -182,6 +183,7 @@ class NeuralRanker(GradeProbabilities, Ranker):
 
         trained = train_network(self, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_ = trained.network, trained.inputs, trained.gains
+        self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
         self.l2_ = float(self.weight_decay)
         self.path_ = [{"epochs": trained.epochs, "interrupted": trained.interrupted}]
@@ -207,9 +209,10 @@ class NeuralRanker(GradeProbabilities, Ranker):
                 be neighbours. May be left out (all rows are one query) only where it was fitted on one query, so that a
                 forgotten `qid` is no other meaning. An MLP does not ask.
         """
-        from toprank.rankers.neural_scoring import scores_of
-
-        return finite(scores_of(self._outputs(X, qid), self.gains_))
+        outputs = self._outputs(X, qid)
+        if not len(self.gains_):
+            return finite(outputs[:, 0])
+        return finite(self._calibrated(grade_probabilities(outputs)) @ self.gains_)
 
     def _scores(self, X: Any) -> FloatArray:
         return self.predict(X)
@@ -257,7 +260,10 @@ class NeuralRanker(GradeProbabilities, Ranker):
     @available_if(has_grades)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
-        return grade_probabilities(self._outputs(X, qid))
+        return self._calibrated(grade_probabilities(self._outputs(X, qid)))
+
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return grade_probabilities(self._outputs(X, None))
 
     # ---- files ----
 

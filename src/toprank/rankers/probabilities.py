@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.arguments import check_data, check_whole
+from toprank.data.arguments import check_data, check_number, check_whole
 from toprank.data.checks import numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
+from toprank.losses import make as make_loss
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.ranking import rank_block
+from toprank.rankers.base import Ranker
+from toprank.rankers.calibration import Calibration, Spread, fit_calibration, simulate, variances
+from toprank.rankers.files import State
 
 __all__ = [
     "CalibrationCurve",
@@ -24,20 +31,49 @@ __all__ = [
     "GradeProbabilities",
     "calibration_curve",
     "expected_dcg",
-    "fit_scaling",
     "has_grades",
 ]
 
 
-class ExpectedValue(NamedTuple):
-    """A value that is not observed: its expectation and standard deviation, per query."""
+@dataclass(frozen=True)
+class ExpectedValue:
+    """A value that is not observed: its expectation and standard deviation, per query (``mean, deviation = value``).
+
+    Intervals are known where the ranker was calibrated on held-out queries, which show how far the grades of one query
+    hang together. Without, grades count as independent given the features, and the deviation is a lower bound.
+    """
 
     mean: FloatArray
     deviation: FloatArray
+    spread: Spread | None = None
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return iter((self.mean, self.deviation))
+
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends, one of each per query: of all intervals with the level asked for, the shortest."""
+        known = self._known()
+        return known.low, known.high
 
     def overall(self) -> tuple[float, float]:
         """Expectation and standard deviation of the mean over queries."""
-        return float(self.mean.mean()), float(np.sqrt((self.deviation**2).sum()) / len(self.mean))
+        if self.spread is None:
+            return float(self.mean.mean()), float(np.sqrt((self.deviation**2).sum()) / len(self.mean))
+        return float(self.mean.mean()), float(self.spread.means.std())
+
+    def overall_interval(self) -> tuple[float, float]:
+        """Lower and upper end for the mean over queries: they are independent but for the level of the calibration."""
+        known = self._known()
+        low, high = np.quantile(known.means, [(1 - known.level) / 2, (1 + known.level) / 2])
+        return float(low), float(high)
+
+    def _known(self) -> Spread:
+        if self.spread is None:
+            raise DataError(
+                "An interval needs to know how far the grades of one query hang together, which held-out queries show. "
+                "Calibrate the ranker on data that it was not trained on, ranker.calibrate(valid), and ask again."
+            )
+        return self.spread
 
 
 def has_grades(ranker: Any) -> bool:
@@ -46,11 +82,32 @@ def has_grades(ranker: Any) -> bool:
     return getattr(ranker, "outputs", "grades") == "grades" if gains is None else len(gains) > 0
 
 
-class GradeProbabilities:
+class GradeProbabilities(Ranker):
     """What rankers with P(grade | x) can tell besides; they have `predict_proba`, and `gains_` once they are fitted."""
 
+    saved_values: ClassVar[Mapping[str, Any]] = {"calibration_": dict[str, Any] | None}
+
+    loss: Any
     gains_: FloatArray
-    predict_proba: Callable[..., FloatArray]
+    calibration_: Calibration | None
+
+    @abstractmethod
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(grade | x), one column for each grade."""
+
+    @abstractmethod
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        """P(grade | x) as training left them."""
+
+    def _calibrated(self, probabilities: FloatArray) -> FloatArray:
+        if self.calibration_ is None:
+            return probabilities
+        return self.calibration_.probabilities(probabilities, self.gains_)
+
+    @property
+    def _by_likelihood(self) -> bool:
+        """Whether training itself calibrates: it maximised the likelihood of the grades."""
+        return bool(make_loss(self.loss).traits.space == "class")
 
     @property
     def classes_(self) -> IntArray:
@@ -68,20 +125,83 @@ class GradeProbabilities:
         k: int | None = 10,
         gain: str | Sequence[float] | None = None,
         discount: str = "log2",
+        level: float = 0.95,
     ) -> ExpectedValue:
         """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
 
-        As good as the probabilities: calibrate first. Grades are taken as independent given the features.
+        As good as the probabilities: after training under a ranking loss it is refused until `calibrate` has seen
+        held-out data. After likelihood training it is answered, with grades taken as independent given the features;
+        `calibrate` then adds how far they hang together, and so the intervals.
+
+        Args:
+            data: queries; their labels are not looked at.
+            scores: what to rank by; None: the expected gains.
+            k: cut-off of DCG; None: the whole list.
+            gain: G, a name or a table; None: that of training.
+            discount: the weights of the ranks.
+            level: of the intervals.
         """
         check_data("expected_dcg", data)
+        check_is_fitted(self)
         if k is not None:
             check_whole("k", k, 1)
+        check_number("level", level, above=0, below=1)
+        if self.calibration_ is None and not self._by_likelihood:
+            raise DataError(
+                f"This {type(self).__name__} was trained under {type(make_loss(self.loss)).__name__}, which orders "
+                "documents but does not calibrate P(grade | x): a DCG expected of it may be wrong many times over. "
+                "Calibrate it first, on data that it was not trained on: ranker.calibrate(valid)."
+            )
         probabilities = self.predict_proba(data)
         gains = self.gains_ if gain is None else self._gains(gain)
         values = probabilities @ gains if scores is None else numbers(scores, "scores").astype(np.float64)
         if values.shape != (data.n_documents,) or not np.isfinite(values).all():
             raise DataError("expected_dcg needs one finite score for each document.")
-        return expected_dcg(values, probabilities, gains, data.queries, k, Discount.of(discount))
+        weights = rank_weights(values, data.queries, k, Discount.of(discount))
+        return expected_dcg(weights, probabilities, gains, data.queries, self.calibration_, level)
+
+    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    def calibrate(self, held_out: RankingData, *, k: int | None = 10) -> Self:
+        """Set P(grade | x) right on data not trained on, and learn how far the grades of a query hang together.
+
+        The order of the documents stays where a ranking loss was trained under. Afterwards look at `calibration_curve`
+        on yet other data before anything is called calibrated.
+
+        Args:
+            held_out: judged queries, three at least; the more, the better the intervals.
+            k: down to which rank DCG is to be foretold well; None: the whole list.
+        """
+        check_data("calibrate", held_out)
+        check_is_fitted(self)
+        if k is not None:
+            check_whole("k", k, 1)
+        self._check_held_out(held_out)
+        own = self._own_probabilities(held_out)
+        weights = rank_weights(own @ self.gains_, held_out.queries, k, Discount.of("log2"))
+        self.calibration_ = fit_calibration(
+            own, self.gains_, held_out.labels, held_out.queries, weights, by_score=not self._by_likelihood
+        )
+        return self
+
+    def _check_held_out(self, held_out: RankingData) -> None:
+        labels = held_out.labels
+        if not held_out.judged.all() or labels.min() < 0 or (labels != np.floor(labels)).any():
+            raise DataError("Calibration needs judged documents with whole grades from 0 on.")
+        if labels.max() >= len(self.gains_):
+            raise DataError(
+                f"The held-out data have grade {labels.max():g}, which training never showed; fit with data that have "
+                f"it{f', or n_grades={int(labels.max()) + 1}' if hasattr(self, 'n_grades') else ''}."
+            )
+        if held_out.n_queries < 3:
+            raise DataError(
+                f"Calibration learns from how queries differ, and here are {held_out.n_queries}; give it three at "
+                "least, better a hundred."
+            )
+        if held_out.fingerprint == self.training_.get("fingerprint"):
+            raise DataError(
+                "These are the data that the ranker was trained on, where it looks better than it is. Calibrate on "
+                "queries held back: train, valid = tr.split(data, (0.8, 0.2))."
+            )
 
     @available_if(has_grades)  # type: ignore[untyped-decorator]
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
@@ -94,40 +214,61 @@ class GradeProbabilities:
         happened = (data.labels >= at_least).astype(np.float64)
         return calibration_curve(predicted[:, at_least:].sum(axis=1), happened, bins)
 
+    def state(self) -> State:
+        """See `Ranker.state`."""
+        state = super().state()
+        state.values["fitted"]["calibration"] = None if self.calibration_ is None else self.calibration_.plain()
+        return state
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """See `Ranker.restore`. Files from before there were intervals hold no calibration."""
+        fitted = state.values["fitted"]
+        written = fitted.get("calibration")
+        ranker = super().restore(state._replace(values=state.values | {"fitted": fitted | {"calibration": None}}))
+        if written is not None:
+            ranker.calibration_ = Calibration.of(written, len(ranker.gains_))
+        return ranker
+
     def _gains(self, gain: str | Sequence[float]) -> FloatArray:
         """G of each grade."""
         grades = np.arange(len(self.gains_), dtype=np.float64)
         return Gain.of(gain).table(grades, grades[-1])
 
 
-def expected_dcg(
-    scores: FloatArray,
-    probabilities: FloatArray,
-    gains: FloatArray,
-    queries: Queries,
-    k: int | None,
-    discount: Discount,
-) -> ExpectedValue:
-    """Expectation and standard deviation of DCG@k of a ranking whose grades are drawn from `probabilities`.
-
-    DCG = Σ_j G(y_j) c_j with c_j the weight of the document's rank (the mean weight of its tied group), so with
-    grades independent given the features E = Σ c_j E[G_j] and Var = Σ c_j² Var[G_j].
-    """
+def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: Discount) -> FloatArray:
+    """The c_j of DCG@k = Σ_j c_j G(y_j): the weight of each document's rank, of tied ones the mean over their ranks."""
     offsets = queries.offsets
     ranked = rank_block(np.ascontiguousarray(scores), offsets, (0, len(queries)), None, keep_ties=True)
-    longest = int(queries.sizes.max())
-    weights = discount.weights(longest)
+    weights = discount.weights(int(queries.sizes.max()))
     if k is not None:
         weights[k:] = 0.0
     position = np.arange(queries.n_documents) - np.repeat(offsets[:-1], queries.sizes)
     group = np.concatenate([[0], np.cumsum(ranked.ends)[:-1]])
-    by_rank = weights[position]
-    of_group = np.bincount(group, by_rank) / np.bincount(group)
+    of_group = np.bincount(group, weights[position]) / np.bincount(group)
     of_document = np.empty(queries.n_documents)
     of_document[ranked.order] = of_group[group]
-    mean = probabilities @ gains
-    variance = np.maximum(probabilities @ gains**2 - mean**2, 0.0)
-    return ExpectedValue(queries.sum(of_document * mean), np.sqrt(queries.sum(of_document**2 * variance)))
+    return of_document
+
+
+def expected_dcg(
+    weights: FloatArray,
+    probabilities: FloatArray,
+    gains: FloatArray,
+    queries: Queries,
+    calibration: Calibration | None = None,
+    level: float = 0.95,
+) -> ExpectedValue:
+    """Expectation and standard deviation of DCG = Σ_j c_j G(y_j), c_j = weights, grades drawn from `probabilities`.
+
+    E = Σ c_j E[G_j] whatever the dependence; Var = Σ c_j² Var[G_j] where there is none.
+    """
+    mean = queries.sum(weights * (probabilities @ gains))
+    if calibration is None:
+        return ExpectedValue(mean, np.sqrt(variances(probabilities, weights, gains, queries, 0.0)))
+    together = (calibration.shared + calibration.common) / (1 + calibration.common)
+    deviation = np.sqrt(variances(probabilities, weights, gains, queries, together))
+    return ExpectedValue(mean, deviation, simulate(probabilities, weights, gains, queries, calibration, level))
 
 
 class CalibrationCurve(NamedTuple):
@@ -156,25 +297,3 @@ def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 1
         np.bincount(place, happened)[used] / count[used],
         count[used],
     )
-
-
-def fit_scaling(
-    logits: FloatArray, grades: FloatArray, probabilities: Callable[[FloatArray], FloatArray]
-) -> tuple[float, FloatArray]:
-    """A scale and one shift per column such that probabilities(scale · logits + shift) suit held-out grades best.
-
-    Maximum likelihood from scale 1 and shift 0, so the held-out likelihood never gets worse. A scale alone (a
-    temperature) cannot mend scores that ranking losses leave centred anywhere.
-    """
-    from scipy.optimize import minimize
-
-    own = np.arange(len(grades)), grades.astype(np.int64)
-
-    def cost(parameters: FloatArray) -> float:
-        chosen = probabilities(np.exp(parameters[0]) * logits + parameters[1:])[own]
-        return float(-np.log(np.maximum(chosen, 1e-300)).mean())
-
-    start = np.zeros(logits.shape[1] + 1)
-    found = minimize(cost, start, method="L-BFGS-B").x
-    best = found if cost(found) <= cost(start) else start
-    return float(np.exp(best[0])), best[1:]

@@ -4,7 +4,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,7 @@ from toprank.compute import FloatArray, available_threads
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
-from toprank.rankers.base import Ranker, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.plainly import plain
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -34,7 +34,7 @@ __all__ = ["Round", "TreeRanker"]
 _ROWS = 1 << 18
 
 
-class TreeRanker(GradeProbabilities, Ranker):
+class TreeRanker(GradeProbabilities):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
     The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
@@ -101,6 +101,7 @@ class TreeRanker(GradeProbabilities, Ranker):
         "best_iteration_": int,
         "history_": dict[str, list[float | None]],
         "stopped_": str,
+        **GradeProbabilities.saved_values,
     }
     learns_from_parts: ClassVar[bool] = True
 
@@ -171,7 +172,7 @@ class TreeRanker(GradeProbabilities, Ranker):
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         start, boosted = source_of(data).boost(self, valid)
-        self.intercept_, self.gains_ = start.intercept, start.gains
+        self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
         self.booster_, self.best_iteration_ = boosted.booster, boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
@@ -197,16 +198,19 @@ class TreeRanker(GradeProbabilities, Ranker):
 
     def _scores(self, X: Any) -> FloatArray:
         if self.outputs == "grades":
-            expected = [grade_probabilities(raw + self.intercept_) @ self.gains_ for raw in self._raw_blocks(X)]
-            return finite(expected[0] if len(expected) == 1 else np.concatenate(expected))
+            return finite(_joined(self._calibrated(P) @ self.gains_ for P in self._grade_blocks(X)))
         raw = self._raw(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
         return raw
 
-    def _raw_blocks(self, X: Any) -> Iterator[FloatArray]:
-        """What the trees give, some rows at a time: there is a number for each grade, and several are made of each."""
-        return (self._raw(X[first : first + _ROWS]) for first in range(0, X.shape[0], _ROWS))
+    def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
+        """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
+        parts = (X[first : first + _ROWS] for first in range(0, X.shape[0], _ROWS))
+        return (grade_probabilities(self._raw(part) + self.intercept_) for part in parts)
+
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return _joined(self._grade_blocks(self._prediction_rows(X)))
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
@@ -235,9 +239,7 @@ class TreeRanker(GradeProbabilities, Ranker):
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)
-        rows = self._prediction_rows(X)
-        probabilities = [grade_probabilities(raw + self.intercept_) for raw in self._raw_blocks(rows)]
-        return probabilities[0] if len(probabilities) == 1 else np.concatenate(probabilities)
+        return _joined(self._calibrated(P) for P in self._grade_blocks(self._prediction_rows(X)))
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -279,3 +281,9 @@ class TreeRanker(GradeProbabilities, Ranker):
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
         monotone_directions(self.directions_, SimpleNamespace(n_features=self.n_features_in_))
+
+
+def _joined(blocks: Iterable[FloatArray]) -> FloatArray:
+    """The blocks one below the other; a single one is not copied."""
+    found = list(blocks)
+    return found[0] if len(found) == 1 else np.concatenate(found)
