@@ -8,7 +8,7 @@ bind       labels to bound loss, once per data set
 2 threads  value and gradient of all documents, `at(scores)`
 1 thread   the same on one thread
 ns/doc     the same per document, on one thread
-block µs   one call of `block` on a block of one query with two documents: the overhead of a call
+judge µs   one call of `judge` on a block of one query with two documents: the overhead of a call
 H·V        the curvature times a matrix with `--features` columns, for one block of about 4,000 documents
 
 Goals: ListNet at most 3 ms on two threads for 200,000 documents, and an overhead of at most 10 µs.
@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from toprank.compute import available_threads, blocks_of
+from toprank.compute import available_threads
 from toprank.data.queries import Queries
-from toprank.losses.base import Loss
+from toprank.losses.base import Loss, Want
 from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
@@ -66,13 +66,14 @@ def ragged(documents: int, queries: int, rng: np.random.Generator) -> Queries:
 
 
 def overhead(loss: Loss) -> float:
-    """Seconds of one call of `block` with next to no work in it."""
+    """Seconds of one call of `judge` with next to no work in it."""
     bound, scores, grad = loss.on([1.0, 0.0], Queries([0, 2])), np.zeros(2), np.empty(2)
-    bound.block(scores, 0, 1, grad)
+    block, want = bound.cut(0, 1), Want()
+    bound.judge(block, scores, grad, want)
 
     def many() -> None:
         for _ in range(1000):
-            bound.block(scores, 0, 1, grad)
+            bound.judge(block, scores, grad, want)
 
     return best_of(many, 5) / 1000
 
@@ -86,9 +87,9 @@ def measure(loss: Loss, labels: np.ndarray, queries: Queries, features: int, rng
     bind, scores = time.perf_counter() - begin, rng.normal(size=n)
     two = best_of(lambda: bound.at(scores, threads=2), 30)
     one = best_of(lambda: bound.at(scores, threads=1), 20)
-    first, last = blocks_of(queries.offsets, 4096)[0]
-    rows = slice(int(queries.offsets[first]), int(queries.offsets[last]))
-    curvature, V = bound.curvature_block(scores[rows], first, last), rng.normal(size=(rows.stop - rows.start, features))
+    block = bound.blocks(4096)[0]
+    given, V = scores[block.rows], rng.normal(size=(block.n_documents, features))
+    curvature = bound.judge(block, given, np.empty_like(given), Want(curvature=True))[1]
     product = best_of(lambda: curvature @ V, 10)
     return [bind * 1e3, two * 1e3, one * 1e3, one / n * 1e9, overhead(loss) * 1e6, product * 1e3]
 
@@ -103,7 +104,7 @@ def main() -> None:
     queries = ragged(options.documents, options.queries, rng)
     labels = rng.choice(5, options.documents, p=[0.5, 0.3, 0.12, 0.06, 0.02]).astype(float)
     print(f"{options.documents:,} documents in {options.queries:,} queries; {available_threads()} cores")
-    print(f"{'loss':<28}{'bind':>9}{'2 threads':>11}{'1 thread':>10}{'ns/doc':>8}{'block µs':>10}{'H·V':>9}")
+    print(f"{'loss':<28}{'bind':>9}{'2 threads':>11}{'1 thread':>10}{'ns/doc':>8}{'judge µs':>10}{'H·V':>9}")
     results = {}
     for loss in LOSSES:
         changed = [f"{k}={v}" for k, v in vars(loss).items() if v != vars(type(loss)()).get(k)]

@@ -90,7 +90,7 @@ def ragged(n_queries: int) -> None:
     queries = Queries.from_sizes(rng.integers(60, 181, n_queries))
     n = queries.n_documents
     labels, scores = rng.choice(5, n, p=GRADE_CHANCES).astype(np.float64), rng.standard_normal(n)
-    pairs = PairFrame.of(labels, queries, None).pairs.sum()
+    pairs = PairFrame.of(labels, queries, np.ones(n)).pairs.sum()
     print(f"\n{n_queries} queries, {n} documents, {pairs / 1e6:.1f} M pairs, one thread; value and gradient")
     logistic = 0.0
     for loss in (Logistic(), Logistic(pair_weight="difference"), Exponential(), Hinge(), SquaredHinge(), OWPC()):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toprank.losses.base import Loss
-from toprank.losses.lambdaloss import LambdaLoss
-from toprank.losses.lambdarank import LambdaRank
+from toprank.losses.lambdas import LambdaLoss, LambdaRank
 
 PAIRS: dict[str, Any] = {"silent": True}
 

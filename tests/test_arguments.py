@@ -201,7 +201,7 @@ def test_bounds_are_kept_exactly(bound):
 class Silent(Targeted):
     """A loss that does not say what is true of it."""
 
-    def bind(self, labels, queries, document_weights, query_weights):
+    def bind(self, judgments):
         raise AssertionError("not reached")
 
 

@@ -99,12 +99,12 @@ def test_parts_add_up_to_the_whole(name, loss, options):
     np.testing.assert_allclose(bend, alone.hessian(at), rtol=1e-9, atol=1e-12)
 
 
-def test_the_card_matters():
+def test_the_grades_of_the_whole_data_matter():
     """ERR and unit targets look at the top grade, which only one partition has."""
     data = graded()
     rows = cut(data, 7)
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
-    forgetful = whole._replace(grades=np.zeros(1))
+    forgetful = whole._replace(grades=None)
     scorer, at = Linear(3), np.ones(3)
     for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
         alone = InMemory(data).objective(scorer, loss, Standardisation.of(data.X), 1).value_and_grad(at)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -31,40 +31,39 @@ def test_losses_of_toprank_keep_their_promises(loss, options):
 @dataclass(frozen=True)
 class Toy(Loss):
     fault: str = ""
+    loose: float = 1.0
     traits = Traits(convex=True, smooth=True, shift_invariant=False)
 
-    def bind(self, labels, queries, document_weights, query_weights):
+    def bind(self, judgments):
         if self.fault == "raises when bound":
             raise RuntimeError("no labels today")
-        if self.fault == "refuses document weights" and document_weights is not None:
+        if self.fault == "refuses document weights" and judgments.document_weights is not None:
             raise DataError("Document weights are refused.")
         if self.fault == "file order":
-            labels = labels + 0.1 * np.arange(len(labels))
+            judgments = replace(judgments, labels=judgments.labels + 0.1 * np.arange(len(judgments.labels)))
         if self.fault == "ignores query weights":
-            query_weights = None
-        weights = np.ones(len(labels)) if document_weights is None else document_weights
+            judgments = replace(judgments, query_weights=None)
+        weights = judgments.weights
         if self.fault == "ignores document weights":
-            weights = np.ones(len(labels))
-        if self.fault == "weights of one matter" and document_weights is not None:
+            weights = np.ones(len(weights))
+        if self.fault == "weights of one matter" and judgments.document_weights is not None:
             weights = 2 * weights
-        return BoundToy(self.fault, labels, queries, weights, query_weights)
+        return BoundToy(self, judgments, weights)
 
 
 class BoundToy(BoundLoss):
-    def __init__(self, fault, labels, queries, weights, query_weights):
-        super().__init__(queries, query_weights)
-        self.fault, self.labels, self.weights = fault, labels, weights
-        self.scale_of = queries.spread(self.scale)
+    def __init__(self, toy, judgments, weights):
+        super().__init__(judgments)
+        self.fault, self.loose, self.labels, self.weights = toy.fault, toy.loose, judgments.labels, weights
 
-    def block(self, scores, first, last, grad):
+    def judge(self, block, scores, grad, want):
         if self.fault == "raises when asked":
             raise KeyError("lost")
-        rows = slice(*self.queries.offsets[[first, last]])
-        starts = self.queries.offsets[first:last] - rows.start
+        rows, scale = block.rows, block.spread(block.scale)
         if self.fault == "counts rows from the front":
             rows = slice(0, len(scores))
         error, weights = scores - self.labels[rows], self.weights[rows]
-        slope = 2 * weights * error * self.scale_of[rows]
+        slope = 2 * weights * error * scale
         if self.fault == "wrong by a factor":
             slope = slope / 2
         if self.fault == "not scaled":
@@ -72,28 +71,26 @@ class BoundToy(BoundLoss):
         if self.fault == "not a number":
             slope[:] = np.nan
         grad[1 if self.fault == "unfilled" else 0 :] = slope[1 if self.fault == "unfilled" else 0 :]
-        values = np.add.reduceat(weights * error**2, starts)
+        values = block.sum(weights * error**2)
         if self.fault == "divides by the weight":
-            values = values * self.scale[first:last] / self.scale[first:last]
+            values = values * block.scale / block.scale
         if self.fault == "overflows":
             values = values + np.exp(scores).max() * 0
         if self.fault == "changes the scores":
             scores += 1.0
         if self.fault == "one number":
-            return np.mean(values)
+            values = np.mean(values)
         if self.fault == "one number in an array":
-            return np.mean(values, keepdims=True)
+            values = np.mean(values, keepdims=True)
         if self.fault == "nothing":
             return None
-        return values
-
-    def curvature_block(self, scores, first, last):
-        rows = slice(*self.queries.offsets[[first, last]])
-        half = {"curvature by half": 0.5, "curvature upside down": -1.0}.get(self.fault, 1.0)
-        diagonal = 2 * half * self.weights[rows] * self.scale_of[rows]
+        if self.fault == "no pair":
+            return values
+        factor = {"curvature by half": 0.5, "curvature upside down": -1.0}
+        diagonal = 2 * factor.get(self.fault, self.loose) * weights * scale
         if self.fault in ("not symmetric", "other diagonal", "couples queries"):
-            return Odd(self.fault, diagonal)
-        return Diagonal(diagonal)
+            return values, Odd(self.fault, diagonal)
+        return values, Diagonal(diagonal) if want.curvature and self.fault != "no curvature" else None
 
 
 class Odd(Curvature):
@@ -152,12 +149,12 @@ def test_a_broken_promise_is_said(fault, sentence):
         (tr.NeuralRanker, {"epochs": 1, "hidden": (), "threads": 1, "device": "cpu"}),
     ],
 )
-@pytest.mark.parametrize("fault", ["one number", "one number in an array", "nothing"])
+@pytest.mark.parametrize("fault", ["one number", "one number in an array", "nothing", "no pair"])
 def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, fault):
     data = tr.synthetic(n_queries=8, n_documents=4, n_features=2, seed=0)
     if issubclass(ranker, tr.NeuralRanker):
         pytest.importorskip("torch")
-    with pytest.raises(DataError, match=r"`block` of BoundToy was asked for 2 queries and returned .* number for each"):
+    with pytest.raises(DataError, match=r"`judge` of BoundToy was asked for 2 queries and returned .* number for each"):
         ranker(Toy(fault), **options).fit(data)
 
 
@@ -179,9 +176,9 @@ def test_the_sentence_holds_both_numbers():
     assert "document 0 it is -1.5, and central differences give -3." in first
 
 
-def claiming(traits):
+def claiming(traits, **options):
     """The right loss with other claims."""
-    return type("Boast", (Toy,), {"traits": traits})()
+    return type("Boast", (Toy,), {"traits": traits})(**options)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +192,55 @@ def claiming(traits):
 def test_claims_are_compared_with_what_happens(traits, sentence):
     found = check_loss(claiming(traits))
     assert (sentence is None and found == []) or any(sentence in one for one in found)
+
+
+@pytest.mark.parametrize(("name", "word"), [("curvature", "Exact"), ("curvature", "newton"), ("space", "grades")])
+def test_traits_speak_of_what_there_is(name, word):
+    found = check_loss(claiming(Traits(convex=True, smooth=True, shift_invariant=False, **{name: word})))
+    assert found == [
+        f"The traits claim {name}='{word}', which says nothing to a ranker: it is one of "
+        + {"curvature": "'exact', 'gauss-newton', 'majoriser'.", "space": "'score', 'class'."}[name]
+    ]
+
+
+@pytest.mark.parametrize(("loose", "said"), [(1.0, 0), (99.0, 0), (101.0, 1), (1e9, 1)])
+def test_a_majoriser_that_makes_trees_crawl_is_said(loose, said):
+    """For a quadratic the factor is exactly that of the curvature."""
+    traits = Traits(convex=True, smooth=True, shift_invariant=False, curvature="majoriser")
+    found = check_loss(claiming(traits, loose=loose))
+    assert ["majoriser is loose" in one for one in found] == [True] * said
+
+
+def test_a_minimum_that_is_far_away_does_not_make_a_majoriser_loose():
+    class Boast(losses.Exponential):  # its value falls for ever where labels can be told apart
+        traits = Traits(convex=True, smooth=True, curvature="majoriser")
+
+    assert check_loss(Boast()) == []
+
+
+def test_losses_of_the_old_kind_are_told_what_to_do():
+    with pytest.raises(DataError, match=r"`bind` of Old takes labels.*bind\(self, judgments\).*docs/your-own-loss\.md"):
+
+        class Old(Loss):
+            def bind(self, labels, queries, document_weights, query_weights):
+                raise AssertionError("not reached")
+
+    for name in ("block", "curvature_block"):
+        with pytest.raises(DataError, match=rf"BoundOld defines `{name}`.*`judge\(self, .*docs/your-own-loss\.md"):
+            type("BoundOld", (BoundLoss,), {name: lambda self, scores, first, last: None})
+
+
+def test_a_loss_may_have_options_and_helpers_of_its_own():
+    class Bound(BoundToy):
+        def block(self):
+            raise AssertionError("not ours")
+
+    class New(Toy):
+        def bind(self, judgments, soft=True):
+            assert soft
+            return Bound(self, judgments, judgments.weights)
+
+    assert check_loss(New()) == []
 
 
 def test_a_claim_that_is_not_made_is_asked_for():
@@ -217,9 +263,9 @@ def test_an_inexact_gradient_is_not_compared():
 
 def test_only_the_front_of_long_data_is_looked_at():
     class Counting(Toy):
-        def bind(self, labels, queries, document_weights, query_weights):
-            seen.append((len(labels), len(queries)))
-            return super().bind(labels, queries, document_weights, query_weights)
+        def bind(self, judgments):
+            seen.append((len(judgments.labels), len(judgments.queries)))
+            return super().bind(judgments)
 
     seen = []
     assert check_loss(Counting(), np.zeros(1000), Queries.from_sizes([90] * 10 + [100])) == []

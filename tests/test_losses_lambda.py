@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import plain_metrics as plain
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.lambda_kernels import _log1p
-from toprank.losses.lambdaloss import LambdaLoss
-from toprank.losses.lambdarank import LambdaRank
-from toprank.losses.swap_deltas import swap_deltas
+from toprank.losses.base import Want
+from toprank.losses.lambda_kernels import _log1p, swap_deltas
+from toprank.losses.lambdas import LambdaLoss, LambdaRank
 
 METRICS = {
     "ndcg": plain.ndcg,
@@ -188,7 +187,9 @@ def test_a_block_knows_its_place_in_the_data(loss):
     labels, scores, weights = rng.integers(0, 4, 15), rng.standard_normal(15), rng.uniform(0.5, 2.0, 15)
     alone = loss.on(labels[4:], Queries([0, 5, 11]), document_weights=weights[4:]).at(scores[4:])
     together, grad = loss.on(labels, queries, document_weights=weights), np.empty(11)
-    assert np.mean(together.block(scores[4:], 1, 3, grad)) == pytest.approx(alone.value, rel=1e-12)
+    assert np.mean(together.judge(together.cut(1, 3), scores[4:], grad, Want())[0]) == pytest.approx(
+        alone.value, rel=1e-12
+    )
     np.testing.assert_allclose(3 * grad, 2 * alone.grad, rtol=1e-11, atol=1e-14)
 
 
@@ -206,11 +207,11 @@ def test_boosting_gets_the_same_without_the_value():
     scores = rng.standard_normal(1200)
     whole = bound.at(scores, curvature=True)
     for threads in (1, 2):
-        grad, diagonal = bound.gradient_and_diagonal(scores, threads=threads)
+        grad, diagonal = bound.derivatives(scores, threads=threads)
         np.testing.assert_array_equal(grad, whole.grad)
         np.testing.assert_array_equal(diagonal, whole.curvature.diagonal())
     with pytest.raises(DataError, match="3 scores for 1200 documents"):
-        bound.gradient_and_diagonal([1.0, 2.0, 3.0])
+        bound.derivatives([1.0, 2.0, 3.0])
 
 
 def test_the_logarithm_is_right_to_rounding():
@@ -299,7 +300,7 @@ def test_equals_lightgbm_where_settings_coincide(ours, theirs):
     labels, scores = rng.integers(0, 5, sum(sizes)), rng.standard_normal(sum(sizes))
     grad, hessian = lightgbm_gradients(scores, labels.astype(float), sizes, **theirs)
     bound = LambdaRank(**ours).on(labels, Queries.from_sizes(sizes))
-    our_grad, our_diagonal = (part * len(sizes) for part in bound.gradient_and_diagonal(scores))
+    our_grad, our_diagonal = (part * len(sizes) for part in bound.derivatives(scores))
     # Its sigmoid is a table, so pairs agree to 1e-4; a document's gradient is a difference of such pairs.
     np.testing.assert_allclose(our_grad, grad, rtol=0, atol=1e-4 * np.abs(grad).max())
     np.testing.assert_allclose(our_diagonal, hessian, rtol=1e-4, atol=1e-9)

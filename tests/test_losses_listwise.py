@@ -14,6 +14,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
+from toprank.losses.judgments import Judgments
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.listnet_topk import MAX_PREFIXES, TopKBound, count_prefixes
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
@@ -90,7 +91,7 @@ def test_listnet_of_the_first_one_is_the_same_by_both_ways():
     labels, scores = rng.integers(0, 5, 44).astype(float), rng.normal(size=44)
     weights = rng.uniform(0.5, 2, 44)
     fast = ListNet().on(labels, queries, document_weights=weights).at(scores, curvature=True)
-    slow = TopKBound(labels, queries, 1, weights, None).at(scores, curvature=True)
+    slow = TopKBound(labels, 1, Judgments(labels, queries, weights)).at(scores, curvature=True)
     assert close(fast.value, slow.value)
     np.testing.assert_allclose(slow.grad, fast.grad, rtol=0, atol=1e-15)
     V = rng.normal(size=(44, 3))

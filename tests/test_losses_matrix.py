@@ -14,6 +14,7 @@ from loss_cases import LOSSES, Problem, random_scores
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses import base
+from toprank.losses.base import Want
 
 STEP = 1e-5  # of central differences
 
@@ -361,7 +362,7 @@ def test_a_block_fills_its_gradient_and_leaves_the_scores_alone(problem):
     bound, queries = problem.bound(), problem.queries
     rows = slice(int(queries.offsets[1]), int(queries.offsets[6]))
     scores, grad = np.ascontiguousarray(problem.scores[rows]), np.full_like(problem.scores[rows], np.nan)
-    losses = bound.block(scores, 1, 6, grad)
+    losses = bound.judge(bound.cut(1, 6), scores, grad, Want())[0]
     assert losses.shape == (5,)
     assert np.array_equal(scores, problem.scores[rows])
     close(grad, bound.at(problem.scores).grad[rows], rtol=1e-13, atol=1e-14)

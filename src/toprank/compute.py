@@ -29,6 +29,7 @@ __all__ = [
     "each_block",
     "kernel",
     "one_blas_thread",
+    "row_kernel",
     "summing_kernel",
     "writable",
 ]
@@ -41,6 +42,10 @@ _ALWAYS = 8  # threads that may be asked for on any machine, so that a model of 
 P = ParamSpec("P")
 T = TypeVar("T")
 Block = TypeVar("Block")
+
+_REGROUPED = {"reassoc", "contract", "nsz"}
+"""What the compiler may do with sums: regroup them, fuse a product with a sum, and take −0 for 0; never assume finite
+numbers."""
 
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
@@ -129,5 +134,15 @@ def summing_kernel(function: Callable[P, T]) -> Callable[P, T]:
 
     The result is the same on every run and any number of threads, but may differ in the last bits between machines.
     """
-    fast = {"reassoc", "contract", "nsz"}
-    return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=fast)(function))
+    compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_REGROUPED)(function)
+    return cast(Callable[P, T], compiled)
+
+
+def row_kernel(function: Callable[P, T]) -> Callable[P, T]:
+    """A part of a `summing_kernel`, written into its callers: rows are short, and a call costs as much as 20 pairs.
+
+    It uses vector registers where documents are numbered by unsigned integers, which cannot mean "counted from the
+    end", and where its loops do not call out.
+    """
+    compiled = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=_REGROUPED)(function)
+    return cast(Callable[P, T], compiled)

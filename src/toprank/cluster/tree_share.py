@@ -18,7 +18,7 @@ import numpy as np
 
 from toprank.cluster.board import Attempt, Board, Checkpoint
 from toprank.cluster.meeting import LeftAloneError, Meeting
-from toprank.cluster.work import Rows, Whole, bound_without_card, in_sentences, weight_of
+from toprank.cluster.work import Rows, Whole, bound_part, in_sentences
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, needs
@@ -80,7 +80,7 @@ def train_share(
     _quieten()
     # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
     with Meeting(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as meeting:
-        company = _Company(meeting, plan, data)
+        company = _Company(meeting, plan)
         board = None if place.rank else Board(place.board, client)
         watch = _SharedWatch(company, plan, state, attempt, board)
         with _network(place):
@@ -111,7 +111,7 @@ def _make_rounds(
         parameters |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
     objective = None
     if plan.loss is not None:
-        bound = bound_without_card(plan.loss, data, plan.whole.grades)
+        bound = bound_part(plan.loss, data, plan.whole)
         objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, data.X, company)
     if first and ranker.init_model is not None:
         watch.first_value(ranker.init_model, judges.get("valid"))
@@ -156,10 +156,9 @@ def _network(place: Place) -> Iterator[None]:
 class _Company:
     """The other trainers, as an objective sees them."""
 
-    def __init__(self, meeting: Meeting, plan: Plan, data: RankingData) -> None:
+    def __init__(self, meeting: Meeting, plan: Plan) -> None:
         self.meeting, self.rank = meeting, meeting.rank
-        # Query weights are scaled to a mean of 1 over all data; the loss of this trainer's own to a sum of 1.
-        self.factor = weight_of(data) * plan.n_queries / plan.whole.weight
+        self.factor = float(plan.n_queries)  # the loss is a part of the mean over the queries of all data
         self._mean = plan.whole.weight / plan.n_queries
 
     def sum(self, numbers: FloatArray) -> FloatArray:

@@ -80,7 +80,7 @@ def _plan(data: Placed, ranker: Any, valid: Placed | None) -> Plan:
     whole, intercept = data.whole(), np.zeros(1)
     if loss is not None:
         check_loss(loss, data.facts)
-        bound = data.rows.then(work.bound_part, loss, whole)
+        bound = data.rows.then(work.bound_rows, loss, whole)
 
         def value(constant: float) -> float:
             return float(bound.total(work.constant_value, constant)[0])

@@ -1,9 +1,8 @@
 """What workers do with a partition: functions of a `Rows`, called by Dask.
 
-A partition sees only its own queries, but the objective is the mean over all of them. Two things make its part exact:
-sums are multiplied by the partition's share of the query weights, and a loss is bound to the partition's queries and
-to a *card* of one-document queries that hold the grades of the whole data and weigh nothing. What a loss derives from
-the labels (the top grade of ERR, a number of classes) is then the same everywhere.
+A partition sees only its own queries, but the objective is the mean over all of them. So a loss is bound to the
+partition's queries together with the grades and the query weight of the whole data: what it derives from the labels
+(the top grade of ERR, a number of classes) is the same everywhere, and values and gradients only need adding up.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ import numpy.typing as npt
 from toprank.cluster.sizes import bytes_held
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
-from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
-from toprank.losses.base import BoundLoss, Diagonal, Eval
+from toprank.losses.base import BoundLoss
+from toprank.losses.judgments import Judgments
 from toprank.rankers.objective import RankingObjective
 from toprank.scorers.base import Scorer
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 
-__all__ = ["Facts", "PartObjective", "Rows", "Whole", "bound_with_card", "facts_of", "in_sentences", "part_objective"]
+__all__ = ["Facts", "PartObjective", "Rows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -172,61 +171,23 @@ class Whole(NamedTuple):
     grades: FloatArray
 
 
-def bound_with_card(loss: Loss, data: RankingData, grades: FloatArray, weighted: bool) -> BoundLoss:
-    """The loss on the partition's queries, followed by a card of the grades of all data."""
-    card = len(grades)
-    labels = np.concatenate([data.labels, grades])
-    queries = Queries(np.concatenate([data.queries.offsets, data.n_documents + np.arange(1, card + 1)]))
-    documents, weights = (data.document_weights, data.query_weights) if weighted else (None, None)
-    return loss.on(
-        labels,
-        queries,
-        document_weights=None if documents is None else np.concatenate([documents, np.ones(card)]),
-        query_weights=np.concatenate([np.ones(data.n_queries) if weights is None else weights, np.zeros(card)]),
-    )
-
-
-class _WithoutCard:
-    """A loss bound with a card, as objectives of trees see it: scores of the partition's own documents in and out."""
-
-    def __init__(self, bound: BoundLoss, queries: Queries) -> None:
-        self.inner, self.queries = bound, queries
-        if hasattr(bound, "gradient_and_diagonal"):
-            self.gradient_and_diagonal = self._gradient_and_diagonal
-
-    def at(self, scores: FloatArray, *, curvature: bool = False, threads: int | None = None) -> Eval:
-        """See `BoundLoss.at`."""
-        n = len(scores)
-        value, grad, bend = self.inner.at(self._padded(scores), curvature=curvature, threads=threads)
-        return Eval(value, grad[:n], None if bend is None else Diagonal(bend.diagonal()[:n]))
-
-    def _gradient_and_diagonal(self, scores: FloatArray, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        grad, diagonal = self.inner.gradient_and_diagonal(self._padded(scores), threads=threads)  # type: ignore[attr-defined]
-        return grad[: len(scores)], diagonal[: len(scores)]
-
-    def _padded(self, scores: FloatArray) -> FloatArray:
-        card = self.inner.queries.n_documents - len(scores)
-        return np.concatenate([scores, np.zeros((card, *scores.shape[1:]))])
-
-
-def bound_without_card(loss: Loss, data: RankingData, grades: FloatArray) -> Any:
-    """The loss on a partition's own documents, with the card out of sight."""
-    return _WithoutCard(bound_with_card(loss, data, grades, weighted=True), data.queries)
+def bound_part(loss: Loss, data: RankingData, whole: Whole, weighted: bool = True) -> BoundLoss:
+    """The loss on a partition's queries, as a part of the mean over those of all data."""
+    documents, queries = (data.document_weights, data.query_weights) if weighted else (None, None)
+    return loss.bound_to(Judgments(data.labels, data.queries, documents, queries, whole.grades, whole.weight))
 
 
 @in_sentences
-def bound_part(rows: Rows, loss: Loss, whole: Whole) -> tuple[Any, float]:
-    """The loss on a partition, and the partition's share of the query weights."""
+def bound_rows(rows: Rows, loss: Loss, whole: Whole) -> BoundLoss:
+    """See `bound_part`."""
     assert rows.data is not None
-    share = weight_of(rows.data) / whole.weight
-    return (bound_without_card(loss, rows.data, whole.grades) if share else None), share
+    return bound_part(loss, rows.data, whole)
 
 
 @in_sentences
-def constant_value(bound: tuple[Any, float], constant: float) -> tuple[float]:
+def constant_value(bound: BoundLoss, constant: float) -> tuple[float]:
     """The loss of a partition where all documents have the same score."""
-    loss, share = bound
-    return (share * loss.at(np.full(loss.queries.n_documents, constant), threads=1).value if share else 0.0,)
+    return (bound.at(np.full(bound.queries.n_documents, constant), threads=1).value,)
 
 
 class PartObjective:
@@ -235,8 +196,8 @@ class PartObjective:
     It travels as the arguments of `part_objective`, as `Rows` travel as a recipe.
     """
 
-    def __init__(self, inner: RankingObjective | None, share: float, n_weights: int, recipe: tuple[Any, ...]) -> None:
-        self.inner, self.share, self.n_weights, self.recipe = inner, share, n_weights, recipe
+    def __init__(self, inner: RankingObjective, recipe: tuple[Any, ...]) -> None:
+        self.inner, self.recipe = inner, recipe
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return part_objective, self.recipe
@@ -249,16 +210,11 @@ class PartObjective:
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """Both at these weights."""
-        if self.inner is None:
-            return 0.0, np.zeros(self.n_weights)
-        value, grad = self.inner.value_and_grad(weights)
-        return self.share * value, self.share * grad
+        return self.inner.value_and_grad(weights)
 
     def hessian(self, weights: FloatArray) -> tuple[FloatArray]:
         """The curvature at these weights."""
-        if self.inner is None:
-            return (np.zeros((self.n_weights, self.n_weights)),)
-        return (self.share * self.inner.hessian(weights),)
+        return (self.inner.hessian(weights),)
 
     def products(self, weights: FloatArray) -> Products:
         """The map v ↦ H v at these weights."""
@@ -270,7 +226,7 @@ class Products:
 
     def __init__(self, part: PartObjective, weights: FloatArray) -> None:
         self.part, self.weights = part, weights
-        self.times = None if part.inner is None else part.inner.hessian_times(weights)
+        self.times = part.inner.hessian_times(weights)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Products, (self.part, self.weights)
@@ -278,12 +234,11 @@ class Products:
     def __sizeof__(self) -> int:
         """What was prepared; the objective is counted already."""
         inner = self.part.inner
-        known = () if inner is None else (inner, inner.features, inner.features.X)
-        return object.__sizeof__(self) + bytes_held(self.times, apart_from=known)
+        return object.__sizeof__(self) + bytes_held(self.times, apart_from=(inner, inner.features, inner.features.X))
 
     def __call__(self, vector: FloatArray) -> tuple[FloatArray]:
         """The product."""
-        return (np.zeros_like(vector) if self.times is None else self.part.share * self.times(vector),)
+        return (self.times(vector),)
 
 
 @in_sentences
@@ -299,16 +254,9 @@ def part_objective(
     """The objective of a partition, over its rows as they lie."""
     data = rows.data
     assert data is not None
-    share = weight_of(data, weighted) / whole.weight
-    recipe = (rows, scorer, loss, standardisation, whole, weighted, threads)
-    if share == 0.0:
-        return PartObjective(None, share, scorer.n_weights, recipe)
-    bound = bound_with_card(loss, data, whole.grades, weighted)
-    bound.scale = bound.scale[: data.n_queries]
     features = Features(data.X, standardisation, complete=standardisation.complete)
-    inner = RankingObjective(scorer, features, bound, threads)
-    inner.offsets, inner.blocks = data.queries.offsets, features.blocks(data.queries.offsets)  # not the card's
-    return PartObjective(inner, share, scorer.n_weights, recipe)
+    inner = RankingObjective(scorer, features, bound_part(loss, data, whole, weighted), threads)
+    return PartObjective(inner, (rows, scorer, loss, standardisation, whole, weighted, threads))
 
 
 @in_sentences

@@ -18,6 +18,7 @@ import numpy as np
 from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
 from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
+from toprank.losses.judgments import Judgments
 
 _HOMES = {
     "Squared": "pointwise",
@@ -33,8 +34,8 @@ _HOMES = {
     "Exponential": "pairwise",
     "OWPC": "owpc",
     "SVMmap": "structured",
-    "LambdaRank": "lambdarank",
-    "LambdaLoss": "lambdaloss",
+    "LambdaRank": "lambdas",
+    "LambdaLoss": "lambdas",
     "ListNet": "softmax",
     "Multicategory": "softmax",
     "XENDCG": "softmax",
@@ -54,6 +55,7 @@ __all__ = [
     "BoundLoss",
     "Curvature",
     "Eval",
+    "Judgments",
     "Loss",
     "Traits",
     "from_spec",
@@ -95,8 +97,7 @@ if TYPE_CHECKING:
     from toprank.losses.boltzrank import BoltzRank
     from toprank.losses.cosine import Cosine
     from toprank.losses.importance import ImportanceWeightedSquared
-    from toprank.losses.lambdaloss import LambdaLoss
-    from toprank.losses.lambdarank import LambdaRank
+    from toprank.losses.lambdas import LambdaLoss, LambdaRank
     from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
     from toprank.losses.neuralndcg import NeuralNDCG
     from toprank.losses.ordinal import Multinomial, Ordinal

@@ -1,4 +1,21 @@
-"""Metrics of smooth ranks: ApproxNDCG, ApproxMRR and the same for any metric that can be read off ranks."""
+"""Metrics of smooth ranks: ApproxNDCG, ApproxMRR and the same for any metric that can be read off ranks.
+
+With p_jk = σ((s_k − s_j)/T), how much k counts as standing above j, the smooth rank of j is 1 + Σ_k p_jk, and every
+kind of metric is Σ_j read_j · (something of the p_j·). The first pass over the pairs collects, per document,
+
+    above    Σ_k p_jk, the smooth rank less 1
+    extra    AP: Σ_{relevant k} p_jk, the relevant documents above;
+             ERR and RR: Π_k (1 − R_k·p_jk), the chance that the reader gets here
+
+and the second takes dL/dp_jk = rank_slope_j + extra_slope_j · (AP: relevant_k; ERR and RR: R_k/(1 − R_k·p_jk)) back to
+the scores. Since p_kj = 1 − p_jk, a pair pushes its two documents apart by p(1 − p)/T · (dL/dp_jk − dL/dp_kj).
+
+The curvature is the Laplacian of the pairs with weights p(1 − p)/T² · (|dL/dp_jk| + |dL/dp_kj|): since |σ''| ≤ σ', it
+bounds the curvature of the smooth ranks, with the metric taken as linear in them. For a convex discount (DCG, NDCG
+without a cut-off) the metric's own curvature is negative, so this bounds the Hessian.
+
+p costs no exponential: with E = exp((s − max s)/T), p_jk = E_k/(E_j + E_k), unless the scores lie too far apart.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +23,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from toprank.compute import FloatArray
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray, IntArray, row_kernel, summing_kernel
 from toprank.data.arguments import check_number, check_whole
-from toprank.data.queries import Queries
-from toprank.losses.base import Loss, Traits
-from toprank.losses.reading import readable
-from toprank.losses.smooth_metric import SmoothMetricBound
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
+from toprank.losses.reading import readable, reading_of, worth_of
 from toprank.metrics.binary import RR
-from toprank.metrics.gains import Gain
-from toprank.metrics.graded import NDCG
+from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG"]
+__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "SmoothDiscount"]
+
+NO_EXTRA, HITS, SURVIVAL = 0, 1, 2
+
+_ONE = np.uint64(1)
+_WIDEST = 600.0  # E = exp(z − max z) may fall to exp(−600): no quotient of two of them is then 0/0
+_EXTRA = {"dcg": NO_EXTRA, "ap": HITS, "rr": SURVIVAL, "err": SURVIVAL}
 
 _TRAITS = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
 
@@ -45,12 +70,13 @@ class ApproxMetric(Loss):
 
     Queries whose documents all look alike to the metric (equal gains, none or all relevant) contribute nothing.
     Weights: a document's weight multiplies its own term of the sum, never the ranks or the normaliser.
-    Curvature: that of the smooth ranks, bounded, with the metric taken as linear in them (`smooth_ranks`); for NDCG
+    Curvature: that of the smooth ranks, bounded, with the metric taken as linear in them (see the module); for NDCG
     and DCG with a convex discount and no cut-off it bounds the Hessian from above.
     Cost: O(m²), memory O(m).
     Consistency: none known; the loss is not convex.
     Source: Qin, Liu & Li 2010, "A general approximation framework for direct optimization of IR measures".
 
+    >>> from toprank import Queries
     >>> sharp = ApproxMetric("mrr", temperature=1e-3).on([0, 1, 0], Queries([0, 3]))
     >>> round(sharp.at([3.0, 2.0, 1.0]).value, 6)   # the relevant document is second
     0.5
@@ -67,16 +93,9 @@ class ApproxMetric(Loss):
         _check(self)
         Gain.of(self.gain)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> SmoothMetricBound:
-        """See `Loss.bind`."""
-        measure = parse(self.metric)
-        return SmoothMetricBound(measure, self.temperature, self.gain, labels, queries, document_weights, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return SmoothMetricBound(parse(self.metric), self.temperature, self.gain, judgments)
 
 
 @dataclass(frozen=True)
@@ -90,6 +109,7 @@ class ApproxNDCG(Loss):
 
     Everything else as in `ApproxMetric`, of which this is a case.
 
+    >>> from toprank import Queries
     >>> round(ApproxNDCG().on([1, 0], Queries([0, 2])).at([9.0, 0.0]).value, 9)
     0.0
     """
@@ -104,17 +124,9 @@ class ApproxNDCG(Loss):
         _check(self)
         Gain.of(self.gain)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> SmoothMetricBound:
-        """See `Loss.bind`."""
-        return SmoothMetricBound(
-            NDCG(self.k), self.temperature, self.gain, labels, queries, document_weights, query_weights
-        )
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return SmoothMetricBound(NDCG(self.k), self.temperature, self.gain, judgments)
 
 
 @dataclass(frozen=True)
@@ -141,17 +153,9 @@ class ApproxMRR(Loss):
         _check(self)
         check_number("ApproxMRR's rel", self.rel)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> SmoothMetricBound:
-        """See `Loss.bind`."""
-        return SmoothMetricBound(
-            RR(self.k, self.rel), self.temperature, "linear", labels, queries, document_weights, query_weights
-        )
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return SmoothMetricBound(RR(self.k, self.rel), self.temperature, "linear", judgments)
 
 
 def _check(loss: Any) -> None:
@@ -159,3 +163,257 @@ def _check(loss: Any) -> None:
     check_number(f"{name}'s temperature", loss.temperature, above=0)
     if getattr(loss, "k", None) is not None:
         check_whole(f"{name}'s k", loss.k, 1)
+
+
+class SmoothDiscount:
+    """c(r) = 1/F(r) and its slope between whole ranks.
+
+    >>> value, slope = SmoothDiscount(Discount.of("reciprocal"), None, 5)(np.array([2.0]))
+    >>> float(value[0]), float(slope[0])
+    (0.5, -0.25)
+    """
+
+    def __init__(self, discount: Discount, cut: int | None, longest: int) -> None:
+        self.name, self.cut = discount.name, cut
+        self.power = {"reciprocal": 1.0, "none": 0.0}.get(discount.name, discount.beta)
+        self.curve: Any = None
+        if self.name != "log2" and self.power is None:
+            from scipy.interpolate import PchipInterpolator
+
+            self.curve = PchipInterpolator(np.arange(1.0, longest + 2.0), discount.weights(longest + 1))
+
+    def __call__(self, rank: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The values of c and dc/dr at real ranks of at least 1."""
+        value, slope = self._uncut(rank)
+        if self.cut is None:
+            return value, slope
+        t = np.clip(rank - self.cut, 0.0, 1.0)
+        step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
+        return value * step, slope * step + value * fall
+
+    def _uncut(self, rank: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if self.curve is not None:
+            return self.curve(rank), self.curve(rank, 1)
+        if self.power is not None:
+            value = rank**-self.power
+            return value, -self.power * value / rank
+        value = 1.0 / np.log2(1.0 + rank)
+        return value, -(value**2) / (np.log(2.0) * (1.0 + rank))
+
+
+@dataclass(frozen=True)
+class SmoothRankCurvature(Curvature):
+    """The Laplacian of the smooth ranks; its weights are computed when it is asked for."""
+
+    pairs: tuple[FloatArray, IntArray, FloatArray, int, FloatArray, FloatArray]
+    squared_scale: float
+    values: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
+        out = np.zeros_like(columns)
+        pair_flow(*self.pairs, columns, out)
+        return self.squared_scale * out.reshape(V.shape)
+
+    @override
+    def diagonal(self) -> FloatArray:
+        return self.values
+
+
+class SmoothMetricBound(BoundLoss):
+    """1 − Z of smooth ranks (−Z for DCG), on data; see `ApproxMetric`."""
+
+    def __init__(self, measure: Measure, temperature: float, gain: Any, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.temperature = temperature
+        reading = reading_of(measure, judgments, gain)
+        self.kind, self.reads = reading.kind, reading.reads
+        discount = measure.discount or Discount.of("log2") if isinstance(measure, DCG) else Discount.of("reciprocal")
+        self.discount = SmoothDiscount(discount, measure.depth, int(self.queries.sizes.max()))
+        best, self.worth = worth_of(reading, judgments)
+        self.best = best if type(measure) is not DCG else np.zeros(len(best))
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        z, reads, extra_kind = scores / self.temperature, self.reads[block.rows], _EXTRA[self.kind]
+        above, extra, diagonal = np.empty_like(z), np.empty_like(z), np.empty_like(z)
+        collect(z, block.offsets, reads, extra_kind, above, extra)
+        terms, rank_slope, extra_slope = self._terms(block.rows, above, extra)
+        scale = block.spread(block.scale)
+        pairs = (z, block.offsets, reads, extra_kind, scale * rank_slope, scale * extra_slope)
+        push(*pairs, grad, diagonal)
+        grad /= self.temperature
+        losses = self.best[block.queries] - block.sum(terms)
+        if not want.curvature:
+            return losses, None
+        return losses, SmoothRankCurvature(pairs, self.temperature**-2, diagonal / self.temperature**2)
+
+    def _terms(self, rows: slice, above: FloatArray, extra: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Each document's term of Z, and −d/d(above) and the slope of `push` that belongs to `extra`."""
+        worth, (c, dc) = self.worth[rows], self.discount(1.0 + above)
+        if self.kind == "dcg":
+            return worth * c, -worth * dc, np.zeros_like(c)
+        if self.kind == "ap":
+            hits = 1.0 + extra
+            return worth * c * hits, -worth * dc * hits, -worth * c
+        return worth * c * extra, -worth * dc * extra, worth * c * extra
+
+
+@summing_kernel
+def collect(z: FloatArray, offsets: IntArray, reads: FloatArray, extra_kind: int, above: Any, extra: Any) -> None:
+    """Fill `above` and `extra`; `z` are the scores over T, `reads` what the metric reads off each document."""
+    E, p = np.empty(len(z)), np.empty(len(z))
+    above[:] = 0.0
+    extra[:] = 1.0 if extra_kind == SURVIVAL else 0.0
+    for q in range(len(offsets) - 1):
+        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
+        wide = _exponentials(first, end, z, E)
+        for j in range(first, end):
+            _probabilities(j, end, z, E, wide, p)
+            _ranks(j, end, p, above)
+            if extra_kind == HITS:
+                _hits(j, end, p, reads, extra)
+            elif extra_kind == SURVIVAL:
+                _survival(j, end, p, reads, extra)
+
+
+@summing_kernel
+def push(
+    z: FloatArray,
+    offsets: IntArray,
+    reads: FloatArray,
+    extra_kind: int,
+    rank_slope: FloatArray,
+    extra_slope: FloatArray,
+    grad: FloatArray,
+    diagonal: FloatArray,
+) -> None:
+    """dL/dz, and the diagonal of the curvature in z."""
+    E, p, slope, curve = np.empty(len(z)), np.empty(len(z)), np.empty(len(z)), np.empty(len(z))
+    grad[:] = 0.0
+    diagonal[:] = 0.0
+    for q in range(len(offsets) - 1):
+        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
+        wide = _exponentials(first, end, z, E)
+        for j in range(first, end):
+            _probabilities(j, end, z, E, wide, p)
+            _slopes(j, end, p, reads, extra_kind, rank_slope, extra_slope, slope, curve)
+            total, bend = 0.0, 0.0
+            for k in range(j + _ONE, end):
+                grad[k] += slope[k]
+                diagonal[k] += curve[k]
+                total += slope[k]
+                bend += curve[k]
+            grad[j] -= total
+            diagonal[j] += bend
+
+
+@summing_kernel
+def pair_flow(
+    z: FloatArray,
+    offsets: IntArray,
+    reads: FloatArray,
+    extra_kind: int,
+    rank_slope: FloatArray,
+    extra_slope: FloatArray,
+    V: FloatArray,
+    out: FloatArray,
+) -> None:
+    """H·V for the curvature H in z, added to `out`."""
+    E, p, slope, curve = np.empty(len(z)), np.empty(len(z)), np.empty(len(z)), np.empty(len(z))
+    for q in range(len(offsets) - 1):
+        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
+        wide = _exponentials(first, end, z, E)
+        for j in range(first, end):
+            _probabilities(j, end, z, E, wide, p)
+            _slopes(j, end, p, reads, extra_kind, rank_slope, extra_slope, slope, curve)
+            for k in range(j + _ONE, end):
+                for column in range(V.shape[1]):
+                    flow = curve[k] * (V[j, column] - V[k, column])
+                    out[j, column] += flow
+                    out[k, column] -= flow
+
+
+@summing_kernel
+def _exponentials(first: Any, end: Any, z: FloatArray, E: FloatArray) -> bool:
+    """E = exp(z − max z); True where it would underflow."""
+    high, low = z[first], z[first]
+    for j in range(first, end):
+        high, low = max(high, z[j]), min(low, z[j])
+    if high - low > _WIDEST:
+        return True
+    for j in range(first, end):
+        E[j] = np.exp(z[j] - high)
+    return False
+
+
+@row_kernel
+def _probabilities(j: Any, end: Any, z: FloatArray, E: FloatArray, wide: bool, p: FloatArray) -> None:
+    """p_jk = σ(z_k − z_j) for every later k."""
+    if wide:
+        for k in range(j + _ONE, end):
+            p[k] = 1.0 / (1.0 + np.exp(z[j] - z[k]))
+    else:
+        own = E[j]
+        for k in range(j + _ONE, end):
+            p[k] = E[k] / (own + E[k])
+
+
+@row_kernel
+def _ranks(j: Any, end: Any, p: FloatArray, above: FloatArray) -> None:
+    total = 0.0
+    for k in range(j + _ONE, end):
+        total += p[k]
+        above[k] += 1.0 - p[k]
+    above[j] += total
+
+
+@row_kernel
+def _hits(j: Any, end: Any, p: FloatArray, reads: FloatArray, extra: FloatArray) -> None:
+    total = 0.0
+    for k in range(j + _ONE, end):
+        total += reads[k] * p[k]
+        extra[k] += reads[j] * (1.0 - p[k])
+    extra[j] += total
+
+
+@row_kernel
+def _survival(j: Any, end: Any, p: FloatArray, reads: FloatArray, extra: FloatArray) -> None:
+    product = 1.0
+    for k in range(j + _ONE, end):
+        product *= 1.0 - reads[k] * p[k]
+        extra[k] *= 1.0 - reads[j] * (1.0 - p[k])
+    extra[j] *= product
+
+
+@row_kernel
+def _slopes(
+    j: Any,
+    end: Any,
+    p: FloatArray,
+    reads: FloatArray,
+    extra_kind: int,
+    rank_slope: FloatArray,
+    extra_slope: FloatArray,
+    slope: FloatArray,
+    curve: FloatArray,
+) -> None:
+    """What the pair (j, k) adds to dL/dz_k, and its curvature."""
+    for k in range(j + _ONE, end):
+        steep = p[k] * (1.0 - p[k])
+        down, up = rank_slope[j] * steep, rank_slope[k] * steep  # dL/dp_jk and dL/dp_kj, times dp/dz
+        if extra_kind == HITS:
+            down += extra_slope[j] * reads[k] * steep
+            up += extra_slope[k] * reads[j] * steep
+        elif extra_kind == SURVIVAL:
+            down += extra_slope[j] * _chance(reads[k], p[k])
+            up += extra_slope[k] * _chance(reads[j], 1.0 - p[k])
+        slope[k] = down - up
+        curve[k] = abs(down) + abs(up)
+
+
+@row_kernel
+def _chance(stop: float, p: float) -> float:
+    """R·p(1 − p)/(1 − R·p), which is p for R = 1 even where 1 − p has rounded to nothing."""
+    left = (1.0 - stop) + stop * (1.0 - p)
+    return stop * p * ((1.0 - p) / left if left > 0.0 else 1.0)

@@ -13,17 +13,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
-from toprank.compute import FloatArray, blocks_of, each_block, writable
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.arguments import PlainArguments
 from toprank.data.queries import Queries
 from toprank.errors import DataError
+from toprank.losses.judgments import Judgments
 
-__all__ = ["BoundLoss", "Curvature", "Diagonal", "Eval", "Loss", "Stacked", "Traits"]
+__all__ = ["Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Loss", "Stacked", "Traits", "Want"]
 
 BLOCK = 1 << 14  # documents that `at` hands to one call
 
@@ -75,23 +78,74 @@ class Diagonal(Curvature):
     def __matmul__(self, V: FloatArray) -> FloatArray:
         return self.values * V if V.ndim == self.values.ndim else self.values[:, None] * V
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         return self.values
 
 
 class Stacked(Curvature):
     """The curvatures of consecutive blocks, as one."""
 
-    def __init__(self, parts: Sequence[Curvature], bounds: Sequence[tuple[int, int]]) -> None:
-        self.parts, self.bounds = parts, bounds
+    def __init__(self, parts: Sequence[Curvature], rows: Sequence[slice]) -> None:
+        self.parts, self.rows = parts, rows
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        return np.concatenate([part @ V[a:b] for part, (a, b) in zip(self.parts, self.bounds, strict=True)])
+        return np.concatenate([part @ V[rows] for part, rows in zip(self.parts, self.rows, strict=True)])
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         return np.concatenate([part.diagonal() for part in self.parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some whole queries, whose documents lie one behind the other, and how they are cut out of the data."""
+
+    first: int
+    """The first query."""
+    last: int
+    """The query after the last."""
+    rows: slice
+    """Their documents in the data."""
+    offsets: IntArray
+    """Where each query begins, and the end of the last, counted from the block's first document."""
+    scale: FloatArray
+    """What the loss of each query is multiplied by in the mean."""
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return self.last - self.first
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return int(self.offsets[-1])
+
+    @property
+    def queries(self) -> slice:
+        """The queries, as an index of what there is one of for each."""
+        return slice(self.first, self.last)
+
+    def spread(self, per_query: FloatArray) -> FloatArray:
+        """For each document the value of its query."""
+        return np.repeat(per_query, np.diff(self.offsets), axis=0)
+
+    def sum(self, values: FloatArray) -> FloatArray:
+        """The sum over the documents of each query."""
+        sums: FloatArray = np.add.reduceat(values, self.offsets[:-1], axis=0)
+        return sums
+
+
+class Want(NamedTuple):
+    """What is read of an answer beside the gradient; a loss may leave out what is not wanted."""
+
+    value: bool = True
+    curvature: bool = False
+
+
+Answer = tuple[FloatArray, Curvature | None]
+"""What `BoundLoss.judge` says of a block: one loss for each query, and the curvature where it is wanted."""
 
 
 class Eval(NamedTuple):
@@ -105,27 +159,67 @@ class Eval(NamedTuple):
 
 
 class BoundLoss(ABC):
-    """A loss bound to labels and queries. Subclasses say what happens in a block of whole queries."""
+    """A loss bound to data. A subclass answers one question: what of the scores of a block of whole queries?"""
 
-    def __init__(self, queries: Queries, query_weights: FloatArray | None = None) -> None:
-        self.queries = queries
-        weights = np.ones(len(queries)) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
-        self.scale: FloatArray = weights / weights.sum()
+    def __init__(self, judgments: Judgments) -> None:
+        self.queries = judgments.queries
+        self.scale = judgments.scale()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        old = [name for name in ("block", "curvature_block") if name in cls.__dict__]
+        if old and cls.judge is BoundLoss.judge:
+            raise DataError(
+                f"{cls.__name__} defines `{old[0]}`, which nobody calls any more: value, gradient and curvature are "
+                "answered together, by `judge(self, block, scores, grad, want)`; see docs/your-own-loss.md."
+            )
 
     @abstractmethod
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """Losses of the queries first … last - 1 (one number each, not scaled).
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        """The losses of the block's queries (one number each, not scaled), and the curvature where it is wanted.
 
-        `scores` and `grad` belong to the documents of these queries alone; `grad` is filled with d value / d scores,
-        that is with the gradient of each query's loss times ``self.scale`` of its query.
+        `scores` and `grad` belong to the block's documents alone; `scores` must be left as they are, and `grad` is
+        filled with d value / d scores, that is with the gradient of each query's loss times its `block.scale`. The
+        curvature is scaled in the same way.
         """
 
-    @abstractmethod
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """The curvature of these queries' part of the value (scaled)."""
+    def cut(self, first: int, last: int) -> Block:
+        """The queries first … last − 1."""
+        offsets = self.queries.offsets[first : last + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
+        return Block(first, last, rows, offsets - offsets[0], self.scale[first:last])
+
+    def blocks(self, size: int) -> list[Block]:
+        """All queries in blocks of about so many documents; a longer query is a block of its own."""
+        return [self.cut(*ends) for ends in blocks_of(self.queries.offsets, size)]
 
     def at(self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None) -> Eval:
         """Value, gradient and, where asked for, curvature. The same bits on any number of threads."""
+        values, blocks = self._checked(scores), self.blocks(BLOCK)
+        grad, losses, want = np.zeros_like(values), np.empty(len(self.queries)), Want(curvature=curvature)
+
+        def work(block: Block) -> Curvature | None:
+            losses[block.queries], bend = self.judge(block, values[block.rows], grad[block.rows], want)
+            return bend
+
+        parts = each_block(work, blocks, threads)
+        whole = Stacked([part for part in parts if part is not None], [block.rows for block in blocks])
+        return Eval(float(np.sum(losses * self.scale)), grad, whole if curvature else None)
+
+    def derivatives(self, scores: npt.ArrayLike, *, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """The gradient and the diagonal of the curvature, all that trees ask for: no value is computed."""
+        values = self._checked(scores)
+        grad, diagonal, want = np.zeros_like(values), np.empty_like(values), Want(value=False, curvature=True)
+
+        def work(block: Block) -> None:
+            bend = self.judge(block, values[block.rows], grad[block.rows], want)[1]
+            assert bend is not None
+            diagonal[block.rows] = bend.diagonal()
+
+        each_block(work, self.blocks(BLOCK), threads)
+        return grad, diagonal
+
+    def _checked(self, scores: npt.ArrayLike) -> FloatArray:
         values = writable(np.ascontiguousarray(scores, dtype=np.float64))
         if len(values) != self.queries.n_documents:
             raise DataError(
@@ -134,19 +228,7 @@ class BoundLoss(ABC):
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
             raise DataError(f"The score of document {row} is not finite; every document needs a finite score.")
-        grad, losses, offsets = np.zeros_like(values), np.empty(len(self.queries)), self.queries.offsets
-
-        def work(block: tuple[int, int]) -> Curvature | None:
-            first, last = block
-            rows = slice(int(offsets[first]), int(offsets[last]))
-            losses[first:last] = self.block(values[rows], first, last, grad[rows])
-            return self.curvature_block(values[rows], first, last) if curvature else None
-
-        blocks = blocks_of(offsets, BLOCK)
-        parts = each_block(work, blocks, threads)
-        bounds = [(int(offsets[first]), int(offsets[last])) for first, last in blocks]
-        whole = Stacked([part for part in parts if part is not None], bounds) if curvature else None
-        return Eval(float(np.sum(losses * self.scale)), grad, whole)
+        return values
 
 
 @dataclass(frozen=True)
@@ -155,15 +237,18 @@ class Loss(ABC, metaclass=PlainArguments):
 
     traits: ClassVar[Traits]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        given = [one for one in signature(cls.bind).parameters.values() if one.default is one.empty]
+        if len(given) > 2:  # more than itself and the judgments
+            raise DataError(
+                f"`bind` of {cls.__name__} takes labels, queries and weights one by one; they come as one value now, "
+                "`bind(self, judgments)`; see docs/your-own-loss.md."
+            )
+
     @abstractmethod
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """Bind to checked arrays; refuses labels that the loss cannot take."""
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        """Bind to checked judgments; refuses labels that the loss cannot take."""
 
     def on(
         self,
@@ -174,66 +259,32 @@ class Loss(ABC, metaclass=PlainArguments):
         query_weights: npt.ArrayLike | None = None,
     ) -> BoundLoss:
         """Bind the loss to labels and queries; see the module's text."""
-        bound = self.unproved(labels, queries, document_weights, query_weights)
+        return self.bound_to(Judgments(labels, queries, document_weights, query_weights))  # type: ignore[arg-type]
+
+    def bound_to(self, judgments: Judgments) -> BoundLoss:
+        """Bind the loss to data, or to a part of them that knows of the whole."""
+        bound = self.bind(judgments)
         if not type(self).__module__.startswith("toprank."):  # ours are tested
             _prove(bound, self)
         return bound
 
-    def unproved(
-        self,
-        labels: npt.ArrayLike,
-        queries: Queries,
-        document_weights: npt.ArrayLike | None = None,
-        query_weights: npt.ArrayLike | None = None,
-    ) -> BoundLoss:
-        """The loss bound to checked arrays, as `on` gives it, but not asked for anything yet."""
-        values = np.ascontiguousarray(labels, dtype=np.float64)
-        if values.shape != (queries.n_documents,):
-            raise DataError(f"There are {values.size} labels for {queries.n_documents} documents.")
-        if not np.isfinite(values).all():
-            row = int(np.argmin(np.isfinite(values)))
-            raise DataError(f"The label of document {row} is {values[row]}; training needs judged documents only.")
-        documents = _checked_weights(document_weights, queries.n_documents, "document_weights")
-        return self.bind(values, queries, documents, _checked_weights(query_weights, len(queries), "query_weights"))
-
 
 def _prove(bound: BoundLoss, loss: Loss) -> None:
-    """Refuse a loss whose `block` does not give a number for each query: one for all would silently be every query's.
+    """Refuse a loss whose `judge` does not give a number for each query: one for all would silently be every query's.
 
     Looked at once, where the loss is bound: on two queries, so that one number and a number each are told apart.
     """
-    count = min(2, len(bound.queries))
-    n, columns = int(bound.queries.offsets[count]), getattr(bound, "n_columns", None)
+    block, columns = bound.cut(0, min(2, len(bound.queries))), getattr(bound, "n_columns", None)
     if loss.traits.space == "class" and columns is None:
         return  # how many scores a document has, only the ranker knows
-    scores = np.zeros(n if columns is None else (n, columns))
+    scores = np.zeros(block.n_documents if columns is None else (block.n_documents, columns))
     with np.errstate(all="ignore"):
-        losses = bound.block(scores, 0, count, np.zeros_like(scores))
-    if losses is None or np.shape(losses) != (count,):
-        asked = "1 query" if count == 1 else f"{count} queries"
+        answer = bound.judge(block, scores, np.zeros_like(scores), Want())
+    losses = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+    if not isinstance(answer, tuple) or losses is None or np.shape(losses) != (block.n_queries,):
+        asked = "1 query" if block.n_queries == 1 else f"{block.n_queries} queries"
         raise DataError(
-            f"`block` of {type(bound).__name__} was asked for {asked} and returned {losses!r}; there must be an array "
-            "with a number for each. toprank.losses.checking.check_loss looks at all that a loss promises."
+            f"`judge` of {type(bound).__name__} was asked for {asked} and returned {answer!r}; there must be an array "
+            "with a number for each, and the curvature (None where it is not wanted). "
+            "toprank.losses.checking.check_loss looks at all that a loss promises."
         )
-
-
-def _checked_weights(weights: npt.ArrayLike | None, n: int, name: str) -> FloatArray | None:
-    if weights is None:
-        return None
-    values = np.ascontiguousarray(weights, dtype=np.float64)
-    if values.shape != (n,):
-        raise DataError(f"There are {values.size} {name}, but {n} are needed.")
-    if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise DataError(f"{name} must be finite, not negative, and not all zero.")
-    return values
-
-
-def non_negative(labels: FloatArray, loss: Any) -> FloatArray:
-    """The labels, refused where one is negative (exponential gains and -1 for 'not judged' do not go together)."""
-    if (labels < 0).any():
-        row = int(np.argmax(labels < 0))
-        raise DataError(
-            f"{type(loss).__name__} needs labels of at least 0, but document {row} has {labels[row]:g}. "
-            "Take unjudged documents (-1) out before training."
-        )
-    return labels

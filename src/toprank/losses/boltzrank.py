@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from math import factorial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
-from toprank.losses.boltzrank_kernels import Rankings, boltzmann, boltzmann_covariance, boltzmann_variance
-from toprank.losses.psi import check_psi, psi_of
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
+from toprank.losses.targets import check_psi, psi_of
 
 __all__ = ["BoltzRank"]
 
@@ -77,14 +78,9 @@ class BoltzRank(Loss):
         check_whole("BoltzRank's seed", self.seed, 0)
         check_whole("BoltzRank's max_documents", self.max_documents, 1)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        queries = judgments.queries
         longest = int(np.argmax(queries.sizes))
         if queries.sizes[longest] > self.max_documents:
             raise DataError(
@@ -92,9 +88,8 @@ class BoltzRank(Loss):
                 f"{queries.sizes[longest]:,} documents, more than max_documents={self.max_documents:,}. Raise "
                 "max_documents, or cut the lists."
             )
-        wanted = psi_of(labels, self.psi, self, self.alpha)
-        weights = np.ones(len(labels)) if document_weights is None else np.array(document_weights)
-        return _BoundBoltzRank(wanted, queries, query_weights, self._rankings(wanted, queries, weights))
+        wanted = psi_of(judgments, self.psi, self, self.alpha)
+        return _BoundBoltzRank(wanted, self._rankings(wanted, queries, judgments.weights), judgments)
 
     def _rankings(self, wanted: FloatArray, queries: Queries, weights: FloatArray) -> Rankings:
         ranks = [self._ranks(wanted[rows], number) for number, rows in enumerate(queries)]
@@ -122,6 +117,20 @@ class BoltzRank(Loss):
         return np.asarray(np.argsort(np.argsort(keys, axis=1), axis=1) + 1, dtype=np.int32)
 
 
+class Rankings(NamedTuple):
+    """Some rankings of every query; a ranking lists the ranks of the query's documents, from 1.
+
+    The coefficient of document j is c_j(π) = step·w_j·(weighted mean rank of π − π_j).
+    """
+
+    ranks: npt.NDArray[np.int32]  # query by query, ranking by ranking
+    entries: IntArray  # where each query's ranks begin
+    starts: IntArray  # where each query's rankings begin, counted in rankings
+    means: FloatArray  # weighted mean rank of each ranking
+    steps: FloatArray  # of each query
+    weights: FloatArray  # of each document
+
+
 @cache
 def _all_ranks(m: int) -> npt.NDArray[np.int32]:
     return np.array(list(permutations(range(1, m + 1))), dtype=np.int32)
@@ -132,39 +141,24 @@ def _cumulative(counts: list[int]) -> IntArray:
 
 
 class _BoundBoltzRank(BoundLoss):
-    def __init__(
-        self, wanted: FloatArray, queries: Queries, query_weights: FloatArray | None, rankings: Rankings
-    ) -> None:
-        super().__init__(queries, query_weights)
+    def __init__(self, wanted: FloatArray, rankings: Rankings, judgments: Judgments) -> None:
+        super().__init__(judgments)
         self.rankings = rankings
-        n = len(queries)
-        ones, nothing = np.ones(n), np.zeros(len(wanted))
-        self.target: FloatArray = np.zeros(rankings.starts[-1])
+        n, offsets = len(self.queries), self.queries.offsets
+        nothing, no_target = np.zeros(len(wanted)), np.zeros(rankings.starts[-1])
+        self.target: FloatArray = np.empty(len(no_target))
         self.expected: FloatArray = np.empty(len(wanted))
-        model = np.empty(len(self.target))
-        offsets = queries.offsets
         # At s = ψ the model's distribution and expected coefficients are the target's.
-        boltzmann(wanted, rankings, self.target, nothing, ones, offsets, 0, n, model, self.expected, np.empty(n))
-        self.target = model
+        given = (wanted, rankings, no_target, nothing, np.ones(n), offsets, 0, n)
+        boltzmann(*given, self.target, self.expected, np.empty(n))
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        self._evaluate(scores, first, last, grad, losses := np.empty(last - first))
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        model = self._evaluate(scores, first, last, np.empty(len(scores)), np.empty(last - first))
-        return _BoltzmannCurvature(self.rankings, model, self.scale, self.queries.offsets, first, last)
-
-    def _evaluate(self, scores: FloatArray, first: int, last: int, grad: FloatArray, losses: FloatArray) -> FloatArray:
-        """Fill `grad` and `losses`; P(π) of each ranking of these queries."""
-        model = np.empty(self.rankings.starts[last] - self.rankings.starts[first])
-        offsets = self.queries.offsets
-        boltzmann(
-            scores, self.rankings, self.target, self.expected, self.scale, offsets, first, last, model, grad, losses
-        )
-        return model
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, starts = np.empty(block.n_queries), self.rankings.starts
+        model = np.empty(starts[block.last] - starts[block.first])
+        cut = self.scale, self.queries.offsets, block.first, block.last
+        boltzmann(scores, self.rankings, self.target, self.expected, *cut, model, grad, losses)
+        return losses, _BoltzmannCurvature(self.rankings, model, cut) if want.curvature else None
 
 
 @dataclass(frozen=True)
@@ -173,20 +167,126 @@ class _BoltzmannCurvature(Curvature):
 
     rankings: Rankings
     model: FloatArray
-    scale: FloatArray
-    offsets: IntArray
-    first: int
-    last: int
+    cut: tuple[FloatArray, IntArray, int, int]
+    """Scale and offsets of all queries, the first query and the one after the last."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        n = self.offsets[self.last] - self.offsets[self.first]
-        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(n, -1)
+        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
         product = np.zeros_like(columns)
-        boltzmann_covariance(
-            self.rankings, self.model, self.scale, self.offsets, self.first, self.last, columns, product
-        )
+        boltzmann_covariance(self.rankings, self.model, *self.cut, columns, product)
         return product.reshape(V.shape)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
-        return boltzmann_variance(self.rankings, self.model, self.scale, self.offsets, self.first, self.last)
+        return boltzmann_variance(self.rankings, self.model, *self.cut)
+
+
+@kernel
+def _coefficients(rankings: Rankings, q: int, r: int, start: int, m: int, out: FloatArray) -> None:
+    """c(π) of ranking number r of query q, into out[:m]; `start` is the query's first document."""
+    entry = rankings.entries[q] + r * m
+    mean, step = rankings.means[rankings.starts[q] + r], rankings.steps[q]
+    for j in range(m):
+        out[j] = step * rankings.weights[start + j] * (mean - rankings.ranks[entry + j])
+
+
+@kernel
+def boltzmann(
+    scores: FloatArray,
+    rankings: Rankings,
+    target: FloatArray,
+    expected: FloatArray,
+    scale: FloatArray,
+    offsets: IntArray,
+    first: int,
+    last: int,
+    model: FloatArray,
+    grad: FloatArray,
+    losses: FloatArray,
+) -> None:
+    """P(π) into `model`, scale·(Σ_π P(π) c(π) − expected) into `grad`, −Σ_π target(π) log P(π) into `losses`."""
+    base, base_ranking = offsets[first], rankings.starts[first]
+    coefficients = np.empty(len(scores))
+    for q in range(first, last):
+        start, m, begin = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q]
+        n = rankings.starts[q + 1] - begin
+        own = model[begin - base_ranking : begin - base_ranking + n]
+        top = -np.inf
+        for r in range(n):
+            _coefficients(rankings, q, r, start, m, coefficients)
+            own[r] = 0.0
+            for j in range(m):
+                own[r] += coefficients[j] * scores[start - base + j]
+            top = max(top, own[r])
+        total, gap = 0.0, 0.0
+        for r in range(n):
+            below = top - own[r]
+            gap += target[begin + r] * below
+            own[r] = np.exp(-below)
+            total += own[r]
+        losses[q - first] = gap + np.log(total)
+        own_grad = grad[start - base : start - base + m]
+        own_grad[:] = 0.0
+        for r in range(n):
+            own[r] /= total
+            _coefficients(rankings, q, r, start, m, coefficients)
+            for j in range(m):
+                own_grad[j] += own[r] * coefficients[j]
+        for j in range(m):
+            own_grad[j] = scale[q] * (own_grad[j] - expected[start + j])
+
+
+@kernel
+def boltzmann_covariance(
+    rankings: Rankings,
+    model: FloatArray,
+    scale: FloatArray,
+    offsets: IntArray,
+    first: int,
+    last: int,
+    V: FloatArray,
+    product: FloatArray,
+) -> None:
+    """scale·Σ_π P(π) c_j(π)·(c(π)·V − Σ P c·V), added to `product`."""
+    base, width = offsets[first], V.shape[1]
+    coefficients, mean = np.empty(len(V)), np.empty(width)
+    for q in range(first, last):
+        start, m, n = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q + 1] - rankings.starts[q]
+        own = model[rankings.starts[q] - rankings.starts[first] :]
+        projected = np.zeros((n, width))
+        mean[:] = 0.0
+        for r in range(n):
+            _coefficients(rankings, q, r, start, m, coefficients)
+            for j in range(m):
+                for c in range(width):
+                    projected[r, c] += coefficients[j] * V[start - base + j, c]
+            for c in range(width):
+                mean[c] += own[r] * projected[r, c]
+        for r in range(n):
+            _coefficients(rankings, q, r, start, m, coefficients)
+            for j in range(m):
+                factor = scale[q] * own[r] * coefficients[j]
+                for c in range(width):
+                    product[start - base + j, c] += factor * (projected[r, c] - mean[c])
+
+
+@kernel
+def boltzmann_variance(
+    rankings: Rankings, model: FloatArray, scale: FloatArray, offsets: IntArray, first: int, last: int
+) -> FloatArray:
+    """scale·Var_P[c_j(π)] of each document."""
+    base = offsets[first]
+    n_documents = offsets[last] - base
+    variance, mean, coefficients = np.zeros(n_documents), np.zeros(n_documents), np.empty(n_documents)
+    for q in range(first, last):
+        start, m, n = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q + 1] - rankings.starts[q]
+        own = model[rankings.starts[q] - rankings.starts[first] :]
+        for r in range(n):
+            _coefficients(rankings, q, r, start, m, coefficients)
+            for j in range(m):
+                mean[start - base + j] += own[r] * coefficients[j]
+        for r in range(n):
+            _coefficients(rankings, q, r, start, m, coefficients)
+            for j in range(m):
+                variance[start - base + j] += scale[q] * own[r] * (coefficients[j] - mean[start - base + j]) ** 2
+    return variance

@@ -7,14 +7,25 @@ promise of `toprank.losses.base` is compared here with something computed in ano
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import FloatArray
 from toprank.data.queries import Queries
-from toprank.losses.base import Loss
-from toprank.losses.promises import CHECKS, Trial, answers, said
+from toprank.errors import DataError
+from toprank.losses.base import BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
 
 __all__ = ["check_loss"]
+
+_STEP = 1e-5  # of central differences
+_SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
+_LOOSEST = 100.0  # how many times too short the steps of a majoriser may be
+_MOST = 200  # documents that are looked at: every one costs four evaluations
 
 
 def check_loss(
@@ -29,9 +40,9 @@ def check_loss(
 
     Checked: the gradient against central differences of the value (unless `exact_gradient` is not claimed); the
     curvature for symmetry, positive semi-definiteness and, where it claims to be exact, against differences of the
-    gradient; convexity where claimed; invariance to shifts where claimed, and that it is claimed where it holds; that
-    the order of rows in a query does not matter; that blocks of queries add up to the whole; weights of queries and
-    documents; that scores of ±1e8 give finite numbers.
+    gradient; that a majoriser is not so loose that trees crawl; convexity where claimed; invariance to shifts where
+    claimed, and that it is claimed where it holds; that the order of rows in a query does not matter; that blocks of
+    queries add up to the whole; weights of queries and documents; that scores of ±1e8 give finite numbers.
 
     Nothing is raised for a faulty loss: an exception becomes a sentence, too.
 
@@ -47,16 +58,316 @@ def check_loss(
     []
     """
     try:
-        trial = Trial.of(loss, labels, queries, scores, np.random.default_rng(seed))
+        trial = _Trial.of(loss, labels, queries, scores, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
-        return [f"The loss could not be bound to the labels: {said(trouble)}"]
+        return [f"The loss could not be bound to the labels: {_said(trouble)}"]
     found: list[str] = []
-    for check in CHECKS:
+    for check in _CHECKS:
         try:
             with np.errstate(all="ignore"):  # what counts is the result; that it is finite is a check of its own
                 found += check(trial)
         except Exception as trouble:  # noqa: BLE001
-            found.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {said(trouble)}")
-            if check is answers:
+            found.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_said(trouble)}")
+            if check is _answers:
                 break  # it would only be said again and again
     return found
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A loss, the data on which it is tried, and the loss bound to them."""
+
+    loss: Loss
+    labels: FloatArray
+    queries: Queries
+    scores: FloatArray
+    rng: np.random.Generator
+    bound: BoundLoss
+
+    @classmethod
+    def of(cls, loss: Loss, labels: Any, queries: Queries | None, scores: Any, rng: np.random.Generator) -> _Trial:
+        """The loss on its data, or on data of ours; see `check_loss`."""
+        if labels is None:
+            queries = Queries.from_sizes(_SIZES) if queries is None else queries
+            grades = rng.integers(0, 5, queries.n_documents).astype(np.float64)
+            grades[:5] = np.arange(5)[: len(grades)]
+            if len(queries) > 4:
+                grades[slice(*queries.offsets[4:6])] = 2.0
+        else:
+            grades = np.asarray(labels, dtype=np.float64)
+            queries = Queries([0, len(grades)]) if queries is None else queries
+        last = max(1, int(np.searchsorted(queries.offsets, _MOST, side="right")) - 1)
+        kept = Queries(queries.offsets[: last + 1])
+        n = kept.n_documents
+        where = rng.standard_normal(n) if scores is None else np.asarray(scores, dtype=np.float64)[:n]
+        return cls(loss, grades[:n], kept, where, rng, loss.bind(Judgments(grades[:n], kept)))
+
+    def elsewhere(self, spread: float) -> FloatArray:
+        """Other scores, in the same region."""
+        return self.scores + spread * self.rng.standard_normal(self.scores.shape)
+
+    def steps(self) -> Iterator[FloatArray]:
+        """A small step in every score."""
+        for index in np.ndindex(self.scores.shape):
+            step = np.zeros_like(self.scores)
+            step[index] = _STEP
+            yield step
+
+
+def _said(trouble: Exception) -> str:
+    """An exception in words."""
+    return f"{type(trouble).__name__}: {trouble}"
+
+
+def _worst(actual: Any, expected: Any, rtol: float, floor: float = 0.0) -> tuple[int, ...] | None:
+    """Where two arrays differ most, if they differ by more than rtol of the larger one's size and the floor."""
+    actual, expected = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    apart = np.abs(actual - expected)
+    allowed = rtol * max(np.abs(actual).max(initial=0.0), np.abs(expected).max(initial=0.0)) + floor + 1e-14
+    if (apart <= allowed).all():  # false for NaN
+        return None
+    return tuple(int(i) for i in np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), apart.shape))
+
+
+def _place(index: tuple[int, ...]) -> str:
+    return f"document {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "")
+
+
+def _matrix(curvature: Curvature, scores: FloatArray) -> FloatArray:
+    """The curvature as a dense matrix over the flattened scores."""
+    units = np.eye(scores.size).reshape(scores.size, *scores.shape)
+    return np.array([(curvature @ unit).ravel() for unit in units])
+
+
+def _answers(trial: _Trial) -> Iterator[str]:
+    """The loss answers with finite numbers of the right shapes."""
+    now = trial.bound.at(trial.scores, curvature=True, threads=1)
+    if not np.isfinite(now.value):
+        yield f"The value at ordinary scores is {now.value}."
+    if not np.isfinite(now.grad).all():
+        row = np.argwhere(~np.isfinite(now.grad))[0]
+        yield f"The gradient at ordinary scores is not finite for {_place(tuple(map(int, row)))}."
+
+
+def _gradient(trial: _Trial) -> Iterator[str]:
+    """The gradient is the derivative of the value."""
+    if not trial.loss.traits.exact_gradient:
+        return
+    for scores in (trial.scores, 2.0 * trial.scores):
+        now = trial.bound.at(scores)
+        rises = [trial.bound.at(scores + step).value - trial.bound.at(scores - step).value for step in trial.steps()]
+        slopes = np.array(rises).reshape(scores.shape) / (2 * _STEP)
+        worst = _worst(now.grad, slopes, 1e-5, 1e-10 * abs(now.value))
+        if worst is not None:
+            yield (
+                f"The gradient is not the derivative of the value: for {_place(worst)} it is {now.grad[worst]:.6g}, "
+                f"and central differences give {slopes[worst]:.6g}."
+            )
+            return
+
+
+def _blocks(trial: _Trial) -> Iterator[str]:
+    """Blocks of queries add up to the whole."""
+    whole, queries = trial.bound.at(trial.scores, curvature=True), trial.queries
+    assert whole.curvature is not None
+    total, middle = 0.0, len(queries) // 2
+    for first, last in ((0, middle), (middle, len(queries))):
+        if first == last:
+            continue
+        block = trial.bound.cut(first, last)
+        rows = block.rows
+        given, grad = trial.scores[rows].copy(), np.full_like(trial.scores[rows], np.nan)
+        answer, bend = trial.bound.judge(block, given, grad, Want(curvature=True))
+        values = np.asarray(answer)
+        which = f"For the queries {first} to {last - 1} alone"
+        if values.shape != (last - first,):
+            yield f"{which} `judge` returns an array of shape {values.shape}; there must be one number for each query."
+            return
+        if not np.array_equal(given, trial.scores[rows]):
+            yield f"{which} `judge` changes the scores it is given."
+        if np.isnan(grad).any():
+            yield f"{which} `judge` leaves parts of the gradient unfilled."
+        elif _worst(grad, whole.grad[rows], 1e-9) is not None:
+            yield f"{which} `judge` gives another gradient than for all queries at once; look at how rows are counted."
+        assert bend is not None
+        if _worst(bend.diagonal(), whole.curvature.diagonal()[rows], 1e-9) is not None:
+            yield f"{which} `judge` gives another curvature than for all queries at once."
+        total += float(values @ trial.bound.scale[first:last])
+    if _worst(total, whole.value, 1e-9) is not None:
+        yield f"The losses of blocks add up to {total:.6g}, but the value is {whole.value:.6g}."
+
+
+def _curvature(trial: _Trial) -> Iterator[str]:
+    """The curvature is symmetric, positive semi-definite, and what the traits say."""
+    now = trial.bound.at(trial.scores, curvature=True)
+    assert now.curvature is not None
+    matrix = _matrix(now.curvature, trial.scores)
+    size = float(np.abs(matrix).max(initial=1e-300))
+    worst = _worst(matrix, matrix.T, 1e-9)
+    if worst is not None:
+        yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
+        return
+    lowest = float(np.linalg.eigvalsh(matrix).min())
+    if lowest < -1e-10 * size * len(matrix):
+        yield (
+            f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
+            "down, and claim 'gauss-newton'."
+        )
+    if _worst(np.ravel(now.curvature.diagonal()), np.diag(matrix), 1e-9) is not None:
+        yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
+    owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
+    if matrix[owner[:, None] != owner].any():
+        yield "The curvature couples documents of different queries; a loss judges each query by itself."
+    if trial.loss.traits.curvature != "exact":
+        return
+    changes = [(trial.bound.at(trial.scores + s).grad - trial.bound.at(trial.scores - s).grad) for s in trial.steps()]
+    hessian = np.array([change.ravel() for change in changes]) / (2 * _STEP)
+    worst = _worst(matrix, hessian, 1e-4, 1e-10 * float(np.abs(now.grad).max(initial=0.0)))
+    if worst is not None:
+        yield (
+            f"The curvature is not the Hessian: between the scores {worst[0]} and {worst[1]} it is "
+            f"{matrix[worst]:.6g}, and differences of the gradient give {hessian[worst]:.6g}. Mend it, or claim "
+            "curvature='gauss-newton' or 'majoriser'."
+        )
+
+
+def _words(trial: _Trial) -> Iterator[str]:
+    """The traits speak of a curvature and a space that there are."""
+    for name in ("curvature", "space"):
+        word, known = getattr(trial.loss.traits, name), get_args(get_type_hints(Traits)[name])
+        if word not in known:
+            choices = ", ".join(f"'{one}'" for one in known)
+            yield f"The traits claim {name}={word!r}, which says nothing to a ranker: it is one of {choices}."
+
+
+def _looseness(trial: _Trial) -> Iterator[str]:
+    """Where the curvature is a majoriser, it leaves steps that are worth making.
+
+    Along the step d = −gradient/diagonal a quadratic of that diagonal eats half of what the gradient g promises, at t·d
+    with t = 1. The loss itself does so where |L(s + t·d) − L(s) − t·g·d| = ½·t·|g·d|: that t says how many times too
+    short the step is. It is finite for every loss that is bounded below, however far away its minimum lies.
+    """
+    if trial.loss.traits.curvature != "majoriser" or not trial.loss.traits.exact_gradient:
+        return
+    found = []
+    for scores in (trial.scores, 2.0 * trial.scores, trial.elsewhere(1.0)):
+        now = trial.bound.at(scores, curvature=True)
+        assert now.curvature is not None
+        diagonal = now.curvature.diagonal()
+        step = np.divide(-now.grad, diagonal, out=np.zeros_like(scores), where=diagonal > 0)
+        promised = float(np.sum(now.grad * step))
+        for t in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, _LOOSEST) if promised < 0 else ():
+            bend = trial.bound.at(scores + t * step).value - now.value - t * promised
+            if abs(bend) >= 0.5 * t * abs(promised):
+                return
+        found.append(promised < 0)
+    if any(found):
+        yield (
+            f"The majoriser is loose: steps of gradient over curvature, which trees make, are more than {_LOOSEST:g} "
+            "times shorter than the loss allows, wherever it was tried. Trees would crawl; find a tighter bound."
+        )
+
+
+def _convexity(trial: _Trial) -> Iterator[str]:
+    """The value is convex where that is claimed."""
+    if not trial.loss.traits.convex:
+        return
+    for number in range(60):
+        ends = [trial.elsewhere((0.3, 1.0, 5.0, 30.0)[number % 4]) for _ in range(2)]
+        low, high = (trial.bound.at(end).value for end in ends)
+        middle = trial.bound.at((ends[0] + ends[1]) / 2).value
+        if (low + high) / 2 - middle < -1e-10 * max(abs(low), abs(high)):
+            yield (
+                f"The loss claims to be convex, but half-way between two points with values {low:.6g} and {high:.6g} "
+                f"it is {middle:.6g}, above their mean."
+            )
+            return
+
+
+def _shifts(trial: _Trial) -> Iterator[str]:
+    """Shifts of a query's scores change nothing, or it is not claimed."""
+    shift = trial.queries.spread(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
+    before, after = trial.bound.at(trial.scores), trial.bound.at((trial.scores.T + shift).T)
+    same = _worst(after.value, before.value, 1e-9) is None and _worst(after.grad, before.grad, 1e-7, 1e-9) is None
+    if trial.loss.traits.shift_invariant and not same:
+        yield (
+            "The loss claims shift_invariant=True, but other numbers come out when a constant is added to all scores "
+            "of a query."
+        )
+    if same and not trial.loss.traits.shift_invariant:
+        yield (
+            "Nothing changes when a constant is added to all scores of a query: claim shift_invariant=True, or a "
+            "linear ranker learns an intercept that nothing determines."
+        )
+
+
+def _order(trial: _Trial) -> Iterator[str]:
+    """The order of a query's rows does not matter."""
+    for scores in (trial.scores, np.zeros_like(trial.scores)):
+        order = np.concatenate([trial.rng.permutation(np.arange(rows.start, rows.stop)) for rows in trial.queries])
+        before = trial.bound.at(scores)
+        after = trial.loss.on(trial.labels[order], trial.queries).at(scores[order])
+        pairs = ((after.value, before.value), (after.grad, before.grad[order]))
+        if any(_worst(ours, theirs, 1e-7, 1e-12) is not None for ours, theirs in pairs):
+            tied = "" if scores is trial.scores else " where scores are tied"
+            yield (
+                f"The order of a query's rows changes the loss{tied}: the file, or what is drawn for its rows, would "
+                "decide what is learnt."
+            )
+            return
+
+
+def _weights(trial: _Trial) -> Iterator[str]:
+    """Weights of queries and documents count, or are refused."""
+    one, n = np.zeros(len(trial.queries)), trial.queries.n_documents
+    heaviest = int(np.argmax(trial.queries.sizes))
+    one[heaviest] = 1.0
+    only = trial.loss.on(trial.labels, trial.queries, query_weights=one).at(trial.scores)
+    if not (np.isfinite(only.value) and np.isfinite(only.grad).all()):
+        yield "A query with weight 0 makes the value or the gradient infinite or NaN: do not divide by `scale`."
+    elif only.grad[trial.queries.document_query != heaviest].any():
+        yield "Query weights are not used: documents of a query with weight 0 have a gradient. Hand them to BoundLoss."
+    try:
+        bound = [
+            trial.loss.on(trial.labels, trial.queries, document_weights=w) for w in (np.ones(n), 1.0 + np.arange(n))
+        ]
+    except DataError:  # refused, in a sentence of its own
+        return
+    plain = trial.bound.at(trial.scores).grad
+    ones, others = (weighted.at(trial.scores).grad for weighted in bound)
+    if _worst(ones, plain, 1e-9) is not None:
+        yield "Document weights that are all 1 change the gradient."
+    if plain.any() and _worst(others, plain, 1e-6) is None:
+        yield "Document weights are taken and not used. Use them, or refuse them with a DataError."
+
+
+def _extremes(trial: _Trial) -> Iterator[str]:
+    """Scores of ±1e8 give finite numbers."""
+    shape, rng = trial.scores.shape, trial.rng
+    for scores in (np.full(shape, 1e8), rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape)):
+        now = trial.bound.at(scores, curvature=True, threads=1)
+        assert now.curvature is not None
+        product = now.curvature @ rng.standard_normal(shape)
+        parts: dict[str, Any] = {"value": now.value, "gradient": now.grad, "curvature": product}
+        bad = [name for name, numbers in parts.items() if not np.isfinite(numbers).all()]
+        if bad:
+            yield (
+                f"At scores of ±1e8 not finite: {' and '.join(bad)}. A solver may try such scores: use "
+                "np.logaddexp or np.tanh, subtract the largest score before exp, or clip."
+            )
+            return
+
+
+_CHECKS: tuple[Callable[[_Trial], Iterator[str]], ...] = (
+    _words,
+    _answers,
+    _gradient,
+    _blocks,
+    _curvature,
+    _looseness,
+    _convexity,
+    _shifts,
+    _order,
+    _weights,
+    _extremes,
+)

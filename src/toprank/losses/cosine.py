@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number
-from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
-from toprank.losses.psi import check_psi, psi_of
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
+from toprank.losses.targets import check_psi, psi_of
 
 __all__ = ["Cosine"]
 
@@ -40,6 +41,7 @@ class Cosine(Loss):
     Consistency: the minimiser is parallel to E[ψ(y)/‖ψ(y)‖ | X], which in general does not order by E[ψ(y_j) | X].
     Source: Qin et al. 2008, "Query-level loss functions for information retrieval".
 
+    >>> from toprank import Queries
     >>> bound = Cosine().on([2, 1, 0], Queries([0, 3]))
     >>> float(bound.at([0.0, 0.0, 0.0]).value)
     0.5
@@ -63,22 +65,26 @@ class Cosine(Loss):
     @property
     def traits(self) -> Traits:  # type: ignore[override]
         """Shifts count unless both sides are centred."""
-        return Traits(convex=False, smooth=True, shift_invariant=self._centres_scores, curvature="gauss-newton")
+        return Traits(convex=False, smooth=True, shift_invariant=self.centres_scores, curvature="gauss-newton")
 
     @property
-    def _centres_scores(self) -> bool:
+    def centres_scores(self) -> bool:
+        """Whether the scores are centred besides ψ."""
         return self.centred in (True, "both")
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        wanted = psi_of(labels, self.psi, self)
-        if self.centred:
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundCosine(self, judgments)
+
+
+class _BoundCosine(BoundLoss):
+    """value at zero − ½·direction·s/√(‖s‖² + ε²) in each query."""
+
+    def __init__(self, loss: Cosine, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.centred, self.epsilon, queries = loss.centres_scores, loss.epsilon, self.queries
+        wanted, weights = psi_of(judgments, loss.psi, loss), judgments.weights
+        if loss.centred:
             # A constant query must become exactly 0, which a rounded mean does not promise.
             flat = queries.spread(queries.max(wanted) == queries.min(wanted))
             wanted = np.where(flat, 0.0, wanted - queries.spread(queries.mean(wanted)))
@@ -86,57 +92,25 @@ class Cosine(Loss):
         largest = queries.max(np.abs(wanted))
         largest[largest == 0] = 1.0
         wanted = wanted / queries.spread(largest)
-        weights = np.ones(len(labels)) if document_weights is None else document_weights
         squares = queries.sum(wanted**2)
         squares[squares == 0] = 1.0
         direction = weights * wanted / queries.spread(np.sqrt(squares))
-        if self._centres_scores:  # weights can push the direction off centre; centred scores do not see that part
+        if self.centred:  # weights can push the direction off centre; centred scores do not see that part
             direction -= queries.spread(queries.mean(direction))
-        at_zero = queries.sum(weights * wanted**2) / squares / 2
-        return _BoundCosine(direction, at_zero, queries, query_weights, self._centres_scores, self.epsilon)
+        self.at_zero: FloatArray = queries.sum(weights * wanted**2) / squares / 2
+        self.direction, self.length = direction, np.sqrt(queries.sum(direction**2))
 
-
-class _BoundCosine(BoundLoss):
-    """value at zero − ½·direction·s/√(‖s‖² + ε²) in each query."""
-
-    def __init__(
-        self,
-        direction: FloatArray,
-        at_zero: FloatArray,
-        queries: Queries,
-        query_weights: FloatArray | None,
-        centred: bool,
-        epsilon: float,
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.direction, self.at_zero, self.centred, self.epsilon = direction, at_zero, centred, epsilon
-        self.length: FloatArray = np.sqrt(queries.sum(direction**2))
-
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        losses = np.empty(last - first)
-        _cosine(
-            scores,
-            self.direction,
-            self.at_zero,
-            self.scale,
-            self.queries.offsets,
-            self.centred,
-            self.epsilon,
-            first,
-            last,
-            grad,
-            losses,
-        )
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
-        unit, factors, shrink = np.empty(len(scores)), np.empty(last - first), np.empty(last - first)
-        _unit_scores(scores, offsets, self.centred, self.epsilon, unit, factors, shrink)
-        factors *= self.length[first:last] * self.scale[first:last]
-        return _CosineCurvature(unit, factors, shrink, offsets, self.centred)
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, options = np.empty(block.n_queries), (block.offsets, self.centred, self.epsilon)
+        direction, at_zero = self.direction[block.rows], self.at_zero[block.queries]
+        _cosine(scores, direction, at_zero, block.scale, *options, grad, losses)
+        if not want.curvature:
+            return losses, None
+        unit, factors, shrink = np.empty(len(scores)), np.empty(block.n_queries), np.empty(block.n_queries)
+        _unit_scores(scores, *options, unit, factors, shrink)
+        factors *= self.length[block.queries] * block.scale
+        return losses, _CosineCurvature(unit, factors, shrink, block.offsets, self.centred)
 
 
 @dataclass(frozen=True)
@@ -155,8 +129,8 @@ class _CosineCurvature(Curvature):
         _cosine_times(self.unit, self.factors, self.shrink, self.offsets, self.centred, columns, product)
         return product.reshape(V.shape)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         sizes = np.diff(self.offsets)
         whole = 1.0 - 1.0 / sizes if self.centred else np.ones(len(sizes))
         rest = np.repeat(whole, sizes) - np.repeat(self.shrink, sizes) * self.unit**2
@@ -183,27 +157,24 @@ def _cosine(
     offsets: IntArray,
     centred: bool,
     epsilon: float,
-    first: int,
-    last: int,
     grad: FloatArray,
     losses: FloatArray,
 ) -> None:
-    """Losses and scaled gradients of the queries first … last − 1; `scores` and `grad` are theirs alone."""
-    base = offsets[first]
-    for q in range(first, last):
-        start, stop = offsets[q] - base, offsets[q + 1] - base
+    """The loss of each query, and its scaled gradient."""
+    for q in range(len(losses)):
+        start, stop = offsets[q], offsets[q + 1]
         mean = _mean(scores, start, stop, centred)
         dot, squares = 0.0, epsilon * epsilon
         for i in range(start, stop):
             own = scores[i] - mean
-            dot += direction[base + i] * own
+            dot += direction[i] * own
             squares += own * own
         norm = np.sqrt(squares)
-        losses[q - first] = at_zero[q] - 0.5 * dot / norm
+        losses[q] = at_zero[q] - 0.5 * dot / norm
         factor = 0.5 * scale[q] / norm
         slope = dot / squares
         for i in range(start, stop):
-            grad[i] = factor * (slope * (scores[i] - mean) - direction[base + i])
+            grad[i] = factor * (slope * (scores[i] - mean) - direction[i])
 
 
 @kernel

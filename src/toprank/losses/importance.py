@@ -22,16 +22,18 @@ add what `now_active` says, and repeat until nothing is added. That loop belongs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import BoundLoss, Curvature, Diagonal, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Traits, Want
+from toprank.losses.judgments import Judgments
 from toprank.losses.targets import BoundTargets, Targeted
 
 __all__ = ["ImportanceWeightedSquared"]
@@ -87,11 +89,16 @@ class ImportanceWeightedSquared(Targeted):
         >>> loss.importance([1, 0, 0, 0], Queries([0, 4])).round(3).tolist()
         [1.0, 0.333, 0.333, 0.333]
         """
-        targets = self.targets(np.ascontiguousarray(labels, dtype=np.float64))
+        return self._importance(Judgments(np.asarray(labels, dtype=np.float64), queries))
+
+    def _importance(self, judgments: Judgments) -> FloatArray:
+        queries, targets = judgments.queries, self.targets(judgments.labels, judgments.top_grade)
         high = targets > self.delta
         if self.scheme == "grade":
-            raw = np.maximum(targets, 0.0)
-            weights = raw / ((raw[high].min() if high.any() else raw.max()) or 1.0)
+            # The scale of the weights is that of the whole data, of which these may be a part.
+            every = self.targets(judgments.distinct_grades, judgments.top_grade)
+            unit = every[every > self.delta].min() if (every > self.delta).any() else every.max()
+            weights = np.maximum(targets, 0.0) / (max(unit, 0.0) or 1.0)
         elif self.scheme == "ones":
             weights = np.ones_like(targets)
         else:
@@ -125,17 +132,9 @@ class ImportanceWeightedSquared(Targeted):
         """Weights for least squares on the active documents: w, at least 1; the ignored have 0."""
         return np.where(np.asarray(active, dtype=np.bool_), np.maximum(self.importance(labels, queries), 1.0), 0.0)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        weights, importance = self.term_weights(queries, document_weights), self.importance(labels, queries)
-        held_down = self.u * weights * (importance < 1.0)
-        return _Bound(held_down, self.delta, self.targets(labels), weights * importance, queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _Bound(self, judgments, self._importance(judgments))
 
 
 def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, FloatArray]:
@@ -151,31 +150,25 @@ def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, Fl
 
 
 class _Bound(BoundTargets):
-    def __init__(self, held_down: FloatArray, delta: float, *arrays: Any) -> None:
-        super().__init__(*arrays)
-        self.held_down, self.delta = held_down, delta
+    def __init__(self, loss: ImportanceWeightedSquared, judgments: Judgments, importance: FloatArray) -> None:
+        super().__init__(loss, judgments)
+        self.delta, self.held_down = loss.delta, loss.u * self.weights * (importance < 1.0)
+        self.weights = self.weights * importance
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        rows, starts = self.rows(first, last), self.starts(first, last)
-        residuals, weights = scores - self.targets[rows], self.weights[rows]
-        worst, leaders = self._offenders(scores, first, last)
-        slopes = weights * residuals + leaders * np.maximum(scores - self.delta, 0.0)
-        np.multiply(2 * slopes, self.spread_scale(first, last), out=grad)
-        losses: FloatArray = np.add.reduceat(weights * residuals**2, starts) + worst
-        return losses
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        residuals, weights = scores - self.targets[block.rows], self.weights[block.rows]
+        worst, leaders = self._offenders(block, scores)
+        slopes, scale = weights * residuals + leaders * np.maximum(scores - self.delta, 0.0), block.spread(block.scale)
+        np.multiply(2 * slopes, scale, out=grad)
+        curvature = Diagonal(2 * (weights + leaders) * scale) if want.curvature else None
+        return block.sum(weights * residuals**2) + worst, curvature
 
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        _, leaders = self._offenders(scores, first, last)
-        return Diagonal(2 * (self.weights[self.rows(first, last)] + leaders) * self.spread_scale(first, last))
-
-    def _offenders(self, scores: FloatArray, first: int, last: int) -> tuple[FloatArray, FloatArray]:
+    def _offenders(self, block: Block, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The largest penalty of each query, and for each document its factor in it (0 unless it attains it)."""
-        held_down, starts = self.held_down[self.rows(first, last)], self.starts(first, last)
-        sizes = self.queries.sizes[first:last]
+        held_down = self.held_down[block.rows]
         penalties = held_down * np.maximum(scores - self.delta, 0.0) ** 2
-        worst: FloatArray = np.maximum.reduceat(penalties, starts)
-        leads = (penalties == np.repeat(worst, sizes)) & (penalties > 0)
-        sharing = np.maximum(np.add.reduceat(leads.astype(np.float64), starts), 1.0)
-        return worst, held_down * leads / np.repeat(sharing, sizes)
+        worst: FloatArray = np.maximum.reduceat(penalties, block.offsets[:-1])
+        leads = (penalties == block.spread(worst)) & (penalties > 0)
+        sharing = np.maximum(block.sum(leads.astype(np.float64)), 1.0)
+        return worst, held_down * leads / block.spread(sharing)

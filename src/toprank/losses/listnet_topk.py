@@ -7,19 +7,25 @@ than k documents), each with its probability P(A) under the target:
     Σ_A P(A)·log Σ_{j ∉ A} e^{s_j} − Σ_j P(j among the first k)·s_j.
 
 About m^(k−1) prefixes instead of m^k choices, visited one after the other and never stored.
+
+The sum of exponentials over the documents *outside* a prefix A is a total less the few members of A. It is taken
+relative to the largest value outside A, which is the first of the query's values, in falling order, that A leaves out:
+what remains is at least 1 and the total at most m, so the subtraction loses nothing, however far the values lie apart.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature
-from toprank.losses.prefixes import Side, advance, mean_weight, outside, row_sums, side_of, start_walk
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Want
+from toprank.losses.judgments import Judgments
 
 __all__ = ["MAX_PREFIXES", "TopKBound", "count_prefixes"]
 
@@ -49,70 +55,40 @@ class TopKBound(BoundLoss):
 
     Args:
         psi: ψ(y) of each document.
-        queries: the queries.
         top_k: how many places count.
-        document_weights: multiply the step in which the document is chosen.
-        query_weights: weights of the queries in the mean.
+        judgments: a document's weight multiplies the step in which it is chosen.
     """
 
-    def __init__(
-        self,
-        psi: FloatArray,
-        queries: Queries,
-        top_k: int | None,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
+    def __init__(self, psi: FloatArray, top_k: int | None, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        queries, n = self.queries, len(psi)
         _refuse_long_lists(queries.sizes, top_k)
-        self.psi = psi
+        self.psi, self.weights = psi, judgments.weights
         self.top_k = int(queries.sizes.max()) if top_k is None else top_k
-        self.weights = np.ones(len(psi)) if document_weights is None else np.array(document_weights)
         # At s = ψ the model's expected choices are the target's: P(j among the first k).
-        self.targets: FloatArray = np.zeros(len(psi))
-        chosen, unused = np.empty(len(psi)), np.empty(len(psi))
-        everywhere = np.ones(len(queries))
-        _moments(
-            psi,
-            psi,
-            np.ones(len(psi)),
-            self.targets,
-            everywhere,
-            self.top_k,
-            queries.offsets,
-            0,
-            len(queries),
-            np.empty(len(queries)),
-            chosen,
-            unused,
-        )
-        self.targets = chosen * self.weights
+        ones, chosen, whole = np.ones(n), np.empty(n), (queries.offsets, 0, len(queries))
+        everywhere, losses = np.ones(len(queries)), np.empty(len(queries))
+        _moments(psi, psi, ones, np.zeros(n), everywhere, self.top_k, *whole, losses, chosen, np.empty(n))
+        self.targets: FloatArray = chosen * self.weights
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        losses, unused = np.empty(last - first), np.empty(len(scores))
-        self.moments(scores, first, last, self.targets, losses, grad, unused)
-        return losses
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses = np.empty(block.n_queries)
+        self.moments(block, scores, self.targets, losses, grad, np.empty(len(scores)))
+        return losses, _TopKCurvature(self, block, scores.copy()) if want.curvature else None
 
     def moments(
         self,
+        block: Block,
         scores: FloatArray,
-        first: int,
-        last: int,
         targets: FloatArray,
         losses: FloatArray,
         once: FloatArray,
         twice: FloatArray,
     ) -> None:
         """See `_moments`."""
-        offsets = self.queries.offsets
-        _moments(
-            scores, self.psi, self.weights, targets, self.scale, self.top_k, offsets, first, last, losses, once, twice
-        )
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        return _TopKCurvature(self, scores.copy(), first, last)
+        of_labels, cut = (self.psi, self.weights, targets), (self.queries.offsets, block.first, block.last)
+        _moments(scores, *of_labels, self.scale, self.top_k, *cut, losses, once, twice)
 
 
 @dataclass(frozen=True)
@@ -120,32 +96,20 @@ class _TopKCurvature(Curvature):
     """Σ_A P(A)·(diag(q) − q qᵀ) with q the softmax outside A; the prefixes A are visited anew for each product."""
 
     bound: TopKBound
+    block: Block
     scores: FloatArray
-    first: int
-    last: int
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         bound, columns = self.bound, np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.scores), -1)
-        product, offsets = np.zeros_like(columns), bound.queries.offsets
-        _times(
-            self.scores,
-            bound.psi,
-            bound.weights,
-            bound.scale,
-            bound.top_k,
-            offsets,
-            self.first,
-            self.last,
-            columns,
-            product,
-        )
+        product, cut = np.zeros_like(columns), (bound.queries.offsets, self.block.first, self.block.last)
+        _times(self.scores, bound.psi, bound.weights, bound.scale, bound.top_k, *cut, columns, product)
         return product.reshape(V.shape)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         once, twice = np.empty(len(self.scores)), np.empty(len(self.scores))
-        losses, nothing = np.empty(self.last - self.first), np.zeros_like(self.bound.targets)
-        self.bound.moments(self.scores, self.first, self.last, nothing, losses, once, twice)
+        losses, nothing = np.empty(self.block.n_queries), np.zeros_like(self.bound.targets)
+        self.bound.moments(self.block, self.scores, nothing, losses, once, twice)
         return np.maximum(once - twice, 0.0)
 
 
@@ -289,3 +253,121 @@ def _times_one(target: Side, side: Side, weights: FloatArray, scale: float, V: F
         for j in range(m):
             for c in range(width):
                 product[j, c] += side.exponentials[r, j] * (sums[r] * V[j, c] - means[r, c])
+
+
+class Side(NamedTuple):
+    """Exponentials of one list of values, relative to each of its largest ones."""
+
+    rank: IntArray  # of each document, 0 for the largest value; all beyond the first `steps` share the last rank
+    tops: FloatArray  # the values in falling order, `steps` of them
+    exponentials: FloatArray  # [r, j] = exp(value_j − tops[r]) for documents of rank r or later, else 0
+    totals: FloatArray  # sum of each row
+
+
+class Walk(NamedTuple):
+    """Where the visit of all prefixes stands; entries with index `depth` belong to the present prefix."""
+
+    prefix: IntArray
+    candidate: IntArray  # next document to append
+    used: npt.NDArray[np.bool_]
+    probability: FloatArray  # P(A)
+    row: IntArray  # first rank of the target that A leaves out
+    left: FloatArray  # Σ_{j ∉ A} e^ψ, relative to that rank's
+
+
+@kernel
+def side_of(values: FloatArray, steps: int) -> Side:
+    """The exponentials of `values`; O(steps·m)."""
+    m = len(values)
+    rank, tops = np.full(m, steps, np.int64), np.empty(steps)
+    exponentials, totals = np.zeros((steps, m)), np.zeros(steps)
+    for r in range(steps):
+        best = -1
+        for j in range(m):
+            if rank[j] == steps and (best < 0 or values[j] > values[best]):
+                best = j
+        rank[best] = r
+        tops[r] = values[best]
+        for j in range(m):
+            if rank[j] >= r:
+                exponentials[r, j] = np.exp(values[j] - tops[r])
+                totals[r] += exponentials[r, j]
+    return Side(rank, tops, exponentials, totals)
+
+
+@kernel
+def row_sums(side: Side, factors: FloatArray) -> FloatArray:
+    """Σ_j exponentials[r, j]·factors[j] for each r."""
+    sums = np.zeros(len(side.tops))
+    for r in range(len(sums)):
+        for j in range(len(factors)):
+            sums[r] += side.exponentials[r, j] * factors[j]
+    return sums
+
+
+@kernel
+def outside(side: Side, prefix: IntArray, depth: int) -> tuple[int, float]:
+    """The first rank that the prefix leaves out, and the sum of exponentials outside the prefix relative to it."""
+    row, found = 0, True
+    while found:
+        found = False
+        for i in range(depth):
+            if side.rank[prefix[i]] == row:
+                row += 1
+                found = True
+                break
+    left = side.totals[row]
+    for i in range(depth):
+        left -= side.exponentials[row, prefix[i]]
+    return row, max(left, 1.0)
+
+
+@kernel
+def start_walk(target: Side, m: int, steps: int) -> Walk:
+    """The empty prefix."""
+    walk = Walk(
+        np.zeros(steps, np.int64),
+        np.zeros(steps, np.int64),
+        np.zeros(m, np.bool_),
+        np.ones(steps),
+        np.zeros(steps, np.int64),
+        np.empty(steps),
+    )
+    walk.left[0] = target.totals[0]
+    return walk
+
+
+@kernel
+def advance(walk: Walk, target: Side, depth: int, m: int, steps: int) -> int:
+    """Go to the next prefix and return its length; −1 after the last. Prefixes of probability 0 are passed over."""
+    while depth >= 0:
+        if depth == steps - 1 or walk.candidate[depth] == m:
+            depth -= 1
+            if depth >= 0:
+                walk.used[walk.prefix[depth]] = False
+            continue
+        document = walk.candidate[depth]
+        walk.candidate[depth] += 1
+        if walk.used[document]:
+            continue
+        chosen = target.exponentials[walk.row[depth], document] / walk.left[depth]
+        if walk.probability[depth] * chosen == 0.0:
+            continue
+        walk.prefix[depth] = document
+        walk.used[document] = True
+        depth += 1
+        walk.probability[depth] = walk.probability[depth - 1] * chosen
+        walk.candidate[depth] = 0
+        walk.row[depth], walk.left[depth] = outside(target, walk.prefix, depth)
+        return depth
+    return depth
+
+
+@kernel
+def mean_weight(walk: Walk, target: Side, weights: FloatArray, weighted: FloatArray, depth: int) -> float:
+    """The expected weight of the document that the target chooses next; `weighted` is ``row_sums(target, weights)``."""
+    row = walk.row[depth]
+    total = weighted[row]
+    for i in range(depth):
+        total -= weights[walk.prefix[i]] * target.exponentials[row, walk.prefix[i]]
+    return float(max(total, 0.0) / walk.left[depth])

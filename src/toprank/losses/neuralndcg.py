@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, summing_kernel
 from toprank.data.arguments import check_number, check_whole
-from toprank.data.queries import Queries
-from toprank.losses.base import Curvature, Diagonal, Loss, Traits
-from toprank.losses.one_pass import OnePassBound
-from toprank.losses.reading import Reading, reading_of, worth_of
-from toprank.losses.softrank import refuse_long_queries
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
+from toprank.losses.reading import reading_of, refuse_long_queries, worth_of
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
 
@@ -48,6 +47,7 @@ class NeuralNDCG(Loss):
     Source: Pobrotyn & Białobrzeski 2021, "NeuralNDCG"; Grover et al. 2019, "Stochastic optimization of sorting networks
     via continuous relaxations".
 
+    >>> from toprank import Queries
     >>> sharp = NeuralNDCG(temperature=1e-3).on([0, 1], Queries([0, 2]))
     >>> bool(np.isclose(sharp.at([1.0, 0.0]).value, 1 - 1 / np.log2(3)))   # the relevant document is second
     True
@@ -71,44 +71,32 @@ class NeuralNDCG(Loss):
         check_whole("NeuralNDCG's max_documents", self.max_documents, 1)
         Gain.of(self.gain)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> NeuralNDCGBound:
-        """See `Loss.bind`."""
-        refuse_long_queries(self, self.max_documents, queries, "memory grows with the square of a query's length")
-        reading = reading_of(NDCG(self.k), labels, queries, self.gain)
-        return NeuralNDCGBound(reading, self, queries, document_weights, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        refuse_long_queries(
+            self, self.max_documents, judgments.queries, "memory grows with the square of a query's length"
+        )
+        return NeuralNDCGBound(self, judgments)
 
 
-class NeuralNDCGBound(OnePassBound):
+class NeuralNDCGBound(BoundLoss):
     """NeuralNDCG on data."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        loss: NeuralNDCG,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
+    def __init__(self, loss: NeuralNDCG, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        reading = reading_of(NDCG(loss.k), judgments, loss.gain)
         self.loss, self.rank_weights = loss, reading.rank_weights
-        self.best, self.worth = worth_of(reading, queries, document_weights)
+        self.best, self.worth = worth_of(reading, judgments)
 
-    def judge(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> tuple[FloatArray, Curvature]:
-        """See `OnePassBound.judge`."""
-        start, temperature = self.queries.offsets[first], self.loss.temperature
-        offsets, worth = self.queries.offsets[first : last + 1] - start, self.worth[start : start + len(scores)]
-        relaxed, diagonal = np.empty(last - first), np.empty_like(scores)
-        iterations, weights = self.loss.iterations, self.rank_weights
-        _relaxed_ndcgs(scores / temperature, offsets, worth, weights, iterations, relaxed, grad, diagonal)
-        scale = np.repeat(self.scale[first:last], np.diff(offsets)) / temperature
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        relaxed, diagonal, temperature = np.empty(block.n_queries), np.empty_like(scores), self.loss.temperature
+        given = block.offsets, self.worth[block.rows], self.rank_weights, self.loss.iterations
+        _relaxed_ndcgs(scores / temperature, *given, relaxed, grad, diagonal)
+        scale = block.spread(block.scale) / temperature
         grad *= scale
-        return self.best[first:last] - relaxed, Diagonal(diagonal * (scale / temperature))
+        curvature = Diagonal(diagonal * (scale / temperature)) if want.curvature else None
+        return self.best[block.queries] - relaxed, curvature
 
 
 @summing_kernel

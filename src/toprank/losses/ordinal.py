@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, kernel
 from toprank.data.arguments import check_whole
-from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Loss, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
 
 __all__ = ["Multinomial", "Ordinal"]
 
@@ -40,9 +41,9 @@ class _ClassLoss(Loss):
         if self.n_grades is not None:
             check_whole("n_grades", self.n_grades, 2)
 
-    def codes(self, labels: FloatArray) -> tuple[Codes, int]:
+    def codes(self, judgments: Judgments) -> tuple[Codes, int]:
         """The grades as whole numbers, and the number of grades K."""
-        name = type(self).__name__
+        name, labels = type(self).__name__, judgments.labels
         codes = labels.astype(np.int64)
         wrong = (codes != labels) | (codes < 0)
         if wrong.any():
@@ -51,7 +52,7 @@ class _ClassLoss(Loss):
                 f"{name} needs whole grades 0, 1, 2 …, but document {row} has the label {labels[row]:g}. "
                 "Round the labels, or choose a loss for real-valued grades."
             )
-        n_grades = max(int(codes.max()) + 1, 2) if self.n_grades is None else self.n_grades
+        n_grades = max(int(judgments.top_grade) + 1, 2) if self.n_grades is None else self.n_grades
         if codes.max() >= n_grades:
             raise DataError(
                 f"{name} was told of {n_grades} grades (0 to {n_grades - 1}), but the labels go up to {codes.max()}. "
@@ -59,41 +60,25 @@ class _ClassLoss(Loss):
             )
         return codes, n_grades
 
-    def _weights(self, queries: Queries, document_weights: FloatArray | None) -> FloatArray:
-        weights = np.ones(queries.n_documents) if document_weights is None else document_weights
-        return weights / queries.spread(queries.sizes) if self.per_document else weights
-
 
 class _BoundClass(BoundLoss):
     """Grades and term weights of all documents, and the number of columns that scores must have."""
 
-    def __init__(
-        self,
-        codes: Codes,
-        n_columns: int,
-        weights: FloatArray,
-        queries: Queries,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.codes, self.n_columns, self.weights = codes, n_columns, weights
+    def __init__(self, loss: _ClassLoss, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.codes, self.n_columns = loss.codes(judgments)
+        sizes = self.queries.spread(self.queries.sizes)
+        self.weights = judgments.weights / sizes if loss.per_document else judgments.weights
 
-    def part(self, scores: FloatArray, first: int, last: int) -> tuple[Codes, FloatArray, FloatArray]:
-        """Grades, weights and query scales of the block's documents."""
+    def part(self, block: Block, scores: FloatArray) -> tuple[Codes, FloatArray, FloatArray]:
+        """Grades and weights of the block's documents, and their weights in the mean over queries, as a column."""
         if scores.ndim != 2 or scores.shape[1] != self.n_columns:
             raise DataError(
                 f"This loss works in class space and needs scores with {self.n_columns} columns, not of shape "
                 f"{scores.shape}. Use a scorer that gives one column for each grade (or threshold)."
             )
-        rows = slice(int(self.queries.offsets[first]), int(self.queries.offsets[last]))
-        scale = np.repeat(self.scale[first:last], self.queries.sizes[first:last])
-        return self.codes[rows], self.weights[rows], scale
-
-    def query_sums(self, values: FloatArray, first: int, last: int) -> FloatArray:
-        """Sum over the documents of each query of the block."""
-        starts = self.queries.offsets[first:last] - self.queries.offsets[first]
-        sums: FloatArray = np.add.reduceat(values, starts)
-        return sums
+        weights = self.weights[block.rows]
+        return self.codes[block.rows], weights, (weights * block.spread(block.scale))[:, None]
 
 
 @dataclass(frozen=True)
@@ -106,6 +91,7 @@ class Multinomial(_ClassLoss):
 
     Source: Yang et al. 2010 §5.2, Algorithm 1. Weights multiply terms. Cost O(m K).
 
+    >>> from toprank import Queries
     >>> bound = Multinomial().on([0, 1], Queries([0, 2]))
     >>> bool(np.isclose(bound.at(np.zeros((2, 2))).value, 2 * np.log(2)))
     True
@@ -119,38 +105,25 @@ class Multinomial(_ClassLoss):
         consistent="DCG with any gain, when ranked by Σ_k G(k) P(k|x)",
     )
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        codes, n_grades = self.codes(labels)
-        return _BoundMultinomial(codes, n_grades, self._weights(queries, document_weights), queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundMultinomial(self, judgments)
 
 
 class _BoundMultinomial(_BoundClass):
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        codes, weights, scale = self.part(scores, first, last)
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        codes, weights, factor = self.part(block, scores)
         rows = np.arange(len(codes))
         shifted = scores - scores.max(axis=1, keepdims=True)
         np.exp(shifted, out=grad)
         mass = grad.sum(axis=1)
         losses = np.log(mass) - shifted[rows, codes]
         grad /= mass[:, None]
+        curvature = _SoftmaxRows(grad.copy(), factor) if want.curvature else None
         grad[rows, codes] -= 1.0
-        grad *= (weights * scale)[:, None]
-        return self.query_sums(weights * losses, first, last)
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        _, weights, scale = self.part(scores, first, last)
-        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        return _SoftmaxRows(chances, (weights * scale)[:, None])
+        grad *= factor
+        return block.sum(weights * losses), curvature
 
 
 @dataclass(frozen=True)
@@ -164,8 +137,8 @@ class _SoftmaxRows(Curvature):
         mean: FloatArray = np.sum(self.chances * V, axis=1, keepdims=True)
         return self.factor * self.chances * (V - mean)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         return self.factor * self.chances * (1 - self.chances)
 
 
@@ -183,6 +156,7 @@ class Ordinal(_ClassLoss):
 
     Source: McCullagh 1980. Weights multiply terms. Cost O(m K).
 
+    >>> from toprank import Queries
     >>> bound = Ordinal(n_grades=3).on([1], Queries([0, 1]))
     >>> float(np.exp(-bound.at([[np.log(3), -np.log(3)]]).value).round(12))  # 3/4 − 1/4
     0.5
@@ -197,34 +171,24 @@ class Ordinal(_ClassLoss):
         consistent="DCG with any gain where proportional odds hold",
     )
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        codes, n_grades = self.codes(labels)
-        return _BoundOrdinal(codes, n_grades - 1, self._weights(queries, document_weights), queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundOrdinal(self, judgments)
 
 
 class _BoundOrdinal(_BoundClass):
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        codes, weights, scale = self.part(scores, first, last)
+    def __init__(self, loss: Ordinal, judgments: Judgments) -> None:
+        super().__init__(loss, judgments)
+        self.n_columns -= 1  # one for each threshold between two grades
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        codes, weights, factor = self.part(block, scores)
         losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
         _ordinal_terms(scores, codes, losses, grad, diagonal, coupling)
-        grad *= (weights * scale)[:, None]
-        return self.query_sums(weights * losses, first, last)
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        codes, weights, scale = self.part(scores, first, last)
-        losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
-        _ordinal_terms(scores, codes, losses, np.empty_like(scores), diagonal, coupling)
-        factor = weights * scale
-        return _Neighbours(diagonal * factor[:, None], coupling * factor, codes)
+        grad *= factor
+        curvature = _Neighbours(diagonal * factor, coupling * factor[:, 0], codes) if want.curvature else None
+        return block.sum(weights * losses), curvature
 
 
 @dataclass(frozen=True)
@@ -243,8 +207,8 @@ class _Neighbours(Curvature):
         out[inner, lower] += coupling * V[inner, upper]
         return out
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         return self.values
 
 

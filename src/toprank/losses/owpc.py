@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["OWPC"]
@@ -61,62 +63,28 @@ class OWPC(Loss):
             raise UnknownNameError("OWPC weighting", self.weights, _GENERATORS)
         check_number("OWPC's p, a percentage,", self.p, above=0, most=100)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        weights = np.ones(len(labels)) if document_weights is None else document_weights
-        return _BoundOWPC(_GENERATORS.index(self.weights), float(self.p), labels, weights, queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundOWPC(self, judgments)
 
 
 class _BoundOWPC(BoundLoss):
-    def __init__(
-        self,
-        generator: int,
-        p: float,
-        labels: FloatArray,
-        weights: FloatArray,
-        queries: Queries,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.generator, self.p, self.weights = generator, p, weights
-        self.grades = _grades_within_queries(labels, queries)
-        self.n_grades: IntArray = queries.max(self.grades) + 1
-        self.majoriser = np.empty(len(labels))
-        _majoriser(queries.offsets, self.grades, self.n_grades, weights, generator, p, self.scale, self.majoriser)
+    def __init__(self, loss: OWPC, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.generator, self.p, self.weights = _GENERATORS.index(loss.weights), float(loss.p), judgments.weights
+        self.grades = _grades_within_queries(judgments.labels, self.queries)
+        self.n_grades: IntArray = self.queries.max(self.grades) + 1
+        self.majoriser = np.empty(len(self.grades))
+        of_labels = self.queries.offsets, self.grades, self.n_grades, self.weights
+        _majoriser(*of_labels, self.generator, self.p, self.scale, self.majoriser)
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        rows = self._rows(first, last)
-        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
-        order = rank_block(scores, offsets, (0, last - first), None, keep_ties=False).order
-        losses = np.empty(last - first)
-        _owpc_block(
-            scores,
-            order,
-            offsets,
-            self.grades[rows],
-            self.n_grades[first:last],
-            self.weights[rows],
-            self.generator,
-            self.p,
-            self.scale[first:last],
-            losses,
-            grad,
-        )
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:  # noqa: ARG002 - a constant
-        """See `BoundLoss.curvature_block`."""
-        return Diagonal(self.majoriser[self._rows(first, last)])
-
-    def _rows(self, first: int, last: int) -> slice:
-        return slice(int(self.queries.offsets[first]), int(self.queries.offsets[last]))
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
+        of_labels = self.grades[block.rows], self.n_grades[block.queries], self.weights[block.rows]
+        losses = np.empty(block.n_queries)
+        _owpc_block(scores, order, block.offsets, *of_labels, self.generator, self.p, block.scale, losses, grad)
+        return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
 
 
 def _grades_within_queries(labels: FloatArray, queries: Queries) -> IntArray:

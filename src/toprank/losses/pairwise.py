@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
 from toprank.losses.pair_kernels import (
     EXPONENTIAL,
     HINGE,
@@ -58,89 +59,54 @@ class _PairLoss(Loss):
             raise UnknownNameError("pair weight", self.pair_weight, _PAIR_WEIGHTS)
         check_gain(self.gain, self.max_grade)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        targets = targets_of(labels, self.gain, self.max_grade) if self.pair_weight == "margin" else None
-        frame = PairFrame.of(labels, queries, document_weights)
-        return _BoundPairs(
-            self._kind,
-            frame,
-            targets,
-            document_weights is not None,
-            self.pair_weight == "difference",
-            queries,
-            query_weights,
-        )
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundPairs(self, judgments)
 
 
 class _BoundPairs(BoundLoss):
-    def __init__(
-        self,
-        kind: int,
-        frame: PairFrame,
-        targets: FloatArray | None,
-        weighted: bool,
-        by_difference: bool,
-        queries: Queries,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.kind, self.frame, self.weighted, self.by_difference = kind, frame, weighted, by_difference
+    def __init__(self, loss: _PairLoss, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.kind, self.weighted = loss._kind, judgments.document_weights is not None
+        self.frame = PairFrame.of(judgments.labels, self.queries, judgments.weights)
+        self.by_difference = loss.pair_weight == "difference"
         # The margin form is the plain one at the scores s − t.
-        self.targets = targets
-        self.majoriser = self._majoriser() if kind == HINGE else None
+        self.targets: FloatArray | None = None
+        if loss.pair_weight == "margin":
+            top = judgments.top_grade if loss.max_grade is None else loss.max_grade
+            self.targets = targets_of(judgments.labels, loss.gain, top)
+        self.majoriser = self._majoriser() if self.kind == HINGE else None
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        order = self._order(first, last)
-        margins = self._margins(scores, first, last)[order]
-        losses, slopes = np.empty(last - first), np.empty(len(order))
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        order: IntArray = self.frame.order[block.rows] - block.rows.start
+        margins = (scores if self.targets is None else scores - self.targets[block.rows])[order]
+        losses, slopes = np.empty(block.n_queries), np.empty(len(order))
         pair_block(
             margins,
-            self._ranks(margins, first, last),
+            self._ranks(block, margins),
             self.kind,
             self.weighted,
             self.frame,
             self.by_difference,
-            first,
+            block.first,
             self.scale,
             losses,
             slopes,
         )
         grad[order] = slopes
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
+        if not want.curvature:
+            return losses, None
         if self.majoriser is not None:
-            rows = slice(int(self.queries.offsets[first]), int(self.queries.offsets[last]))
-            return Diagonal(self.majoriser[rows])
-        order = self._order(first, last)
-        return _PairLaplacian(self, self._margins(scores, first, last)[order], order, first, last)
+            return losses, Diagonal(self.majoriser[block.rows])
+        return losses, _PairLaplacian(self, block, margins, order)
 
-    def _order(self, first: int, last: int) -> IntArray:
-        offsets = self.queries.offsets
-        order: IntArray = self.frame.order[offsets[first] : offsets[last]] - offsets[first]
-        return order
-
-    def _ranks(self, margins: FloatArray, first: int, last: int) -> IntArray:
+    def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
         """The block's positions by falling score, where a sweep will ask for them."""
-        sizes = self.queries.sizes[first:last]
-        if self.kind not in (HINGE, SQUARED_HINGE) or (self.frame.pairs[first:last] < MANY_PAIRS * sizes).all():
+        many = self.frame.pairs[block.queries] >= MANY_PAIRS * np.diff(block.offsets)
+        if self.kind not in (HINGE, SQUARED_HINGE) or not many.any():
             return np.empty(0, dtype=np.int64)
-        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
-        return rank_block(margins, offsets, (0, last - first), None, keep_ties=False).order
-
-    def _margins(self, scores: FloatArray, first: int, last: int) -> FloatArray:
-        if self.targets is None:
-            return scores
-        return scores - self.targets[self.queries.offsets[first] : self.queries.offsets[last]]
+        return rank_block(margins, block.offsets, (0, block.n_queries), None, keep_ties=False).order
 
     def _majoriser(self) -> FloatArray:
         masses = np.empty(len(self.frame.order))
@@ -150,17 +116,20 @@ class _BoundPairs(BoundLoss):
         return majoriser
 
 
+@dataclass(frozen=True)
 class _PairLaplacian(Curvature):
     """Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ; its entries are computed when asked for, so it stores the scores alone."""
 
-    def __init__(self, bound: _BoundPairs, margins: FloatArray, order: IntArray, first: int, last: int) -> None:
-        self.bound, self.margins, self.order, self.first, self.last = bound, margins, order, first, last
+    bound: _BoundPairs
+    block: Block
+    margins: FloatArray
+    order: IntArray
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         return self._apply(V.reshape(len(V), -1))[0].reshape(V.shape)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         return self._apply(np.empty((len(self.order), 0)))[1]
 
     def _apply(self, V: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -172,8 +141,8 @@ class _PairLaplacian(Curvature):
             bound.kind,
             bound.frame,
             bound.by_difference,
-            self.first,
-            self.last,
+            self.block.first,
+            self.block.last,
             bound.scale,
             np.ascontiguousarray(V[self.order]),
             sorted_product,
@@ -198,6 +167,7 @@ class Hinge(_PairLoss):
     loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + ½ C, C = 1/P Σ over pairs of c·w·w (since |x| ≤ ½x² + ½, and
     (d_i − d_j)² ≤ 2d_i² + 2d_j²).
 
+    >>> from toprank import Queries
     >>> bound = Hinge().on([1, 0, 0], Queries([0, 3]))
     >>> bound.at([0.5, 0.0, -1.0]).value  # (0.5 + 0)/2
     0.25
@@ -214,6 +184,7 @@ class SquaredHinge(_PairLoss):
     Args: as `Hinge`. Weights: w_i·w_j. Cost O(m log m) for any number of grades; the curvature
     costs O(pairs) for each column it meets. Its second derivative jumps at z = 1, where it is taken as 0.
 
+    >>> from toprank import Queries
     >>> bound = SquaredHinge().on([1, 0, 0], Queries([0, 3]))
     >>> bound.at([0.5, 0.0, -1.0]).value
     0.125
@@ -232,6 +203,7 @@ class Logistic(_PairLoss):
     Args: as `Hinge`. Source: Burges et al. 2005. Weights: w_i·w_j. Cost O(pairs), with one exponential for
     each document; queries whose scores span more than 600, and document weights, take one for each pair.
 
+    >>> from toprank import Queries
     >>> bound = Logistic().on([1, 0], Queries([0, 2]))
     >>> bool(np.isclose(bound.at([0.0, 0.0]).value, np.log(2)))
     True
@@ -248,6 +220,7 @@ class Exponential(_PairLoss):
     Args: as `Hinge`. Source: Freund et al. 2003. Weights: w_i·w_j. Cost O(m) through sums over grades
     (O(pairs) where some pair has z < −600); the curvature costs O(pairs) for each column it meets.
 
+    >>> from toprank import Queries
     >>> bound = Exponential().on([1, 0], Queries([0, 2]))
     >>> bool(np.isclose(bound.at([1.0, 0.0]).value, np.exp(-1)))
     True

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray
 from toprank.data.arguments import check_number
-from toprank.data.queries import Queries
-from toprank.losses.base import BoundLoss, Curvature, Diagonal, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Traits, Want
+from toprank.losses.judgments import Judgments
 from toprank.losses.targets import BoundTargets, Targeted
 
 __all__ = ["ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
@@ -36,37 +37,24 @@ class _Pointwise(Targeted):
     def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """d²φ/ds² for each document."""
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        weights = self.term_weights(queries, document_weights)
-        return _BoundPointwise(self, self.targets(labels), weights, queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundPointwise(self, judgments)
 
 
 class _BoundPointwise(BoundTargets):
-    def __init__(self, loss: _Pointwise, *arrays: Any) -> None:
-        super().__init__(*arrays)
+    def __init__(self, loss: _Pointwise, judgments: Judgments) -> None:
+        super().__init__(loss, judgments)
         self.loss = loss
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        rows = self.rows(first, last)
-        values, slopes = self.loss.terms(scores, self.targets[rows])
-        np.multiply(slopes, self.weights[rows] * self.spread_scale(first, last), out=grad)
-        losses: FloatArray = np.add.reduceat(values * self.weights[rows], self.starts(first, last))
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        rows = self.rows(first, last)
-        return Diagonal(
-            self.loss.second(scores, self.targets[rows]) * self.weights[rows] * self.spread_scale(first, last)
-        )
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        targets, weights = self.targets[block.rows], self.weights[block.rows]
+        values, slopes = self.loss.terms(scores, targets)
+        factor = weights * block.spread(block.scale)
+        np.multiply(slopes, factor, out=grad)
+        curvature = Diagonal(self.loss.second(scores, targets) * factor) if want.curvature else None
+        return block.sum(values * weights), curvature
 
 
 @dataclass(frozen=True)
@@ -80,6 +68,7 @@ class Squared(_Pointwise):
 
     Source: Cossock & Zhang 2008 (7). Weights multiply terms. Cost O(m).
 
+    >>> from toprank import Queries
     >>> bound = Squared(gain="linear").on([0, 2], Queries([0, 2]))
     >>> bound.at([1.0, 1.0]).value  # (1 − 0)² + (1 − 2)²
     2.0
@@ -89,13 +78,13 @@ class Squared(_Pointwise):
         convex=True, smooth=True, shift_invariant=False, consistent="DCG with the same gain: the optimum is E[G(y)|x]"
     )
 
+    @override
     def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `_Pointwise.terms`."""
         residuals = scores - targets
         return residuals**2, 2 * residuals
 
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:  # noqa: ARG002 - quadratic
-        """See `_Pointwise.second`."""
+    @override
+    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         return np.full_like(scores, 2.0)
 
 
@@ -108,6 +97,7 @@ class ModifiedSquared(_Pointwise):
     Args: as `Squared`. Source: Cossock & Zhang 2008 (8). Weights multiply terms. Cost O(m). The second derivative
     jumps at 0 and 1; there the curvature is that of the costly side.
 
+    >>> from toprank import Queries
     >>> bound = ModifiedSquared(gain="linear").on([0, 1], Queries([0, 2]))
     >>> bound.at([-3.0, 0.5]).value
     0.25
@@ -118,13 +108,13 @@ class ModifiedSquared(_Pointwise):
     )
     _unit_targets: ClassVar[bool] = True
 
+    @override
     def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `_Pointwise.terms`."""
         above, below = np.maximum(scores, 0.0), np.maximum(1.0 - scores, 0.0)
         return (1 - targets) * above**2 + targets * below**2, 2 * ((1 - targets) * above - targets * below)
 
+    @override
     def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        """See `_Pointwise.second`."""
         return 2 * ((1 - targets) * (scores >= 0) + targets * (scores <= 1))
 
 
@@ -141,6 +131,7 @@ class PowerRegression(_Pointwise):
 
     Source: Cossock & Zhang 2008 §IV. Weights multiply terms. Cost O(m).
 
+    >>> from toprank import Queries
     >>> bound = PowerRegression(power=4).on([1.0], Queries([0, 1]))
     >>> bound.at([1.0]).value  # 1/4 − 1
     -0.75
@@ -159,14 +150,14 @@ class PowerRegression(_Pointwise):
         super().__post_init__()
         check_number("power", self.power, least=2, most=_MAX_POWER)
 
+    @override
     def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `_Pointwise.terms`."""
         size = np.abs(scores)
         slope = np.copysign(size ** (self.power - 1), scores)
         return size**self.power / self.power - scores * targets, slope - targets
 
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:  # noqa: ARG002 - targets are linear
-        """See `_Pointwise.second`."""
+    @override
+    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         curved: FloatArray = (self.power - 1) * np.abs(scores) ** (self.power - 2)
         return curved
 
@@ -180,6 +171,7 @@ class QuerySquared(Targeted):
     Args: as `Squared`. Source: Cossock & Zhang 2008 (10). Weights multiply terms, and so move the best shift b. Cost
     O(m).
 
+    >>> from toprank import Queries
     >>> bound = QuerySquared(gain="linear").on([0, 2], Queries([0, 2]))
     >>> bound.at([5.0, 7.0]).value
     0.0
@@ -189,41 +181,26 @@ class QuerySquared(Targeted):
         convex=True, smooth=True, consistent="DCG with the same gain: the optimum is E[G(y)|x] up to a shift by query"
     )
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        weights = self.term_weights(queries, document_weights)
-        return _BoundQuerySquared(self.targets(labels), weights, queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundQuerySquared(self, judgments)
 
 
 class _BoundQuerySquared(BoundTargets):
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        rows, starts = self.rows(first, last), self.starts(first, last)
-        weights = self.weights[rows]
-        residuals = _centred(scores - self.targets[rows], weights, starts)
-        np.multiply(2 * residuals, weights * self.spread_scale(first, last), out=grad)
-        losses: FloatArray = np.add.reduceat(weights * residuals**2, starts)
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:  # noqa: ARG002 - quadratic
-        """See `BoundLoss.curvature_block`."""
-        rows = self.rows(first, last)
-        return _CentredCurvature(self.weights[rows], self.spread_scale(first, last), self.starts(first, last))
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        weights = self.weights[block.rows]
+        residuals = _centred(scores - self.targets[block.rows], weights, block)
+        np.multiply(2 * residuals, weights * block.spread(block.scale), out=grad)
+        return block.sum(weights * residuals**2), _CentredCurvature(weights, block) if want.curvature else None
 
 
-def _centred(values: FloatArray, weights: FloatArray, starts: IntArray) -> FloatArray:
+def _centred(values: FloatArray, weights: FloatArray, block: Block) -> FloatArray:
     """Values (n,) or (n, d) less their weighted mean within each query; a query without weight loses nothing."""
     columns = weights.reshape((-1,) + (1,) * (values.ndim - 1))
-    totals = np.add.reduceat(columns, starts, axis=0)
-    means = np.add.reduceat(columns * values, starts, axis=0) / np.where(totals > 0, totals, 1.0)
-    centred: FloatArray = values - np.repeat(means, np.diff(starts, append=len(values)), axis=0)
-    return centred
+    totals = block.sum(columns)
+    means = block.sum(columns * values) / np.where(totals > 0, totals, 1.0)
+    return values - block.spread(means)
 
 
 @dataclass(frozen=True)
@@ -231,15 +208,17 @@ class _CentredCurvature(Curvature):
     """2·scale·(diag(w) − w wᵀ/Σw) for each query."""
 
     weights: FloatArray
-    scale: FloatArray
-    starts: IntArray
+    block: Block
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        factor: FloatArray = (2 * self.scale * self.weights).reshape((-1,) + (1,) * (V.ndim - 1))
-        return factor * _centred(V, self.weights, self.starts)
+        factor: FloatArray = self._factor().reshape((-1,) + (1,) * (V.ndim - 1))
+        return factor * _centred(V, self.weights, self.block)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
-        sizes, totals = np.diff(self.starts, append=len(self.scale)), np.add.reduceat(self.weights, self.starts)
-        share: FloatArray = self.weights / np.repeat(np.where(totals > 0, totals, 1.0), sizes)
-        return 2 * self.scale * self.weights * (1 - share)
+        totals = self.block.sum(self.weights)
+        share: FloatArray = self.weights / self.block.spread(np.where(totals > 0, totals, 1.0))
+        return self._factor() * (1 - share)
+
+    def _factor(self) -> FloatArray:
+        return 2 * self.block.spread(self.block.scale) * self.weights

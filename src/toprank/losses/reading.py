@@ -14,14 +14,14 @@ from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Loss
-from toprank.losses.psi import gains_of
+from toprank.losses.judgments import Judgments
 from toprank.metrics.binary import AP, RR
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, ERR, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = ["Reading", "ideal_dcg", "readable", "reading_of", "worth_of"]
+__all__ = ["Reading", "ideal_dcg", "readable", "reading_of", "refuse_long_queries", "worth_of"]
 
 
 class Reading(NamedTuple):
@@ -52,43 +52,36 @@ def readable(metric: str | Measure, loss: Loss, why: str) -> Measure:
     return measure
 
 
-def reading_of(
-    measure: Measure, labels: FloatArray, queries: Queries, gain: Any, ideal_cut: int | None = None
-) -> Reading:
+def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int | None = None) -> Reading:
     """Read the labels as the metric does.
 
     Args:
         measure: see `readable`.
-        labels: one for each document.
-        queries: which documents belong together.
+        judgments: labels and queries.
         gain: gain of DCG and NDCG, unless the measure names its own.
         ideal_cut: where the ideal DCG ends, unless the measure has a cut-off.
     """
     discount = measure.discount or Discount.of("log2") if isinstance(measure, DCG) else Discount.of("reciprocal")
-    rank_weights = discount.weights(int(queries.sizes.max()))
+    rank_weights = discount.weights(int(judgments.queries.sizes.max()))
     if measure.depth is not None:
         rank_weights[measure.depth :] = 0.0
-    reads, normaliser = _parts(measure, labels, queries, gain, rank_weights, ideal_cut)
-    inverse = np.divide(1.0, normaliser, out=np.zeros(len(queries)), where=normaliser > 0)
+    reads, normaliser = _parts(measure, judgments, gain, rank_weights, ideal_cut)
+    inverse = np.divide(1.0, normaliser, out=np.zeros(len(normaliser)), where=normaliser > 0)
     return Reading("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, rank_weights)
 
 
 def _parts(
-    measure: Measure,
-    labels: FloatArray,
-    queries: Queries,
-    gain: Any,
-    rank_weights: FloatArray,
-    ideal_cut: int | None,
+    measure: Measure, judgments: Judgments, gain: Any, rank_weights: FloatArray, ideal_cut: int | None
 ) -> tuple[FloatArray, FloatArray]:
     """What is read off each document, and what the metric divides by, per query."""
+    labels, queries = judgments.labels, judgments.queries
     if isinstance(measure, DCG):
-        gains = gains_of(labels, measure.gain or gain)
+        gains = judgments.gains(measure.gain or gain)
         if not isinstance(measure, NDCG):
             return gains, np.ones(len(queries))
         return gains, ideal_dcg(gains, queries, rank_weights[: ideal_cut if measure.k is None else None])
     if isinstance(measure, ERR):
-        top = float(labels.max()) if measure.max_grade is None else measure.max_grade
+        top = judgments.top_grade if measure.max_grade is None else measure.max_grade
         if labels.max() > top:
             raise DataError(f"ERR needs max_grade ≥ every label; max_grade is {top:g}, a label {labels.max():g}.")
         grades, codes = np.unique(labels, return_inverse=True)
@@ -101,11 +94,22 @@ def _parts(
     return relevant, total if measure.k is None or measure.norm != "min" else np.minimum(total, measure.k)
 
 
-def worth_of(reading: Reading, queries: Queries, document_weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
     """Per query 1, and per document read · weight / normaliser; both 0 where all documents look alike to the metric."""
+    queries = judgments.queries
     speaking = queries.max(reading.reads) > queries.min(reading.reads)
     worth: FloatArray = reading.reads * queries.spread(np.where(speaking, reading.inverse, 0.0))
-    return speaking.astype(np.float64), worth if document_weights is None else worth * document_weights
+    return speaking.astype(np.float64), judgments.weighted(worth)
+
+
+def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str) -> None:
+    """Refuse queries with more documents than the loss can afford."""
+    if queries.sizes.max() > limit:
+        query = int(np.argmax(queries.sizes))
+        raise DataError(
+            f"Query number {query} (from 0) has {queries.sizes[query]} documents, but {type(loss).__name__} takes at "
+            f"most max_documents={limit}: its {why}. Cut the lists, raise max_documents, or use ApproxNDCG."
+        )
 
 
 def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> FloatArray:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number, check_whole
-from toprank.data.queries import Queries
-from toprank.losses.base import BoundLoss, Curvature, Loss, Traits, non_negative
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments, non_negative
 from toprank.losses.listnet_topk import TopKBound
-from toprank.losses.psi import check_psi, gains_of, psi_of
+from toprank.losses.targets import check_psi, psi_of
 from toprank.metrics.gains import Gain
 
 __all__ = ["ListNet", "Multicategory", "SoftmaxBound", "SoftmaxCurvature", "XENDCG"]
@@ -42,6 +43,7 @@ class ListNet(Loss):
     Consistency: the minimiser for k = 1 orders by E[softmax(ψ(y))_j | X], which is no E[G(y_j) | X].
     Source: Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach".
 
+    >>> from toprank import Queries
     >>> eval = ListNet().on([1, 0], Queries([0, 2])).at([1.0, 0.0])
     >>> bool(abs(eval.grad).max() < 1e-15)   # the scores already are ψ(y)
     True
@@ -59,20 +61,14 @@ class ListNet(Loss):
         if self.top_k is not None:
             check_whole("ListNet's top_k", self.top_k, 1)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        wanted = psi_of(labels, self.psi, self, self.alpha)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        wanted, queries = psi_of(judgments, self.psi, self, self.alpha), judgments.queries
         if self.top_k != 1:
-            return TopKBound(wanted, queries, self.top_k, document_weights, query_weights)
+            return TopKBound(wanted, self.top_k, judgments)
         targets = np.exp(wanted - queries.spread(queries.max(wanted)))
         targets /= queries.spread(queries.sum(targets))
-        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+        return SoftmaxBound(targets, judgments)
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,7 @@ class Multicategory(Loss):
     Consistency: softmax(s)_j ∝ E[G(y_j) | X] at the minimiser, so the order is optimal for DCG with gain G.
     Source: Cossock & Zhang 2008, "Statistical analysis of Bayes optimal subset ranking", section IV-A.
 
+    >>> from toprank import Queries
     >>> float(Multicategory().on([1, 0], Queries([0, 2])).at([0.0, 0.0]).value) == float(np.log(2))
     True
     """
@@ -101,16 +98,10 @@ class Multicategory(Loss):
     def __post_init__(self) -> None:
         Gain.of(self.gain)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        targets = gains_of(non_negative(labels, self), self.gain)
-        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        non_negative(judgments.labels, self)
+        return SoftmaxBound(judgments.gains(self.gain), judgments)
 
 
 @dataclass(frozen=True)
@@ -131,6 +122,7 @@ class XENDCG(Loss):
     under conditions of its own; no trait claims it here, since we have not checked it.
     Source: Bruch 2021, "An alternative cross entropy loss for learning-to-rank".
 
+    >>> from toprank import Queries
     >>> eval = XENDCG(gamma=0.5).on([1, 0], Queries([0, 2])).at([0.0, 0.0])   # t = (3/4, 1/4)
     >>> eval.grad.tolist()
     [-0.25, 0.25]
@@ -146,43 +138,35 @@ class XENDCG(Loss):
             check_number("XENDCG's gamma, if not 'uniform',", self.gamma, least=0, most=1)
         check_whole("XENDCG's seed", self.seed, 0)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        gamma = np.random.default_rng(self.seed).random(len(labels)) if self.gamma == "uniform" else float(self.gamma)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        n, queries = len(non_negative(judgments.labels, self)), judgments.queries
+        gamma = np.random.default_rng(self.seed).random(n) if self.gamma == "uniform" else float(self.gamma)
         # 2^y − γ = (2^y − 1) + (1 − γ): exact where γ is near 1 and y is 0.
-        targets = gains_of(non_negative(labels, self), "exponential") + (1 - gamma)
+        targets = judgments.gains("exponential") + (1 - gamma)
         totals = queries.sum(targets)
         # Only γ = 1 and a query without a relevant document give a total of zero; such a query says nothing.
         targets /= queries.spread(np.where(totals > 0, totals, 1.0))
-        return SoftmaxBound(_weighted(targets, document_weights), queries, query_weights)
+        return SoftmaxBound(targets, judgments)
 
 
 class SoftmaxBound(BoundLoss):
-    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t ≥ 0, already multiplied by the documents' weights."""
+    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t ≥ 0, each multiplied by its document's weight."""
 
-    def __init__(self, targets: FloatArray, queries: Queries, query_weights: FloatArray | None) -> None:
-        super().__init__(queries, query_weights)
-        self.targets = targets
-        self.mass: FloatArray = queries.sum(targets)
+    def __init__(self, targets: FloatArray, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.targets = judgments.weighted(targets)
+        self.mass: FloatArray = self.queries.sum(self.targets)
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        losses = np.empty(last - first)
-        _cross_entropy(scores, self.targets, self.mass, self.scale, self.queries.offsets, first, last, grad, losses)
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:
-        """See `BoundLoss.curvature_block`."""
-        offsets = self.queries.offsets[first : last + 1] - self.queries.offsets[first]
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, mass = np.empty(block.n_queries), self.mass[block.queries]
+        _cross_entropy(scores, self.targets[block.rows], mass, block.scale, block.offsets, grad, losses)
+        if not want.curvature:
+            return losses, None
         probabilities = np.empty(len(scores))
-        _softmax(scores, offsets, probabilities)
-        return SoftmaxCurvature(probabilities, self.mass[first:last] * self.scale[first:last], offsets)
+        _softmax(scores, block.offsets, probabilities)
+        return losses, SoftmaxCurvature(probabilities, mass * block.scale, block.offsets)
 
 
 @dataclass(frozen=True)
@@ -205,14 +189,10 @@ class SoftmaxCurvature(Curvature):
         _softmax_times(self.probabilities, self.masses, self.offsets, columns, product)
         return product.reshape(V.shape)
 
+    @override
     def diagonal(self) -> FloatArray:
-        """See `Curvature.diagonal`."""
         p = self.probabilities
         return np.repeat(self.masses, np.diff(self.offsets)) * p * (1 - p)
-
-
-def _weighted(targets: FloatArray, document_weights: FloatArray | None) -> FloatArray:
-    return targets if document_weights is None else targets * document_weights
 
 
 @kernel
@@ -222,17 +202,14 @@ def _cross_entropy(
     mass: FloatArray,
     scale: FloatArray,
     offsets: IntArray,
-    first: int,
-    last: int,
     grad: FloatArray,
     losses: FloatArray,
 ) -> None:
-    """Losses and scaled gradients of the queries first … last − 1; `scores` and `grad` are theirs alone."""
-    base = offsets[first]
-    for q in range(first, last):
-        start, stop = offsets[q] - base, offsets[q + 1] - base
+    """The loss of each query, and its scaled gradient."""
+    for q in range(len(losses)):
+        start, stop = offsets[q], offsets[q + 1]
         if mass[q] == 0.0:
-            losses[q - first] = 0.0
+            losses[q] = 0.0
             grad[start:stop] = 0.0
             continue
         top = scores[start]
@@ -241,14 +218,14 @@ def _cross_entropy(
         total, gap = 0.0, 0.0
         for i in range(start, stop):
             below = top - scores[i]
-            gap += targets[base + i] * below
+            gap += targets[i] * below
             exponential = np.exp(-below)
             grad[i] = exponential
             total += exponential
-        losses[q - first] = gap + mass[q] * np.log(total)
+        losses[q] = gap + mass[q] * np.log(total)
         share = scale[q] * mass[q] / total
         for i in range(start, stop):
-            grad[i] = share * grad[i] - scale[q] * targets[base + i]
+            grad[i] = share * grad[i] - scale[q] * targets[i]
 
 
 @kernel

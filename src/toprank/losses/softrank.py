@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, summing_kernel
 from toprank.data.arguments import check_number, check_whole
-from toprank.data.queries import Queries
-from toprank.errors import DataError
-from toprank.losses.base import Curvature, Diagonal, Loss, Traits
-from toprank.losses.one_pass import OnePassBound
-from toprank.losses.reading import Reading, reading_of, worth_of
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
+from toprank.losses.reading import reading_of, refuse_long_queries, worth_of
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
 
-__all__ = ["SoftRank", "refuse_long_queries"]
+__all__ = ["SoftRank"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class SoftRank(Loss):
     Consistency: none known; the loss is not convex.
     Source: Taylor, Guiver, Robertson & Minka 2008, "SoftRank: optimizing non-smooth rank metrics".
 
+    >>> from toprank import Queries
     >>> quiet = SoftRank(noise=1e-3).on([0, 1], Queries([0, 2]))
     >>> bool(np.isclose(quiet.at([1.0, 0.0]).value, 1 - 1 / np.log2(3)))   # the relevant document is second
     True
@@ -65,54 +65,31 @@ class SoftRank(Loss):
         check_whole("SoftRank's max_documents", self.max_documents, 1)
         Gain.of(self.gain)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> SoftRankBound:
-        """See `Loss.bind`."""
-        refuse_long_queries(self, self.max_documents, queries, "time grows with the cube of a query's length")
-        reading = reading_of(NDCG(self.k), labels, queries, self.gain)
-        return SoftRankBound(reading, self.noise, queries, document_weights, query_weights)
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        refuse_long_queries(self, self.max_documents, judgments.queries, "time grows with the cube of a query's length")
+        return SoftRankBound(self, judgments)
 
 
-def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str) -> None:
-    """Refuse queries with more documents than the loss can afford."""
-    if queries.sizes.max() > limit:
-        query = int(np.argmax(queries.sizes))
-        raise DataError(
-            f"Query number {query} (from 0) has {queries.sizes[query]} documents, but {type(loss).__name__} takes at "
-            f"most max_documents={limit}: its {why}. Cut the lists, raise max_documents, or use ApproxNDCG."
-        )
-
-
-class SoftRankBound(OnePassBound):
+class SoftRankBound(BoundLoss):
     """SoftRank on data."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        noise: float,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.noise, self.rank_weights = noise, reading.rank_weights
-        self.best, self.worth = worth_of(reading, queries, document_weights)
+    def __init__(self, loss: SoftRank, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        reading = reading_of(NDCG(loss.k), judgments, loss.gain)
+        self.noise, self.rank_weights = loss.noise, reading.rank_weights
+        self.best, self.worth = worth_of(reading, judgments)
 
-    def judge(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> tuple[FloatArray, Curvature]:
-        """See `OnePassBound.judge`."""
-        start = self.queries.offsets[first]
-        offsets, worth = self.queries.offsets[first : last + 1] - start, self.worth[start : start + len(scores)]
-        expected, diagonal = np.empty(last - first), np.empty_like(scores)
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        expected, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         width = 2.0 * self.noise  # Φ(√2·u) = erfc(−u)/2
-        _expected_ndcg(scores / width, offsets, worth, self.rank_weights, expected, grad, diagonal)
-        scale = np.repeat(self.scale[first:last], np.diff(offsets))
+        worth = self.worth[block.rows]
+        _expected_ndcg(scores / width, block.offsets, worth, self.rank_weights, expected, grad, diagonal)
+        scale = block.spread(block.scale)
         grad *= scale / width
-        return self.best[first:last] - expected, Diagonal(diagonal * (scale / width**2))
+        curvature = Diagonal(diagonal * (scale / width**2)) if want.curvature else None
+        return self.best[block.queries] - expected, curvature
 
 
 @summing_kernel

@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.arguments import check_number
-from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Diagonal, Loss, Traits
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
+from toprank.losses.judgments import Judgments
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["SVMmap"]
@@ -42,6 +43,7 @@ class SVMmap(Loss):
     It has no curvature of its own. The stated majoriser is the diagonal 4/R for relevant and 4/N for irrelevant
     documents, with loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + 1.
 
+    >>> from toprank import Queries
     >>> bound = SVMmap().on([1, 0], Queries([0, 2]))
     >>> bound.at([0.0, 0.0]).value  # the wrong order has AP ½
     0.5
@@ -53,25 +55,20 @@ class SVMmap(Loss):
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold)
 
-    def bind(
-        self,
-        labels: FloatArray,
-        queries: Queries,
-        document_weights: FloatArray | None,
-        query_weights: FloatArray | None,
-    ) -> BoundLoss:
-        """See `Loss.bind`."""
-        if document_weights is not None:
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        if judgments.document_weights is not None:
             raise DataError(
                 "SVMmap judges whole rankings and cannot weigh single documents. Leave document_weights out, or give "
                 "query_weights."
             )
-        return _BoundSVMmap(labels >= self.threshold, queries, query_weights)
+        return _BoundSVMmap(self, judgments)
 
 
 class _BoundSVMmap(BoundLoss):
-    def __init__(self, relevant: Flags, queries: Queries, query_weights: FloatArray | None) -> None:
-        super().__init__(queries, query_weights)
+    def __init__(self, loss: SVMmap, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        relevant, queries = judgments.labels >= loss.threshold, self.queries
         self.relevant = relevant
         n_relevant = queries.spread(queries.sum(relevant.astype(np.float64)))
         n_irrelevant = queries.spread(queries.sizes) - n_relevant
@@ -79,18 +76,12 @@ class _BoundSVMmap(BoundLoss):
         both_sides = (n_relevant > 0) & (n_irrelevant > 0)
         self.majoriser: FloatArray = np.where(both_sides, 4.0 * queries.spread(self.scale) / group, 0.0)
 
-    def block(self, scores: FloatArray, first: int, last: int, grad: FloatArray) -> FloatArray:
-        """See `BoundLoss.block`."""
-        start, stop = self.queries.offsets[first], self.queries.offsets[last]
-        offsets = self.queries.offsets[first : last + 1] - start
-        order = rank_block(scores, offsets, (0, last - first), None, keep_ties=False).order
-        losses = np.empty(last - first)
-        _svm_map_block(scores, order, offsets, self.relevant[start:stop], self.scale[first:last], losses, grad)
-        return losses
-
-    def curvature_block(self, scores: FloatArray, first: int, last: int) -> Curvature:  # noqa: ARG002 - a constant
-        """See `BoundLoss.curvature_block`."""
-        return Diagonal(self.majoriser[self.queries.offsets[first] : self.queries.offsets[last]])
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
+        losses = np.empty(block.n_queries)
+        _svm_map_block(scores, order, block.offsets, self.relevant[block.rows], block.scale, losses, grad)
+        return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
 
 
 @kernel

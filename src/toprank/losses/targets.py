@@ -1,4 +1,4 @@
-"""Targets t of regression losses, and the bound form of losses that have one for each document.
+"""What labels would like the scores to be: targets t of regression losses, and ψ of listwise ones.
 
 The target is t = G(y), a gain of the grade, or the label itself with ``gain=None`` (then labels may be negative). Where
 targets must lie in [0, 1] they are G(y)/G(max_grade); `max_grade` is the largest label of the data unless it is given,
@@ -13,16 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray
 from toprank.data.arguments import check_number
-from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import BoundLoss, Loss
+from toprank.losses.judgments import Judgments, non_negative
 from toprank.metrics.gains import Gain
 
-__all__ = ["BoundTargets", "GainLike", "Targeted", "check_gain", "targets_of"]
+__all__ = ["BoundTargets", "GainLike", "Targeted", "check_gain", "check_psi", "psi_of", "targets_of"]
 
 GainLike = Gain | str | Sequence[float] | Callable[[Any], Any] | None
+
+PSI = ("linear", "exponential")
 
 
 def check_gain(gain: GainLike, max_grade: float | None) -> None:
@@ -71,34 +73,44 @@ class Targeted(Loss):
     def __post_init__(self) -> None:
         check_gain(self.gain, self.max_grade)
 
-    def targets(self, labels: FloatArray) -> FloatArray:
-        """The target of each document."""
-        return targets_of(labels, self.gain, self.max_grade, self._unit_targets)
+    def targets(self, labels: FloatArray, top_grade: float) -> FloatArray:
+        """The target of each label, where the labels of the data go up to `top_grade`."""
+        return targets_of(
+            labels, self.gain, top_grade if self.max_grade is None else self.max_grade, self._unit_targets
+        )
 
-    def term_weights(self, queries: Queries, document_weights: FloatArray | None) -> FloatArray:
+    def term_weights(self, judgments: Judgments) -> FloatArray:
         """The factor of each document's term in its query's loss."""
-        weights = np.ones(queries.n_documents) if document_weights is None else document_weights
-        return weights / queries.spread(queries.sizes) if self.per_document else weights
+        queries = judgments.queries
+        return judgments.weights / queries.spread(queries.sizes) if self.per_document else judgments.weights
 
 
 class BoundTargets(BoundLoss):
-    """Targets and term weights of all documents, cut to blocks."""
+    """Targets and term weights of all documents."""
 
-    def __init__(
-        self, targets: FloatArray, weights: FloatArray, queries: Queries, query_weights: FloatArray | None
-    ) -> None:
-        super().__init__(queries, query_weights)
-        self.targets, self.weights = targets, weights
+    def __init__(self, loss: Targeted, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.targets = loss.targets(judgments.labels, judgments.top_grade)
+        self.weights = loss.term_weights(judgments)
 
-    def rows(self, first: int, last: int) -> slice:
-        """The documents of the block."""
-        return slice(int(self.queries.offsets[first]), int(self.queries.offsets[last]))
 
-    def starts(self, first: int, last: int) -> IntArray:
-        """Where the queries of the block start, counted from its first document."""
-        starts: IntArray = self.queries.offsets[first:last] - self.queries.offsets[first]
-        return starts
+def check_psi(psi: str) -> None:
+    """Refuse a ψ that does not exist."""
+    if psi not in PSI:
+        raise UnknownNameError("psi", str(psi), PSI)
 
-    def spread_scale(self, first: int, last: int) -> FloatArray:
-        """The scale of each document's query."""
-        return np.repeat(self.scale[first:last], self.queries.sizes[first:last])
+
+def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
+    """ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
+    labels = judgments.labels
+    if psi == "exponential":
+        non_negative(labels, loss)
+    with np.errstate(over="ignore"):
+        wanted = alpha * (labels if psi == "linear" else judgments.gains("exponential"))
+    if not np.isfinite(wanted).all():
+        row = int(np.argmin(np.isfinite(wanted)))
+        raise DataError(
+            f"{type(loss).__name__} cannot take the label {labels[row]:g} of document {row}: ψ overflows. "
+            "Choose a smaller alpha, psi='linear', or smaller grades."
+        )
+    return np.ascontiguousarray(wanted)

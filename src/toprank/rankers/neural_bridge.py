@@ -15,7 +15,7 @@ from torch import Tensor
 
 from toprank.compute import blocks_of, each_block
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss
+from toprank.losses.base import BoundLoss, Want
 
 __all__ = ["NotFinite", "bridged"]
 
@@ -32,17 +32,17 @@ class _Bridge(torch.autograd.Function):
         values = np.ascontiguousarray(scores.detach().to("cpu", torch.float64).numpy())
         if not np.isfinite(values).all():
             raise NotFinite("A score is not finite; no loss can judge it.")
-        offsets = bound.queries.offsets[first : last + 1] - bound.queries.offsets[first]
-        grad, losses = np.zeros_like(values), np.empty(last - first)
+        whole = bound.cut(first, last)
+        grad, losses = np.zeros_like(values), np.empty(whole.n_queries)
 
-        def work(block: tuple[int, int]) -> None:
-            rows = slice(int(offsets[block[0]]), int(offsets[block[1]]))
-            part = bound.block(values[rows], first + block[0], first + block[1], grad[rows])
-            losses[block[0] : block[1]] = part
+        def work(ends: tuple[int, int]) -> None:
+            block = bound.cut(first + ends[0], first + ends[1])
+            rows = slice(*whole.offsets[list(ends)])
+            losses[slice(*ends)] = bound.judge(block, values[rows], grad[rows], Want())[0]
 
-        each_block(work, blocks_of(offsets, _BLOCK), threads)
+        each_block(work, blocks_of(whole.offsets, _BLOCK), threads)
         ctx.save_for_backward(torch.from_numpy(grad).to(scores))
-        return scores.new_tensor(float(np.sum(losses * bound.scale[first:last])))
+        return scores.new_tensor(float(np.sum(losses * whole.scale)))
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -16,13 +16,12 @@ from typing import TypeVar, cast
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
-from toprank.losses.base import BoundLoss, Curvature
+from toprank.losses.base import Block, BoundLoss, Curvature, Want
 from toprank.scorers.base import Scored, ScoredByClass, Scorer
 from toprank.scorers.features import Features
 
 __all__ = ["RankingObjective"]
 
-Block = tuple[int, int]
 Item = TypeVar("Item")
 
 _WAITING = 16 << 20  # bytes of terms that wait to be added
@@ -34,8 +33,7 @@ class RankingObjective:
 
     def __init__(self, scorer: Scorer, features: Features, loss: BoundLoss, threads: int | None = None) -> None:
         self.scorer, self.features, self.loss, self.threads = scorer, features, loss, threads
-        self.offsets = loss.queries.offsets
-        self.blocks = features.blocks(self.offsets)
+        self.blocks = [loss.cut(*ends) for ends in features.blocks(loss.queries.offsets)]
 
     @property
     def n_weights(self) -> int:
@@ -44,12 +42,12 @@ class RankingObjective:
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""
-        losses = np.empty(len(self.offsets) - 1)
+        losses = np.empty(len(self.loss.queries))
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
             d_scores = np.zeros_like(scored.scores)
-            losses[slice(*block)] = self.loss.block(scored.scores, *block, d_scores)
+            losses[block.queries] = self.loss.judge(block, scored.scores, d_scores, Want())[0]
             return scored.back(d_scores)
 
         grad = self._sum(work, self.blocks, self.n_weights)
@@ -60,7 +58,7 @@ class RankingObjective:
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
-            curvature = self.loss.curvature_block(scored.scores, *block)
+            curvature = self._curvature(block, scored)
             if scored.scores.ndim == 2:
                 return cast(ScoredByClass, scored).curved(_by_class(curvature, scored.scores))
             jacobian = scored.jacobian()
@@ -74,7 +72,7 @@ class RankingObjective:
 
         def prepare(block: Block) -> tuple[Block, Scored | None, Curvature]:
             scored = self._forward(weights, block)
-            curvature = self.loss.curvature_block(scored.scores, *block)
+            curvature = self._curvature(block, scored)
             return block, None if scored.holds_rows else scored, curvature
 
         prepared = each_block(prepare, self.blocks, self.threads)
@@ -94,9 +92,13 @@ class RankingObjective:
         return np.concatenate(each_block(lambda block: self._forward(weights, block).scores, self.blocks, self.threads))
 
     def _forward(self, weights: FloatArray, block: Block) -> Scored:
-        first, last = block
-        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
-        return self.scorer.forward(weights, self.features, rows)
+        return self.scorer.forward(weights, self.features, block.rows)
+
+    def _curvature(self, block: Block, scored: Scored) -> Curvature:
+        unread = np.zeros_like(scored.scores)
+        curvature = self.loss.judge(block, scored.scores, unread, Want(value=False, curvature=True))[1]
+        assert curvature is not None
+        return curvature
 
     def _sum(self, term: Callable[[Item], FloatArray], items: Sequence[Item], size: int) -> FloatArray:
         """Σ term(item), added in the order of the items; few terms, of `size` numbers each, are held at a time."""

@@ -62,7 +62,7 @@ class Together(Protocol):
 
     rank: int
     factor: float
-    """What a gradient of the mean over this trainer's queries is multiplied by; alone, their number."""
+    """What a gradient of the mean is multiplied by: the number of queries of all trainers."""
 
     def sum(self, numbers: FloatArray) -> FloatArray:
         """The sum over all trainers; each must ask at the same point."""
@@ -139,7 +139,7 @@ class ScoreObjective(TreeObjective):
     def fill(self, raw: FloatArray) -> bool:
         """See `TreeObjective.fill`."""
         if self.stride is None:
-            grad, diagonal = derivatives(self.bound, self.scores(raw), self.threads)
+            grad, diagonal = self.bound.derivatives(self.scores(raw), threads=self.threads)
         else:
             now = self.stride.judge(self.scores(raw))
             grad, diagonal = now.grad, self.stride.share(now) * now.diagonal
@@ -163,12 +163,11 @@ class LikelihoodObjective(TreeObjective):
 
     def fill(self, raw: FloatArray) -> bool:
         """See `TreeObjective.fill`."""
-        result = self.bound.at(raw + self.intercept, curvature=True, threads=self.threads)
-        assert result.curvature is not None
-        diagonal, outputs = result.curvature.diagonal(), len(self.intercept)
+        grad, diagonal = self.bound.derivatives(raw + self.intercept, threads=self.threads)
+        outputs = len(self.intercept)
         more = self.factor * outputs / (outputs - 1)
         floor = self.floor(diagonal, more)
-        return _pack(result.grad, diagonal, self.factor, more, floor, self.grad, self.curvature)
+        return _pack(grad, diagonal, self.factor, more, floor, self.grad, self.curvature)
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """See `TreeObjective.scores`."""
@@ -195,7 +194,7 @@ class ExpectedGainObjective(LikelihoodObjective):
             scores[rows] = chances[rows] @ self.gains
 
         each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
-        grad, diagonal = derivatives(self.bound, scores, self.threads)
+        grad, diagonal = self.bound.derivatives(scores, threads=self.threads)
         return _chain(chances, scores, self.gains, grad, diagonal, self.factor, self.grad, self.curvature)
 
 
@@ -205,17 +204,6 @@ def diverging(rounds: int) -> DataError:
         f"Training diverges: after {rounds} rounds the scores or the gradient of the loss are not finite. Lower "
         "learning_rate, raise l2 or min_data_in_leaf, or look for labels of enormous gain."
     )
-
-
-def derivatives(bound: BoundLoss, scores: FloatArray, threads: int | None) -> tuple[FloatArray, FloatArray]:
-    """Gradient and diagonal of the curvature, without the value where the loss can leave it out."""
-    without_value = getattr(bound, "gradient_and_diagonal", None)
-    if without_value is not None:
-        result: tuple[FloatArray, FloatArray] = without_value(scores, threads=threads)
-        return result
-    judged = bound.at(scores, curvature=True, threads=threads)
-    assert judged.curvature is not None
-    return judged.grad, judged.curvature.diagonal()
 
 
 @kernel

@@ -31,8 +31,7 @@ from torch import Tensor
 
 from toprank.losses.approx import ApproxMetric, ApproxNDCG
 from toprank.losses.base import Loss
-from toprank.losses.lambdaloss import LambdaLoss
-from toprank.losses.lambdarank import LambdaRank
+from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.native.frame import BoundNative, Frame, Judge
 from toprank.losses.native.fused import fused_judge

@@ -1,4 +1,4 @@
-"""Gains of labels on any device: the same formulas as `toprank.metrics.gains`, without a look at the data."""
+"""What metrics read off labels, on any device: the formulas of `toprank.metrics.gains`, without a look at the data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from toprank.losses.native.frame import Frame
-from toprank.metrics.gains import Gain
+from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.graded import DCG, NDCG
 
-__all__ = ["gains_of", "has_gain"]
+__all__ = ["FAR_BELOW", "gains_of", "has_dcg", "has_gain", "ideal_dcg"]
+
+FAR_BELOW = -1e30  # the score of padded places: below every other, and differences to it stay finite
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": lambda y: torch.exp2(y) - 1,
@@ -40,3 +43,28 @@ def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
         top = frame.labels.max() if max_grade is None else frame.tensor(max_grade)
         return (torch.exp2(frame.labels) - 1) / torch.exp2(top)
     return _NAMED[known.name](frame.labels)
+
+
+def has_dcg(measure: object, gain: Any) -> bool:
+    """NDCG and DCG with any gain but a function of the user."""
+    return type(measure) in (DCG, NDCG) and has_gain(measure.gain or gain)  # type: ignore[attr-defined]
+
+
+def ideal_dcg(frame: Frame, measure: DCG, gains: Tensor, ideal_cut: int | None) -> tuple[Tensor, Tensor]:
+    """(M,) weights of the ranks (float64), and (B, 1) one over the ideal DCG, 0 where that is 0 (1 for plain DCG).
+
+    Args:
+        frame: the batch.
+        measure: NDCG or DCG.
+        gains: (B, M), 0 in padded places.
+        ideal_cut: where the ideal DCG ends, unless the measure has a cut-off.
+    """
+    weights = (measure.discount or Discount.of("log2")).weights(gains.shape[1])
+    if measure.depth is not None:
+        weights[measure.depth :] = 0.0
+    rank_weights = frame.tensor(weights, torch.float64)
+    if not isinstance(measure, NDCG):
+        return rank_weights, gains.new_ones(len(gains), 1)
+    counted = rank_weights.to(frame.dtype)[: ideal_cut if measure.k is None else None]
+    ideal = torch.sum(gains.sort(dim=1, descending=True).values[:, : len(counted)] * counted, 1, keepdim=True)
+    return rank_weights, torch.where(ideal > 0, 1.0 / ideal, 0.0)

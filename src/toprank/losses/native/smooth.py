@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from toprank.losses.approx import ApproxMetric, ApproxNDCG
-from toprank.losses.native.dcg import FAR_BELOW, has_dcg, ideal_dcg
 from toprank.losses.native.frame import Frame, Judge
-from toprank.losses.native.gains import gains_of
+from toprank.losses.native.gains import FAR_BELOW, gains_of, has_dcg, ideal_dcg
 from toprank.losses.native.grids import Grid, collected, grids_of
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from toprank.losses.approx import ApproxMetric, ApproxNDCG
-from toprank.losses.lambdaloss import LambdaLoss
-from toprank.losses.lambdarank import LambdaRank
+from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.native.frame import Frame, Judge
 from toprank.losses.native.fused.listwise import likelihood, listnet, xendcg

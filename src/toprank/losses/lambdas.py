@@ -1,0 +1,296 @@
+"""Lambda losses: logistic pairs whose weights depend on the current ranks.
+
+`LambdaRank` weighs a pair by what the metric would change if its documents changed places; `LambdaLoss` takes weights
+that bound NDCG or the average relevance position, in bits. Both rank by the current scores, weigh the pairs and sum
+them up, with the weights held constant.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
+from toprank.errors import UnknownNameError
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.judgments import Judgments, non_negative
+from toprank.losses.lambda_kernels import RankedPairs, SwapDeltas, pair_product, pair_sums, swap_deltas
+from toprank.losses.reading import ideal_dcg, readable, reading_of
+from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.measure import Measure
+from toprank.metrics.parsing import parse
+from toprank.metrics.ranking import rank_block
+
+__all__ = ["LambdaLoss", "LambdaRank"]
+
+SCHEMES = ("ndcg1", "ndcg2", "ndcg2++", "arp1", "arp2")
+
+
+@dataclass(frozen=True)
+class LambdaRank(Loss):
+    """LambdaRank: Σ_{y_i > y_j} |ΔZ_ij| · log(1 + e^{−σ(s_i − s_j)}), with |ΔZ| held constant.
+
+    |ΔZ_ij| is how much the metric Z changes when i and j change places in the current ranking. With
+    ρ = 1/(1 + e^{σ(s_i − s_j)}), a pair adds −σ·ρ·|ΔZ| to ∂/∂s_i and its opposite to ∂/∂s_j; this is no derivative of
+    the value, whose weights jump with the ranks. The curvature is the Laplacian of the pairs with the weights
+    σ²·ρ(1 − ρ)·|ΔZ|; its diagonal is LightGBM's hessian.
+
+    Args:
+        metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), also with a cut-off or options, as `toprank.metrics.parse`
+            reads them. Its own cut-off cuts the discounts and the ideal.
+        truncation: only pairs whose better rank is at most this count (None: all). As in LightGBM, it is also the
+            cut-off of the ideal DCG where the metric has none, and leaves the discounts alone.
+        sigma: slope σ of the logistic function.
+        norm: LightGBM's ``lambdarank_norm``: |ΔZ| is divided by 0.01 + |s_i − s_j|, and a query's losses are multiplied
+            by log2(1 + Λ)/Λ, Λ = Σ |∂/∂s| over both documents of all pairs.
+        gain: gain of NDCG and DCG (a name, a table or a callable), unless the metric names its own. Pairs go by gain:
+            grades of equal gain do not compete.
+
+    Ties: tied scores never leak the order of rows. DCG and NDCG take the expectation of |ΔZ| over all orders of the
+    tied documents; for AP, ERR and RR tied documents stand worst grade first, those of one grade in expectation.
+    Weights: a pair's term is multiplied by w_i·w_j.
+    Cost: O(m²), with truncation O(t·m); memory O(m).
+    Consistency: none known.
+    Source: Burges, Ragno & Le 2006; Burges 2010, "From RankNet to LambdaRank to LambdaMART"; Donmez et al. 2009.
+
+    >>> from toprank import Queries
+    >>> bound = LambdaRank("ndcg@10").on([2, 0, 1], Queries([0, 3]))
+    >>> (bound.at([0.1, 0.2, 0.3]).grad < 0).tolist()   # who should rise
+    [True, False, False]
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=False,
+        smooth=False,
+        exact_gradient=False,
+        curvature="gauss-newton",
+        cost="O(m²), or O(truncation·m)",
+    )
+
+    metric: str | Measure = "ndcg"
+    truncation: int | None = None
+    sigma: float = 1.0
+    norm: bool = False
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+
+    def __post_init__(self) -> None:
+        readable(self.metric, self, "needs to know what a metric gains when two documents change places")
+        if self.truncation is not None:
+            check_whole("LambdaRank's truncation", self.truncation, 1)
+        check_number("LambdaRank's sigma", self.sigma, above=0)
+        Gain.of(self.gain)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return LambdaRankBound(self, judgments)
+
+
+@dataclass(frozen=True)
+class LambdaLoss(Loss):
+    """LambdaLoss: Σ over pairs of −weight · log2 P, P = 1/(1 + e^{−σ(s_i − s_j)}).
+
+    With G = (2^y − 1)/ideal DCG, ranks r of the current scores, D(r) = log2(1 + r), and the step of 1/D at the distance
+    of two documents, δ_ij = 1/D(|r_i − r_j|) − 1/D(|r_i − r_j| + 1):
+
+    ==========  =============================================  ==================
+    scheme      weight                                         pairs
+    ==========  =============================================  ==================
+    ``arp1``    y_i                                            all i ≠ j
+    ``arp2``    y_i − y_j                                      y_i > y_j
+    ``ndcg1``   G_i / D(r_i)                                   all i ≠ j
+    ``ndcg2``   δ_ij·(G_i − G_j)                               y_i > y_j
+    ``ndcg2++`` (|1/D(r_i) − 1/D(r_j)| + μ·δ_ij)·(G_i − G_j)   y_i > y_j
+    ==========  =============================================  ==================
+
+    Where ``−log2 P ≥ 1`` counts a pair in the wrong order, the value is an upper bound at the current ranks: ``arp1``
+    on Σ y_i (r_i − 1); ``arp2`` on what that sum exceeds its least possible value by; ``ndcg1`` on
+    Σ G_i − NDCG; ``ndcg2`` on Σ G_i − NDCG − Σ_pairs δ_ij·min(G_i, G_j). The weights of the NDCG schemes are held
+    constant by the gradient, as in LambdaRank.
+
+    Args:
+        scheme: see above.
+        sigma: slope σ of the logistic function.
+        mu: μ of ``ndcg2++``.
+
+    Ties: D and δ are means over the orders of tied documents, so the order of rows does not matter.
+    Weights: a pair's term is multiplied by w_i·w_j.
+    Cost: O(m²), memory O(m).
+    Curvature: that of the pairs with constant weights, exact for the ARP schemes.
+    Consistency: none known.
+    Source: Wang, Li, Golbandi, Bendersky & Najork 2018, "The LambdaLoss framework for ranking metric optimization".
+
+    >>> from toprank import Queries
+    >>> round(LambdaLoss("arp2").on([1, 0], Queries([0, 2])).at([0.0, 0.0]).value, 12)   # one pair, P = 1/2
+    1.0
+    """
+
+    scheme: str = "ndcg2++"
+    sigma: float = 1.0
+    mu: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise UnknownNameError("scheme of LambdaLoss", str(self.scheme), SCHEMES)
+        check_number("LambdaLoss's sigma", self.sigma, above=0)
+        check_number("LambdaLoss's mu", self.mu, above=0)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """The weights of the ARP schemes do not depend on ranks, so these are ordinary convex losses."""
+        fixed = self.scheme.startswith("arp")
+        return Traits(
+            convex=fixed,
+            smooth=fixed,
+            exact_gradient=fixed,
+            curvature="exact" if fixed else "gauss-newton",
+            cost="O(m²)",
+        )
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return LambdaLossBound(self, judgments)
+
+
+class LambdaBound(BoundLoss):
+    """Weighted logistic pairs on data.
+
+    Args:
+        judgments: where `ordered_ties`, equal scores are ranked worst grade first.
+        sigma: slope of the logistic function.
+        unit: what the natural logarithm is multiplied by (1/log 2 for losses in bits).
+    """
+
+    ordered_ties = False
+    last = 0
+    mu = 0.0
+    distance: FloatArray = np.zeros(0)
+    two_sided = False
+    norm = False
+
+    def __init__(self, judgments: Judgments, sigma: float, unit: float = 1.0) -> None:
+        super().__init__(judgments)
+        self.sigma, self.unit, self.document_weights = sigma, unit, judgments.document_weights
+        self._worst_first: IntArray | None = None
+        if self.ordered_ties:
+            self._worst_first = np.lexsort((judgments.labels, self.queries.document_query))
+
+    @abstractmethod
+    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
+        """Gains and Δ factors of ranked documents; `rows` are their rows in the data, `z` their scores times sigma."""
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
+        scale = block.scale * (self.unit * self.sigma)
+        # The logarithms of the value are a third of the time, and trees do not ask for them. The diagonal is free.
+        pair_sums(self.ranked(block, scores), scale, want.value, grad, diagonal, losses)
+        if not want.curvature:
+            return losses * self.unit, None
+        return losses * self.unit, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal * self.sigma)
+
+    def ranked(self, block: Block, scores: FloatArray) -> RankedPairs:
+        """The documents of a block in rank order, with what their pairs weigh."""
+        start, whole = block.rows.start, (0, block.n_queries)
+        if self._worst_first is None:
+            ranked = rank_block(scores, block.offsets, whole, None, False)
+            order = ranked.order
+        else:
+            rows = self._worst_first[block.rows] - start
+            ranked = rank_block(scores[rows], block.offsets, whole, None, False)
+            order = rows[ranked.order]
+        z = self.sigma * scores[order]
+        gains, deltas = self.weigh(order + start, z, ranked.starts)
+        return RankedPairs(
+            order,
+            ranked.starts,
+            z,
+            gains,
+            np.zeros(0) if self.document_weights is None else self.document_weights[order + start],
+            deltas,
+            self.last,
+            self.mu,
+            self.distance,
+            np.cumsum(self.distance),
+            self.two_sided,
+            1.0 / self.sigma if self.norm else 0.0,
+        )
+
+
+@dataclass(frozen=True)
+class PairCurvature(Curvature):
+    """A Laplacian over the pairs of a block: (H·V)_i = Σ_j c_ij (V_i − V_j).
+
+    Boosting wants its diagonal alone, so the ranking is not kept but made again when the matrix is asked for.
+    """
+
+    bound: LambdaBound
+    block: Block
+    scores: FloatArray
+    scale: FloatArray
+    values: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
+        out = np.zeros_like(columns)
+        pair_product(self.bound.ranked(self.block, self.scores), self.scale, columns, out)
+        return out.reshape(V.shape)
+
+    @override
+    def diagonal(self) -> FloatArray:
+        return self.values
+
+
+class LambdaRankBound(LambdaBound):
+    """LambdaRank on data."""
+
+    def __init__(self, loss: LambdaRank, judgments: Judgments) -> None:
+        self.last, self.norm = loss.truncation or 0, loss.norm
+        self.reading = reading_of(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
+        self.gains = self.reading.reads * judgments.queries.spread(self.reading.inverse)
+        self.ordered_ties = self.reading.kind != "dcg"
+        super().__init__(judgments, loss.sigma)
+
+    @override
+    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
+        kind, reads, _, rank_weights = self.reading
+        gains = self.gains[rows]
+        read = gains if kind == "dcg" else reads[rows]
+        return gains, swap_deltas(kind, z, read, starts, rank_weights, self.last)
+
+
+class LambdaLossBound(LambdaBound):
+    """LambdaLoss on data."""
+
+    def __init__(self, loss: LambdaLoss, judgments: Judgments) -> None:
+        super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
+        labels, queries = judgments.labels, judgments.queries
+        self.scheme, self.two_sided = loss.scheme, loss.scheme in ("arp1", "ndcg1")
+        self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
+        if loss.scheme != "arp2":
+            non_negative(labels, loss)
+        if loss.scheme.startswith("ndcg2"):
+            self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
+            self.distance = np.append(0.0, self.rank_weights)
+        if loss.scheme.startswith("ndcg"):
+            gains = judgments.gains("exponential")
+            ideal = queries.spread(ideal_dcg(gains, queries, self.rank_weights))
+            self.gains = np.divide(gains, ideal, out=np.zeros_like(gains), where=ideal > 0)
+        else:
+            self.gains = labels
+
+    @override
+    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
+        gains = self.gains[rows]
+        deltas = swap_deltas("dcg", z, gains, starts, self.rank_weights, 0)
+        if self.scheme == "ndcg2++":
+            return gains, deltas
+        if self.scheme == "ndcg1":
+            gains = gains * deltas.below  # G/D, with 1/D in expectation over ties
+        constant = np.full_like(gains, 0.0 if self.scheme == "ndcg2" else 1.0)
+        return gains, deltas._replace(top=constant, slope=np.zeros_like(gains), tie=constant)
