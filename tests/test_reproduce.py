@@ -16,9 +16,11 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.reproduce import SETS, STUDIES, Study, find_sets, reproduce
+from toprank.reproduce.findings import Reproduction
 from toprank.reproduce.published import published
 from toprank.reproduce.running import reversed_rows
 from toprank.reproduce.studies import Claim, Duel, PublishedTable
+from toprank.reproduce.tables import _nearest
 
 PUBLISHED = Path(os.environ.get("TOPRANK_DATA", "/nowhere")).parent / "published"
 GOV = {"HP2003": "2003_hp_dataset", "NP2004": "2004_np_dataset", "TD2003": "2003_td_dataset"}
@@ -30,7 +32,7 @@ def toprank(*arguments):
 
 def write_parts(folder, names, seed):
     folder.mkdir(parents=True)
-    data = tr.synthetic(n_queries=30, n_documents=(4, 9), n_features=4, n_grades=3, seed=seed)
+    data = tr.synthetic(n_queries=30, n_documents=(4, 14), n_features=4, n_grades=3, seed=seed)
     for name, part in zip(names, tr.split(data, (1 / len(names),) * len(names)), strict=True):
         tr.write(part, folder / name)
 
@@ -170,7 +172,22 @@ def test_the_convention_that_fits_is_the_nearest(found):
     }
     assert list(found.fit) == sorted(gaps, key=gaps.__getitem__)
     assert found.fit == pytest.approx(gaps)
-    assert f"nearest to ours under {min(gaps, key=gaps.__getitem__)}" in str(found)
+    level = [name for name, gap in found.fit.items() if gap - min(gaps.values()) <= 1e-3]  # three decimals are printed
+    assert list(found.nearest) == level
+    if len(level) == 1:
+        assert f"nearest to ours under {level[0]}" in str(found)
+    else:
+        assert f"level under {level[0]} ({gaps[level[0]]:.4f}), {level[1]}" in str(found)
+
+
+@pytest.mark.parametrize(("apart", "nearest"), [(0.0001, ("letor3", "standard")), (0.0011, ("letor3",))])
+def test_nearest_is_said_only_beyond_the_rounding_of_what_was_published(found, apart, nearest):
+    close = Reproduction(found.study, found.sets, found.parts)
+    close.__dict__["fit"] = {"letor3": 0.0112, "standard": 0.0112 + apart, "sklearn": 0.02}
+    assert close.nearest == nearest
+    told = _nearest(close)
+    assert ("nearest to ours under letor3" in told) == (len(nearest) == 1)
+    assert ("level under letor3 (0.0112), standard (0.0113)" in told) == (len(nearest) == 2)
 
 
 def test_claims_are_judged_against_the_strongest_of_the_others(found):

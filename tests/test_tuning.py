@@ -394,7 +394,7 @@ def test_another_study_is_refused(parts, tmp_path):
         ({"metric": "map"}, r"judged by ndcg@10 \(standard\), not by map \(standard\)"),
         ({"convention": "letor4"}, r"not by ndcg@10 \(letor4\)"),
         ({"train": train.select(range(20))}, "other training data"),
-        ({"valid": valid.replace(labels=valid.labels * 0)}, "other validation data"),
+        ({"valid": valid.replace(labels=valid.labels * 2)}, "other validation data"),
         ({"valid": None, "folds": 3}, "3 folds"),
         ({"psi": "exponential"}, "psi=linear, here psi=exponential"),
         ({"space": {"l2": (1e-4, 1.0, "log")}}, "another space"),

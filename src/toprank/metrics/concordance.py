@@ -91,7 +91,7 @@ def _spearman(order: IntArray, ends: Flags, start: int, stop: int, codes: Codes,
         first = i + 1
     if of_scores == 0.0 or of_labels == 0.0:
         return np.nan
-    return min(1.0, max(-1.0, product / np.sqrt(of_scores * of_labels)))
+    return float(min(1.0, max(-1.0, product / np.sqrt(of_scores * of_labels))))
 
 
 @kernel

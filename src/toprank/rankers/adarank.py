@@ -74,7 +74,7 @@ class AdaRank(Ranker):
         if not judge.higher_is_better:
             raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
         pool = _Pool(self._single_features(data, judge), self.max_in_a_row)
-        selection = judge if valid is None else self._judge(valid)
+        selection = judge if valid is None else self._judge(valid).for_choosing()
         watched = data if valid is None else valid
         worth, weights = np.full(data.n_queries, 1 / data.n_queries), np.zeros(data.n_features)
         scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
@@ -99,7 +99,7 @@ class AdaRank(Ranker):
         self.training_["valid" if valid is not None else "train"] = {selection.name: best_value}
 
     def _judge(self, data: RankingData) -> Judge:
-        return Judge(data, self.metric, convention=self.convention, threads=self.threads).for_choosing()
+        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
 
     def _single_features(self, data: RankingData, judge: Judge) -> FloatArray:
         """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""

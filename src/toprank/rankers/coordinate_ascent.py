@@ -73,7 +73,7 @@ class CoordinateAscent(Ranker):
         check_number("tolerance", self.tolerance, least=0)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
-        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads).for_choosing()
+        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
         if selection is not None and self.restarts > 1:
             selection.for_choosing()

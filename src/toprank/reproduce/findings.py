@@ -12,7 +12,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.experiment import Results
-from toprank.reproduce.published import published
+from toprank.reproduce.published import published, units
 from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
 from toprank.significance import randomization_test, t_interval
 
@@ -34,6 +34,8 @@ class Figure:
     ours: float | None
     low: float | None
     high: float | None
+    unit: float | None
+    """Of the last decimal that the paper prints."""
 
     @property
     def difference(self) -> float | None:
@@ -137,7 +139,7 @@ class Reproduction:
         return [figure for table in self.study.tables for figure in self._figures(table, convention)]
 
     def _figures(self, table: PublishedTable, convention: str) -> Iterator[Figure]:
-        given = published(table.figures)
+        given, unit = published(table.figures), units(table.figures)
         systems = list(dict.fromkeys(row for row, _ in given))
         if table.metric is not None:
             cases = [(dataset, table.metric) for dataset in self.sets]
@@ -148,9 +150,11 @@ class Reproduction:
             cases = [case for case in cases if case[0] in self.sets]
         for dataset, metric in cases:
             for system in systems:
-                paper = given.get((system, dataset if table.metric is not None else metric))
-                mean, low, high = self._estimate(system, metric, dataset, convention)
-                yield Figure(table.title, dataset, system, metric, convention, paper, mean, low, high)
+                place = (system, dataset if table.metric is not None else metric)
+                estimate = self._estimate(system, metric, dataset, convention)
+                yield Figure(
+                    table.title, dataset, system, metric, convention, given.get(place), *estimate, unit.get(place)
+                )
 
     def _estimate(
         self, system: str, metric: str, dataset: str, convention: str
@@ -179,6 +183,20 @@ class Reproduction:
             if gaps:
                 distances[convention] = float(np.mean(gaps))
         return dict(sorted(distances.items(), key=lambda item: item[1]))
+
+    @cached_property
+    def nearest(self) -> tuple[str, ...]:
+        """The conventions that come nearest, several where the published figures are too coarse to tell them apart.
+
+        A figure may be off by half a unit of its last decimal, so that a mean distance may be off by half the mean
+        unit, and the difference of two by all of it.
+        """
+        if not self.fit:
+            return ()
+        figures = self.figures(self.conventions[0])
+        rounding = float(np.mean([one.unit for one in figures if one.unit is not None and one.difference is not None]))
+        least = min(self.fit.values())
+        return tuple(name for name, distance in self.fit.items() if distance - least <= rounding)
 
     # ---- cases and claims ----
 
@@ -280,6 +298,7 @@ class Reproduction:
             "sets": list(self.sets),
             "paper_convention": self.study.convention,
             "fit": self.fit,
+            "nearest": list(self.nearest),
             "figures": [
                 {**asdict(one), "difference": one.difference} for name in self.conventions for one in self.figures(name)
             ],

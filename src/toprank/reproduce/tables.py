@@ -118,9 +118,7 @@ def _fit(found: Reproduction, markdown: bool) -> list[str]:
     parts = []
     if found.fit:
         parts.append(_all_figures(found, markdown))
-        best, named = next(iter(found.fit)), found.study.convention
-        said = "which is the one the paper names" if best == named else f"while the paper's text points to {named}"
-        parts.append(f"The published figures are nearest to ours under {best}, {said}.")
+        parts.append(_nearest(found))
     if found.count_fit:
         parts.append(_all_counts(found, markdown))
         fewest = min(found.count_fit.values())
@@ -129,6 +127,21 @@ def _fit(found: Reproduction, markdown: bool) -> list[str]:
     return parts or [
         "No figure was published for the sets at hand, so no convention can be said to fit the paper best."
     ]
+
+
+def _nearest(found: Reproduction) -> str:
+    """Which convention comes nearest, where the published figures are fine enough to say."""
+    best, named = found.nearest, found.study.convention
+    if len(best) == 1:
+        said = "which is the one the paper names" if best[0] == named else f"while the paper's text points to {named}"
+        return f"The published figures are nearest to ours under {best[0]}, {said}."
+    level = ", ".join(f"{name} ({found.fit[name]:.4f})" for name in best)
+    says = "is one of them" if named in best else "is not one of them"
+    return (
+        f"The published figures are level under {level}: their distances from ours differ by no more than the rounding "
+        f"of what was published, so they tell none of these from the others. {named}, to which the paper's text "
+        f"points, {says}."
+    )
 
 
 def _all_figures(found: Reproduction, markdown: bool) -> str:
