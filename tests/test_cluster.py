@@ -152,6 +152,13 @@ def test_validation_chooses_the_same(two, data, valid, sources):
     assert other.training_["valid"] == pytest.approx(one.training_["valid"], abs=1e-12)
 
 
+def test_a_metric_that_is_blind_chooses_nothing(two, valid, sources):
+    faint = valid.replace(labels=valid.labels / 8)
+    ranker = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map")
+    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+        ranker.fit(sources["stored, 7 parts"](), valid=faint, cluster=two)
+
+
 @pytest.mark.parametrize("convention", ["standard", "letor4", "trec_eval", "lightgbm"])
 def test_evaluation_is_that_of_one_machine(two, valid, alone, convention):
     named = valid.replace(document_ids=[f"d{i}" for i in range(valid.n_documents)])
