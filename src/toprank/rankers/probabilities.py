@@ -32,6 +32,7 @@ __all__ = [
     "calibration_curve",
     "expected_dcg",
     "has_grades",
+    "rank_weights",
 ]
 
 
