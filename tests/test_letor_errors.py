@@ -86,6 +86,29 @@ def test_ids_may_not_end_in_a_zero_byte(text_file, tmp_path, line, column, what)
         assert (caught.value.line, caught.value.column) == (2, column)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("1 qid:1 1:0.5 # a\r0 qid:1 1:0.3 # b\r", 1, 18),
+        ("1 qid:1 1:0.5\r0 qid:1 1:0.3\r", 1, 14),
+        ("1 qid:1 1:0.5\r\n0 qid:1\r1:0.3\r\n", 2, 8),
+        ("# " + "x" * 5000 + "\r1 qid:1 1:0.5\n", 1, 5003),
+    ],
+)
+def test_line_ends_of_old_macs_are_refused(text_file, text, line, column):
+    with pytest.raises(FormatError, match=r"carriage return stands within the line, .* Convert the file") as caught:
+        read_letor(text_file(text))
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
+@pytest.mark.parametrize("last", ["", "\r", "\n", "\r\n"])
+def test_carriage_returns_at_the_end_of_a_line_are_fine(text_file, end, last):
+    data = read_letor(text_file(f"1 qid:1 1:0.5 # a{end}{end}0 qid:1 1:0.25 # b{last}"))
+    assert data.X.tolist() == [[0.5], [0.25]]
+    assert data.document_ids.tolist() == ["a", "b"]
+
+
 def test_a_byte_order_mark_takes_no_column(text_file):
     with pytest.raises(FormatError) as caught:
         read_letor(text_file("\ufeffx qid:1\n"))
@@ -144,7 +167,8 @@ def test_a_query_may_not_go_on_in_the_next_file(text_file):
         (b"", FormatError, "The file is empty; expected lines"),
         (b"\n \r\n# c\n", FormatError, "blank lines and comments only"),
         (b"\0" * 5000, FormatError, "Expected the label"),
-        (bytes(range(256)) * 200, FormatError, "Expected the label"),
+        (bytes(set(range(256)) - {13}) * 200, FormatError, "Expected the label"),
+        (bytes(range(256)) * 200, FormatError, "A carriage return stands within the line"),
         (b"x" * 10_000_000, FormatError, r":1:1: Expected the label, .*found 'x+…'"),
         (b"0 qid:1 1:" + b"7" * 10_000_000, FormatError, "too large for float32"),
         (b"0 qid:1 " + b"1" * 10_000_000, FormatError, "Expected a feature"),

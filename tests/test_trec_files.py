@@ -119,6 +119,14 @@ def test_one_long_id_among_many_does_not_eat_the_memory(text_file):
         read_qrels(text_file("\n".join(lines)))
 
 
+@pytest.mark.parametrize(
+    ("reader", "text"), [(read_run, "q Q0 d 1 0.5 t\rq Q0 e 2 0.4 t\r"), (read_qrels, "q 0 d 1\rq 0 e 2\r")]
+)
+def test_line_ends_of_old_macs_are_refused(text_file, reader, text):
+    with pytest.raises(FormatError, match=r":1:\d+: A carriage return stands within the line"):
+        reader(text_file(text))
+
+
 @pytest.mark.parametrize("line", ["q 0 d\0 1\n", "q\0 0 d 1\n"])
 def test_ids_may_not_end_in_a_zero_byte(text_file, line):
     with pytest.raises(FormatError, match=r":2:.*ends in a zero byte"):

@@ -230,10 +230,7 @@ def _check_alike(facts: Sequence[work.Facts]) -> None:
                 f"{where}: it has {one.n_features} features instead of {first.n_features}. Name the columns with "
                 "features=[...], or give n_features= for text files whose trailing features are absent."
             )
-        if (
-            None not in (one.first_feature_id, first.first_feature_id)
-            and one.first_feature_id != first.first_feature_id
-        ):
+        if len({one.first_feature_id, first.first_feature_id} - {None}) > 1:
             raise DataError(
                 f"{where}: its first column is feature {one.first_feature_id} instead of {first.first_feature_id}. "
                 "Give first_feature_id=0, and n_features=, for text files of which some never name feature 0."

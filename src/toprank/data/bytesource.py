@@ -99,6 +99,14 @@ class ByteSource:
                 line, start = line + newlines, at + block.rfind(b"\n") + 1
         return line, len(self.bytes(start, position).decode("utf-8", "replace")) + 1
 
+    def lone_return(self, position: int) -> FormatError:
+        """The error for a carriage return within a line."""
+        problem = (
+            "A carriage return stands within the line, as where lines end as on old Macs; lines end in LF or CR LF. "
+            "Convert the file first, as by tr '\\r' '\\n'."
+        )
+        return self.fault(problem, position)
+
     def fault(self, problem: str, position: int) -> FormatError:
         """The error that says what is wrong at a byte."""
         line, column = self.line_and_column(position)

@@ -13,6 +13,7 @@ from toprank.data.bytesource import ByteSource
 from toprank.data.decimals import Bytes
 from toprank.data.letor import kernels
 from toprank.data.letor.faults import changed, fault_at, hard_number, too_large
+from toprank.data.letor.scan import lone_return
 from toprank.data.letor.survey import (
     AT,
     LEAST_ID,
@@ -83,6 +84,9 @@ def _survey(chunk: Chunk) -> Survey:
     state = np.zeros(SURVEY_STATE, dtype=np.int64)
     state[LEAST_ID], state[MOST_ID] = NO_ID, -1
     text = chunk.read()
+    lone = lone_return(text, 0, len(text))
+    if lone >= 0:
+        raise chunk.source.lone_return(chunk.start + lone)
     while state[AT] < len(text):
         if state[N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])

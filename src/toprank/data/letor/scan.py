@@ -11,8 +11,18 @@ import numpy as np
 from toprank.compute import kernel
 from toprank.data.decimals import Bytes, inlined
 
-__all__ = ["comment_or_line_end", "document_id", "line_end", "query_token", "skip_blanks", "token_end", "whole_number"]
+__all__ = [
+    "comment_or_line_end",
+    "document_id",
+    "line_end",
+    "lone_return",
+    "query_token",
+    "skip_blanks",
+    "token_end",
+    "whole_number",
+]
 
+_RETURNS = 4096  # bytes looked through at once for carriage returns
 _BLOCK = 64  # bytes tested at once; a loop without early exit is what the compiler can turn into vector instructions
 
 
@@ -65,6 +75,22 @@ def _find(text: Bytes, at: int, end: int, wanted: int) -> int:
     while at < end and text[at] != 10 and text[at] != wanted:
         at += 1
     return at
+
+
+@kernel
+def lone_return(text: Bytes, at: int, end: int) -> int:
+    """The next carriage return with something else than a line's end behind it, from `at` on, or -1."""
+    while at < end:
+        stop = min(at + _RETURNS, end)
+        found = False
+        for i in range(np.uintp(at), np.uintp(stop)):
+            found |= text[i] == 13
+        if found:
+            for i in range(at, stop):
+                if text[i] == 13 and i + 1 < end and text[i + 1] != 10 and text[i + 1] != 13:
+                    return i
+        at = stop
+    return -1
 
 
 @kernel

@@ -14,6 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.letor.scan import lone_return
 from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError
 
@@ -117,6 +118,9 @@ def read_table(
         FormatError: a line is not like the layout.
     """
     source = open_bytes(path)
+    lone = lone_return(source.text, source.start, len(source.text))
+    if lone >= 0:
+        raise source.lone_return(lone)
     room = kernels.count_lines(source.text)
     spans, values = np.empty((room, 4), dtype=np.int64), np.empty(room)
     n_columns = len(layout.split())
