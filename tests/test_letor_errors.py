@@ -132,8 +132,11 @@ def test_ids_outside_the_wanted_range(text_file, options, text, message):
 @pytest.mark.parametrize("feature", [2_000_000_000, 2_147_483_647])
 def test_one_huge_id_does_not_eat_the_memory(text_file, feature):
     path = text_file(f"1 qid:1 {feature}:1\n")
-    with pytest.raises(DataError, match=r"would take .* MiB for .* Read with layout='sparse'"):
+    with pytest.raises(FormatError, match=r"would take .* MiB for .* Read with layout='sparse'") as caught:
         read_letor(path)
+    assert (caught.value.line, caught.value.column) == (1, 9)
+    with pytest.raises(FormatError, match=rf"^{path}: .*would take"):
+        read_letor(path, n_features=feature)
     assert read_letor(path, layout="sparse").X.shape == (1, feature)
 
 

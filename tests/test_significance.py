@@ -15,7 +15,7 @@ from scipy import stats
 from toprank import significance as sig
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance.intervals import _resampled
-from toprank.significance.paired import stream_start
+from toprank.significance.paired import column, stream_start
 from toprank.significance.tests import _sampled_hits
 
 small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)
@@ -498,3 +498,8 @@ class TestRefusals:
     def test_unknown_bootstrap(self):
         with pytest.raises(UnknownNameError, match="bca"):
             sig.bootstrap_interval([1.0], method="bc")
+
+
+def test_a_number_that_is_too_large_is_not_said_to_be_infinite():
+    with pytest.raises(DataError, match=r"is -3e\+300 for query number 1 .* at most 1e\+250 in size"):
+        column([0.0, -3e300], "a")

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
@@ -268,12 +268,20 @@ def _source(path: Path, handle: int) -> ByteSource:
     return ByteSource(path, os.fstat(handle).st_size, _Handle(handle))
 
 
-def check_size(n_bytes: int, text_bytes: int, what: str, remedy: str) -> None:
-    """Refuse an array out of proportion to its text: a single odd number in a file must not eat the memory."""
+def check_size(
+    n_bytes: int, text_bytes: int, what: str, remedy: str, fault: Callable[[str], DataError] = DataError
+) -> None:
+    """Refuse an array out of proportion to its text: a single odd number in a file must not eat the memory.
+
+    Args:
+        n_bytes: what the array would take.
+        text_bytes: the size of the text.
+        what: the array, in words.
+        remedy: what to do about it.
+        fault: makes the error of the sentence: one that names the place that asks for so much.
+    """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
-        raise DataError(
-            f"{what} would take {n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text. {remedy}"
-        )
+        raise fault(f"{what} would take {n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text. {remedy}")
 
 
 def plain_name(path: str | os.PathLike[str]) -> Path:

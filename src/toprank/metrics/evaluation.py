@@ -75,7 +75,8 @@ def evaluate(
     if permutation is not None:
         values, codes = values[permutation], codes[permutation]
     if rules_of.single:
-        values = values.astype(np.float32).astype(np.float64)
+        with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
+            values = values.astype(np.float32).astype(np.float64)
     if not np.isfinite(relevant_from) or (max_grade is not None and not 0 < max_grade < np.inf):
         raise DataError(f"relevant_from and max_grade must be finite, not {relevant_from} and {max_grade}.")
     offsets = data.queries.offsets

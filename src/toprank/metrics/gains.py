@@ -86,7 +86,8 @@ class Gain:
         if wrong.any():
             raise DataError(
                 f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}; gains must be finite "
-                "and not negative. Choose another gain (gain=clipped counts negative grades as 0), or mend the labels."
+                f"and not negative, and at most {_LARGEST:g}. "
+                "Choose another gain (gain=clipped counts negative grades as 0), or mend the labels."
             )
         return np.ascontiguousarray(gains, dtype=np.float64)
 

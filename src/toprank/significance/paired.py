@@ -70,8 +70,8 @@ def column(values: npt.ArrayLike, name: str) -> FloatArray:
     if too_large.any():
         query = int(np.argmax(too_large))
         raise DataError(
-            f"{name} is {column[query]} for query number {query} (from 0); values must be finite, "
-            "or NaN for a query that does not count."
+            f"{name} is {column[query]} for query number {query} (from 0); values must be finite and at "
+            f"most {_LARGEST:g} in size, or NaN for a query that does not count."
         )
     return column
 

@@ -146,7 +146,12 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
             return codes, np.array([]), fault
     widest = max(map(len, tokens), default=0)
     text_bytes = sum(source.size for source in runs.sources.values())
-    check_size(4 * widest * len(tokens), text_bytes, "The query ids, padded to the longest one,", "Shorten that one.")
+
+    def at_longest(problem: str) -> FormatError:
+        return runs.fault(problem, int(np.argmax(codes == numbers[max(tokens, key=len)])), START)
+
+    what = "The query ids, padded to the longest one,"
+    check_size(4 * widest * len(tokens), text_bytes, what, "Shorten that one.", at_longest)
     try:
         return codes, np.array([token.decode() for token in tokens]), None
     except UnicodeDecodeError as bad:

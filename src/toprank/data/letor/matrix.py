@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,10 +80,20 @@ class Reader:
         if self.dense:
             what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
             n_bytes = self.n_rows * width * self.dtype.itemsize
-            check_size(n_bytes, self.text_bytes, what, "Read with layout='sparse'.")
+            wanted = most if n_features is None else -1
+            check_size(n_bytes, self.text_bytes, what, "Read with layout='sparse'.", partial(self._at_id, wanted))
         missing = 0.0 if self.zeros and self.dense else np.nan
         hole = _HOLES[self.dtype.itemsize]
         return kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
+
+    def _at_id(self, feature: int, problem: str) -> FormatError:
+        """The error at the first place that names a feature; at no line where none does."""
+        for survey in self.surveys:
+            chunk = survey.chunk
+            found = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
+            if feature >= 0 and found is not None:
+                return chunk.source.fault(problem, chunk.start + found.start())
+        return FormatError(problem, path=self.surveys[0].chunk.source.path)
 
     def parse(self, shape: kernels.Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
         """The rows in this shape, or None and the range of the ids that lie outside of it."""
@@ -145,7 +156,8 @@ class Reader:
         try:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
-            warnings.warn(f"{problem}They are left out.", stacklevel=4)
+            path = self.surveys[0].chunk.source.path
+            warnings.warn(f"{path}: {problem}They are left out.", stacklevel=4)
             return None
         return np.dtype(f"U{longest}")
 

@@ -82,9 +82,10 @@ def lone_return(text: Bytes, at: int, end: int) -> int:
     """The next carriage return with something else than a line's end behind it, from `at` on, or -1."""
     while at < end:
         stop = min(at + _RETURNS, end)
-        found = False
-        for i in range(np.uintp(at), np.uintp(stop)):
-            found |= text[i] == 13
+        found = 0
+        start = np.uintp(at)
+        for k in range(np.uintp(stop - at)):
+            found |= text[start + k] == 13
         if found:
             for i in range(at, stop):
                 if text[i] == 13 and i + 1 < end and text[i + 1] != 10 and text[i + 1] != 13:

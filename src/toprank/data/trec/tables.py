@@ -161,7 +161,12 @@ def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Arr
     if zeros.any():  # which arrays of strings drop: two ids could become one
         at = int(spans[np.argmax(zeros), first])
         raise source.fault("The id ends in a zero byte, which ids may not; remove it.", at)
-    check_size(4 * longest * len(spans), source.size, "The ids, padded to the longest one,", "Shorten that one.")
+
+    def at_longest(problem: str) -> FormatError:
+        return source.fault(problem, int(spans[np.argmax(spans[:, first + 1] - spans[:, first]), first]))
+
+    what = "The ids, padded to the longest one,"
+    check_size(4 * longest * len(spans), source.size, what, "Shorten that one.", at_longest)
     words = np.empty(len(spans), dtype=f"U{longest}")
     if not kernels.copy_words(source.text, spans, first, _letters(words)):
         return words
