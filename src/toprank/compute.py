@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -26,6 +28,7 @@ __all__ = [
     "IntArray",
     "available_threads",
     "blocks_of",
+    "compiled",
     "each_block",
     "kernel",
     "one_blas_thread",
@@ -50,7 +53,29 @@ numbers."""
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:
     """Compile `function` with Numba: no interpreter lock, cached on disk, division by zero as in NumPy."""
-    return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    return compiled(function)
+
+
+def compiled(function: Callable[P, T], **options: Any) -> Callable[P, T]:
+    """`function` as a kernel with more options of Numba's; without the cache where there is no place for one."""
+    try:
+        return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function))
+    except RuntimeError as problem:
+        if "no locator available" not in str(problem):
+            raise
+        _warn_of_no_cache()
+        return cast(Callable[P, T], numba.njit(nogil=True, error_model="numpy", **options)(function))
+
+
+@cache
+def _warn_of_no_cache() -> None:
+    warnings.warn(
+        f"Compiled code cannot be kept: neither {os.path.dirname(__file__)} nor the folder for caches of this user can "
+        "be written. Every process compiles anew, which takes seconds to a minute. Name a folder that can be written "
+        "in the variable NUMBA_CACHE_DIR.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -134,8 +159,7 @@ def summing_kernel(function: Callable[P, T]) -> Callable[P, T]:
 
     The result is the same on every run and any number of threads, but may differ in the last bits between machines.
     """
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_REGROUPED)(function)
-    return cast(Callable[P, T], compiled)
+    return compiled(function, fastmath=_REGROUPED)
 
 
 def row_kernel(function: Callable[P, T]) -> Callable[P, T]:
@@ -144,5 +168,5 @@ def row_kernel(function: Callable[P, T]) -> Callable[P, T]:
     It uses vector registers where documents are numbered by unsigned integers, which cannot mean "counted from the
     end", and where its loops do not call out.
     """
-    compiled = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=_REGROUPED)(function)
-    return cast(Callable[P, T], compiled)
+    inlined = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=_REGROUPED)(function)
+    return cast(Callable[P, T], inlined)

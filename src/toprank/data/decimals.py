@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import kernel
+from toprank.compute import compiled, kernel
 
 __all__ = [
     "BAD",
@@ -66,8 +65,7 @@ def inlined(function: Callable[P, T]) -> Callable[P, T]:
     A call that stays a call counts references to its arrays, with locked instructions that two threads fight over; on
     reading this costs a factor of four.
     """
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)(function)
-    return cast(Callable[P, T], compiled)
+    return compiled(function, forceinline=True)
 
 
 @inlined
