@@ -68,12 +68,13 @@ class Judges:
     """A few processes that load files; one that dies is replaced, and the file is known."""
 
     def __init__(self, count: int = 2) -> None:
-        self._count, self._own, self._all = count, threading.local(), []
+        self._pool, self._own, self._all = ThreadPoolExecutor(count), threading.local(), []
 
     def __enter__(self) -> Judges:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
         for process in self._all:
             process.stdin.close()
             process.wait()
@@ -82,8 +83,7 @@ class Judges:
     def __call__(self, paths) -> dict[str, str]:
         """The outcome of each file."""
         names = [str(path) for path in paths]
-        with ThreadPoolExecutor(self._count) as pool:
-            return dict(zip(names, pool.map(self._one, names), strict=True))
+        return dict(zip(names, self._pool.map(self._one, names), strict=True))
 
     def _one(self, path: str) -> str:
         process = getattr(self._own, "process", None)

@@ -153,10 +153,14 @@ def with_trees(parts, outputs, features, text):
     return parts | changed | {"arrays/intercept.npy": npy(np.zeros(outputs)), "arrays/gains.npy": npy(gains)}
 
 
-def check_outcomes(paths, least):
-    """Judge every case; both outcomes must be common, or the cases tell nothing."""
-    with Judges() as judge:
-        outcomes = judge(paths)
+@pytest.fixture(scope="module")
+def judge():
+    with Judges() as judges:
+        yield judges
+
+
+def check_outcomes(outcomes, least):
+    """Nothing but the two outcomes that are meant; both must be common, or the cases tell nothing."""
     wrong = {path: found for path, found in outcomes.items() if found not in ("refused", "finite")}
     assert not wrong, "\n".join(f"{path}: {found}" for path, found in wrong.items())
     for found in ("refused", "finite"):
@@ -164,12 +168,12 @@ def check_outcomes(paths, least):
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.nightly)])
-def test_trees_by_grammar_are_refused_or_give_finite_scores(tmp_path, tree_parts, count):
+def test_trees_by_grammar_are_refused_or_give_finite_scores(tmp_path, judge, tree_parts, count):
     paths = []
     for seed in range(count):
         paths.append(tmp_path / f"{seed}.toprank")
         seal(paths[-1], with_trees(tree_parts, *forged_text(random.Random(seed))))
-    check_outcomes(paths, least=0.08)
+    check_outcomes(judge(paths), least=0.08)
 
 
 @pytest.fixture(scope="module")
@@ -343,12 +347,12 @@ def mutated(rng, path, original):
 
 
 @pytest.mark.parametrize("count", [250, pytest.param(20_000, marks=pytest.mark.nightly)])
-def test_mutated_models_are_refused_or_give_finite_scores(tmp_path, models, count):
+def test_mutated_models_are_refused_or_give_finite_scores(tmp_path, judge, models, count):
     paths, names = [], sorted(models)
     for seed in range(count):
         paths.append(tmp_path / f"{names[seed % len(names)]}-{seed}.toprank")
         mutated(random.Random(seed), paths[-1], models[names[seed % len(names)]])
-    check_outcomes(paths, least=0.1)
+    check_outcomes(judge(paths), least=0.1)
 
 
 def test_blends_within_blends_have_an_end(tmp_path, models):

@@ -240,8 +240,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         for name, hint in cls.saved_values.items():
             setattr(ranker, name, read_value(fitted, name.rstrip("_"), hint))
         if cls.standardises:
-            parts = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
-            ranker.standardisation_ = Standardisation(*parts)
+            centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
+            ranker.standardisation_ = Standardisation(centre, spread)
         return ranker
 
     def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData | Source:

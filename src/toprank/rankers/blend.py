@@ -164,7 +164,8 @@ class BlendRanker(Ranker):
 
     def state(self) -> State:
         """See `Ranker.state`: the states of the members, their arrays and texts prefixed by `m0_`, `m1_` …"""
-        arrays, texts = {"weights": self.weights_, "scales": self.scales_}, {}
+        arrays: dict[str, npt.NDArray[Any]] = {"weights": self.weights_, "scales": self.scales_}
+        texts: dict[str, str] = {}
         members = []
         for number, member in enumerate(self.rankers_):
             kind = type(member).__name__
@@ -197,8 +198,9 @@ class BlendRanker(Ranker):
             kind = read_value(described, "kind", str)
             if kind not in kinds.KINDS:
                 raise DataError(f"a member of the kind '{kind}' is not known")
-            arrays, texts = (under(parts, f"m{number}_") for parts in (state.arrays, state.texts))
-            member = getattr(kinds, kind).restore(State(needed(described, "state"), arrays, texts))
+            prefix = f"m{number}_"
+            own = State(needed(described, "state"), under(state.arrays, prefix), under(state.texts, prefix))
+            member = getattr(kinds, kind).restore(own)
             member.training_ = read_training(described)
             members.append(member)
         parameters = read_parameters(cls, needed(state.values, "parameters"))

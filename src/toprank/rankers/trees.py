@@ -268,7 +268,10 @@ class TreeRanker(GradeProbabilities):
         """See `Ranker.restore`."""
         ranker = super().restore(state)
         ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
-        ranker.directions_, ranker.l2_ = ranker.monotone, float(ranker.l2)
+        if isinstance(ranker.monotone, Mapping):
+            raise DataError("monotone is not a list of directions")
+        ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
+        ranker.l2_ = float(ranker.l2)
         ranker.booster_ = booster_of(rewritten_trees(needed(state.texts, "trees")))
         return ranker
 
