@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank import losses
 from toprank.errors import DataError
+from toprank.losses.native import native_names
 from toprank.rankers.neural_batches import padding_waste, plan_epoch, plan_prediction
 from toprank.rankers.neural_bridge import NotFinite, bridged
-from toprank.rankers.neural_devices import torch_threads
+from toprank.rankers.neural_devices import chosen_device, torch_threads
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_objective import Objective
+from toprank.rankers.neural_objective import _native as native_of
 from toprank.scorers.networks import Architecture, Layout, build, initialise
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]
@@ -136,6 +138,67 @@ def test_batches_add_up_to_the_loss_on_all_queries(data):
         value.backward()
         assert float(value.detach()) == pytest.approx(judged.value)
         np.testing.assert_allclose(outputs.grad.numpy(), judged.grad[plan.rows], atol=1e-12)
+
+
+KNOWS_THE_TOP_GRADE = [
+    losses.Squared(gain="err"),
+    losses.QuerySquared(gain="err"),
+    losses.Logistic("margin", gain="err"),
+    losses.Multicategory("err"),
+    losses.LambdaRank(gain="err"),
+    losses.LambdaRank("dcg(gain=err)"),
+    losses.ApproxNDCG(gain="err"),
+    losses.Hinge(),
+    losses.ListNet(),
+    losses.ListMLE(ties="efron"),
+    losses.LambdaLoss(),
+    losses.Multinomial(),
+]
+
+
+@pytest.mark.parametrize("loss", KNOWS_THE_TOP_GRADE, ids=repr)
+def test_native_batches_know_what_is_true_of_all_data(data, loss):
+    """The top grade in particular: a batch need not hold a document of it."""
+    labels = np.minimum(data.labels, 1.0)
+    labels[-1] = 4.0
+    rare = data.replace(labels=labels)
+    outputs = "grades" if loss.traits.space == "class" else "score"
+    wanted = {"loss": loss, "outputs": outputs, "init_model": None, "native": True, "gain": "exponential"}
+    objective = Objective.of(SimpleNamespace(**wanted), rare, torch.device("cpu"), 1)
+    shape = (rare.n_documents, objective.n_outputs)
+    scores = np.random.default_rng(0).normal(size=shape)
+    judged = bound_to(objective.loss, rare).at(scores if outputs == "grades" else scores[:, 0])
+    plan = plan_epoch(rare.queries, 1, np.random.default_rng(3))
+    judge = objective.epoch(plan)
+    leaf = torch.from_numpy(scores[plan.rows]).requires_grad_()
+    parts = [judge(i, leaf[plan.documents(batch)]) for i, batch in enumerate(plan.batches)]
+    value = sum(parts) / len(parts)
+    value.backward()
+    assert float(value.detach()) == pytest.approx(judged.value, rel=1e-5)
+    expected = judged.grad[plan.rows].reshape(shape)
+    np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", native_names())
+def test_apples_gpus_take_the_bridge(name):
+    """MPS has no float64 and no sums over segments; the bridge computes on the CPU."""
+    loss, mps = losses.make(name), torch.device("mps")
+    assert native_of("auto", loss, mps) is None
+    assert native_of("auto", loss, torch.device("cuda")) is not None
+    with pytest.raises(DataError, match="does not have on Apple's GPUs; use native='auto'"):
+        native_of(True, loss, mps)
+
+
+def test_processes_on_one_machine_have_a_gpu_each(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name in ("auto", "cuda"):
+        assert [str(chosen_device(name, place)) for place in range(4)] == ["cuda:0", "cuda:1"] * 2
+        assert str(chosen_device(name)) == "cuda"
+    assert [str(chosen_device("cuda:1", place)) for place in range(2)] == ["cuda:1"] * 2  # asked for by number
+    assert str(chosen_device("cpu", 1)) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(chosen_device("auto", 1)) == "cpu"
 
 
 # ---- attention ----

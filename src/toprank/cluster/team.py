@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -25,8 +26,9 @@ _LONGEST = 1e8
 class GlooTeam:
     """See `toprank.rankers.neural_training.Team`."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, place: int | None = None) -> None:
         self.rank, self.size = rank, size
+        self.place = rank if place is None else place
 
     def share(self, plan: EpochPlan) -> EpochPlan:
         """Cut every batch where the documents before each process are about equal in number."""
@@ -39,19 +41,18 @@ class GlooTeam:
         return plan._replace(batches=shares)
 
     def add(self, network: nn.Module, loss: float) -> float:
-        """One sum over all processes: every gradient, and the loss behind them."""
+        """One sum over all processes: every gradient, and the loss behind them. Gloo adds on the CPU."""
         weights = [weight for weight in network.parameters() if weight.requires_grad]
-        flat = torch.cat([
-            *(torch.zeros(weight.numel()) if weight.grad is None else weight.grad.reshape(-1) for weight in weights),
-            torch.tensor([loss if math.isfinite(loss) else math.nan]),
-        ])  # fmt: skip
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        finite = torch.tensor([loss if math.isfinite(loss) else math.nan])
+        flat = torch.cat([*(grad.reshape(-1).cpu() for grad in grads), finite])
         gloo.all_reduce(flat)
         total = float(flat[-1])
         if not math.isfinite(total):
             raise NotFinite("A score or the loss is not finite.")
         parts = torch.split(flat[:-1], [weight.numel() for weight in weights])
         for weight, part in zip(weights, parts, strict=True):
-            weight.grad = part.view_as(weight)
+            weight.grad = part.view_as(weight).to(weight.device)
         return total
 
     def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -70,7 +71,8 @@ class GlooTeam:
 def meet(patience: float, **where: Any) -> GlooTeam:
     """Meet the other processes."""
     gloo.init_process_group("gloo", timeout=timedelta(seconds=min(patience, _LONGEST)), **where)
-    return GlooTeam(gloo.get_rank(), gloo.get_world_size())
+    told = os.environ.get("LOCAL_RANK")  # by torchrun; without it all processes are on one machine
+    return GlooTeam(gloo.get_rank(), gloo.get_world_size(), None if told is None else int(told))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class NotFinite(DataError):  # noqa: N818 - what it says of a score
 class _Bridge(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, bound: BoundLoss, first: int, last: int, threads: int | None) -> Tensor:
-        values = np.ascontiguousarray(scores.detach().to("cpu", torch.float64).numpy())
+        values = np.ascontiguousarray(scores.detach().cpu().double().numpy())
         if not np.isfinite(values).all():
             raise NotFinite("A score is not finite; no loss can judge it.")
         whole = bound.cut(first, last)
@@ -41,7 +41,7 @@ class _Bridge(torch.autograd.Function):
             losses[slice(*ends)] = bound.judge(block, values[rows], grad[rows], Want())[0]
 
         each_block(work, blocks_of(whole.offsets, _BLOCK), threads)
-        ctx.save_for_backward(torch.from_numpy(grad).to(scores))
+        ctx.save_for_backward(torch.from_numpy(grad).to(scores.dtype).to(scores.device))
         return scores.new_tensor(float(np.sum(losses * whole.scale)))
 
     @staticmethod

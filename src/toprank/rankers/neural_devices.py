@@ -24,12 +24,17 @@ _before = 1
 _own = threading.local()
 
 
-def chosen_device(name: str) -> torch.device:
-    """``auto`` takes CUDA where it is there, else the CPU; a device asked for by name must be there."""
+def chosen_device(name: str, place: int | None = None) -> torch.device:
+    """``auto`` takes CUDA where it is there, else the CPU; a device asked for by name must be there.
+
+    Processes that train together have a `place` each on their machine; GPUs that are not asked for by number go round.
+    """
     kind, _, number = str(name).partition(":")
     if kind not in _DEVICES or (number and (kind != "cuda" or not number.isdecimal())):
         raise UnknownNameError("device", str(name), _DEVICES)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and place is not None and (kind == "auto" or (kind == "cuda" and not number)):
+        return torch.device(f"cuda:{place % count}")
     if kind == "auto":
         return torch.device("cuda" if count else "cpu")
     if kind == "cuda" and int(number or 0) >= count:

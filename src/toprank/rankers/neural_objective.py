@@ -118,7 +118,7 @@ class Objective:
     def _native_epoch(
         self, plan: EpochPlan, labels: FloatArray, documents: FloatArray | None, queries: FloatArray | None
     ) -> BatchLoss:
-        count = len(plan.batches)
+        count, top = len(plan.batches), float(self.data.labels.max())
         offsets = torch.from_numpy(plan.queries.offsets.copy())  # on the CPU: nobody waits for the device to say them
         on_device = [
             None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
@@ -139,7 +139,8 @@ class Objective:
                 None if whole is None else whole[part]
                 for whole, part in zip(on_device, (rows, rows, slice(first, last)), strict=True)
             )
-            return share, self.native.bind(labels, offsets[first : last + 1] - offsets[first], documents, weights)
+            starts = offsets[first : last + 1] - offsets[first]
+            return share, self.native.bind(labels, starts, documents, weights, max_grade=top)
 
         def value(number: int, outputs: Tensor) -> Tensor:
             share, judge = bound(number)
@@ -194,9 +195,18 @@ def _start(loss: Loss, bound: BoundLoss, labels: FloatArray, grades: int) -> Flo
 
 
 def _native(wanted: Any, loss: Loss, device: torch.device) -> Any:
-    """On a CPU our kernels are the faster, so that ``auto`` asks for PyTorch's operations on other devices only."""
-    if wanted is False or (wanted == "auto" and device.type == "cpu"):
+    """PyTorch's operations on NVIDIA's GPUs; ``auto`` leaves them to those.
+
+    On a CPU our kernels are the faster. Apple's GPUs (MPS) have neither float64, which running sums need, nor sums over
+    segments.
+    """
+    if wanted is False or (wanted == "auto" and device.type in ("cpu", "mps")):
         return None
+    if device.type == "mps":
+        raise DataError(
+            "native=True needs float64 and sums over segments, which PyTorch does not have on Apple's GPUs; use "
+            "native='auto', which there takes the bridge."
+        )
     from toprank.losses.native import native
 
     found = native(loss)

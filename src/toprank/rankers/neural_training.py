@@ -31,6 +31,8 @@ class Team(Protocol):
     """Several processes that train the same network, each on its share of the queries of every batch."""
 
     rank: int
+    place: int
+    """Which of the processes on its machine this is, from 0."""
 
     def share(self, plan: EpochPlan) -> EpochPlan:
         """The same epoch, with this process's share of every batch; a share may be empty."""
@@ -66,7 +68,7 @@ def train_network(ranker: Any, data: RankingData, valid: RankingData | None, tea
     """Train as the ranker's parameters say, alone or in a team."""
     check_parameters(ranker)
     check_init_model(ranker, data)
-    device = chosen_device(ranker.device)
+    device = chosen_device(ranker.device, None if team is None else team.place)
     outline = build(architecture_of(ranker, data.n_features, 1))
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
         judges = _judges(ranker, data, valid)

@@ -88,6 +88,8 @@ class Native:
         offsets: Tensor,
         document_weights: Tensor | None = None,
         query_weights: Tensor | None = None,
+        *,
+        max_grade: float | None = None,
     ) -> BoundNative:
         """The loss on a batch of whole queries.
 
@@ -96,11 +98,12 @@ class Native:
             offsets: (Q + 1,) whole numbers, rising strictly from 0 to n; on the labels' device, or better on the CPU.
             document_weights: (n,) or None.
             query_weights: (Q,) or None; they are divided by their sum.
+            max_grade: the largest label of all data, where this batch is a part of them; a loss may name its own.
 
         Returns:
             A callable from scores (n,), or (n, K) for `Multinomial`, to the scalar mean over queries.
         """
-        frame = Frame(labels, offsets, document_weights, query_weights)
+        frame = Frame(labels, offsets, document_weights, query_weights, max_grade)
         judge = fused_judge(self.loss, frame) or _VERSIONS[type(self.loss)].judge_of(self.loss, frame)
         return BoundNative(frame, judge)
 

@@ -31,6 +31,7 @@ class Frame:
         offsets: (Q + 1,) whole numbers rising strictly from 0 to n, on the device of the labels or on the CPU.
         document_weights: (n,) or None.
         query_weights: (Q,) or None.
+        max_grade: the largest label of all data; None: of this batch.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Frame:
         offsets: Tensor,
         document_weights: Tensor | None = None,
         query_weights: Tensor | None = None,
+        max_grade: float | None = None,
     ) -> None:
+        self.max_grade = max_grade
         dtype = torch.promote_types(labels.dtype, torch.float32)
         self.labels, self.device, self.dtype = labels.detach().to(dtype), labels.device, dtype
         self.n_documents, self.n_queries = len(labels), len(offsets) - 1
@@ -84,8 +87,8 @@ class Frame:
         return torch.full((n,), value, dtype=self.dtype, device=self.device)
 
     def tensor(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Numbers of the host, on the device."""
-        return torch.as_tensor(np.asarray(values)).to(self.device, dtype or self.dtype)
+        """Numbers of the host, on the device, which may not know the host's type."""
+        return torch.as_tensor(np.asarray(values)).to(dtype or self.dtype).to(self.device)
 
     def sum(self, values: Tensor) -> Tensor:
         """(Q,) sums over the documents of each query, always in the same order of additions."""

@@ -35,12 +35,13 @@ def has_gain(gain: Any) -> bool:
 
 
 def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
-    """The gain of each label; the largest label of the batch is the top grade unless `max_grade` says otherwise."""
+    """The gain of each label; the largest label of the data is the top grade unless `max_grade` says otherwise."""
     known = Gain.of(gain)
     if known.steps is not None:
         return frame.tensor(known.steps).index_select(0, frame.labels.long())
     if known.name == "err":
-        top = frame.labels.max() if max_grade is None else frame.tensor(max_grade)
+        grade = frame.max_grade if max_grade is None else max_grade
+        top = frame.labels.max() if grade is None else frame.tensor(grade)
         return (torch.exp2(frame.labels) - 1) / torch.exp2(top)
     return _NAMED[known.name](frame.labels)
 
