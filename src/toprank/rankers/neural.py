@@ -67,8 +67,9 @@ class NeuralRanker(GradeProbabilities):
         early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
             None: make all epochs and keep the last.
         train_metric: also judge the training data after each epoch.
-        native: ``auto``: on NVIDIA's GPUs losses in PyTorch's own operations, where there are any; elsewhere our kernels
-            on the CPU, which are faster there, and which Apple's GPUs need. True or False to have one or the other.
+        native: ``auto``: on NVIDIA's GPUs losses in PyTorch's own operations, where there are any; elsewhere our
+            kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False to have one or the
+            other.
         device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
         init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
             optimiser.

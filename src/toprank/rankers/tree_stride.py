@@ -75,7 +75,7 @@ class Stride:
         if last is None:
             return 1.0
         tree = now.scores - last.scores
-        value, slope, bend = self._sum(last.value, last.grad @ tree, tree @ (last.diagonal * tree))
+        value, slope, bend = self._sum(last.value, float(last.grad @ tree), float(tree @ (last.diagonal * tree)))
         if not (slope < 0 and bend > 0):
             return 1.0
         length, share = -slope / bend, 1.0

@@ -156,7 +156,8 @@ class Features:
     def dense(self, rows: slice) -> FloatArray:
         """Z[rows] itself, in double precision."""
         if self.sparse:
-            return (np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre) / self.spread
+            block: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64)
+            return (block - self.centre) / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
         _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
         return out
