@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -55,6 +56,75 @@ def test_selection_tries_the_grid_and_keeps_the_best(parts, name):
     assert seen == pytest.approx(chosen.value, abs=1e-9)
 
 
+def noisy_parts():
+    """Many features and few queries: penalties matter."""
+    return tr.split(tr.synthetic(n_queries=80, n_documents=10, n_features=30, noise=2.0, seed=0), (0.3, 0.7))
+
+
+def test_a_search_walks_beyond_the_edge_of_its_grid():
+    train, valid = noisy_parts()
+
+    def value(l2):
+        ranker = tr.LinearRanker("Squared", l2=l2).fit(train)
+        return tr.evaluate(ranker.predict(valid), valid, "ndcg@10").mean["ndcg@10"]
+
+    ladder = [10.0**power for power in range(7)]
+    values = [value(l2) for l2 in ladder]
+    top = next(i for i in range(7) if values[i + 1] <= values[i])  # where a climber from the lowest rung stops
+    assert top > 1
+    system = systems.System("narrow", "LinearRanker", "Squared", "us", "a narrow grid", grid={"l2": tuple(ladder[:2])})
+    chosen = tr.select(system, train, valid)
+    assert [row["l2"] for row in chosen.tried] == pytest.approx([*ladder[1::-1], *ladder[2 : top + 2]])
+    assert chosen.options["l2"] == pytest.approx(ladder[top])
+    assert chosen.value == pytest.approx(values[top], abs=1e-9)
+    assert chosen.notes == (
+        f"The best l2 of the grid lay at its edge, {ladder[1]:g}; tried on to {ladder[top + 1]:g}, "
+        f"the best is {ladder[top]:g}.",
+    )
+    as_it_stands = tr.select(replace(system, exact_grid=True), train, valid)
+    assert [row["l2"] for row in as_it_stands.tried] == ladder[1::-1]
+    assert as_it_stands.options["l2"] == ladder[1]
+    assert not as_it_stands.notes
+
+
+def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
+    train, valid = noisy_parts()
+    default = tr.LinearRanker("Squared").l2
+    system = replace(systems.get("LeastSquares"), exact_grid=True)
+    best = tr.select(system, train, valid)
+    assert best.options["l2"] != default
+    values = {}
+    for l2 in (best.options["l2"], default):
+        scores = tr.LinearRanker("Squared", l2=l2).fit(train).predict(valid)
+        values[l2] = tr.evaluate(scores, valid, "ndcg@10").per_query["ndcg@10"]
+    gains = values[best.options["l2"]] - values[default]
+    needed = gains.mean() / (gains.std(ddof=1) / np.sqrt(len(gains)))
+    assert tr.select(system, train, valid, caution=0.9 * needed).options == best.options
+    kept = tr.select(system, train, valid, caution=1.1 * needed)
+    assert kept.options["l2"] == default
+    assert kept.value == pytest.approx(values[default].mean())
+    assert kept.ranker.l2_ == default
+    assert kept.ranker.training_["valid"]["ndcg@10"] == kept.value
+    np.testing.assert_allclose(
+        kept.ranker.predict(valid), tr.LinearRanker("Squared", l2=default).fit(train).predict(valid), rtol=1e-6
+    )
+    assert "is kept" in kept.notes[0]
+    with pytest.raises(DataError, match="caution must be a number of at least 0"):
+        tr.select(system, train, valid, caution=-1)
+
+
+@pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
+def test_a_search_knows_which_candidates_did_not_converge(parts):
+    train, valid, _ = parts
+    chosen = tr.select("RankNet-linear", train, valid, max_iterations=2)
+    short = [row["l2"] for row in chosen.tried if not row["converged"]]
+    assert short
+    assert [row["l2"] for row in chosen.unconverged] == short
+    assert f"{len(short)} of {len(chosen.tried)} candidates did not converge" in chosen.notes[-1]
+    assert f"l2 = {short[0]:g}" in chosen.notes[-1]
+    assert not tr.select("RankNet-linear", train, valid).unconverged
+
+
 def test_selection_never_looks_at_other_data(parts):
     """Choices stay the same whatever the labels of the test part are: they are not even given."""
     train, valid, _ = parts
@@ -90,7 +160,8 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
     )
     answer = json.loads(done.stdout)
     assert answer["system"] == "cs-RgList"
-    assert len(answer["tried"]) == 10
+    assert len(answer["tried"]) >= 10  # and more where the best lay at an edge
+    assert bool(answer["notes"]) == (len(answer["tried"]) > 10)
     toprank("predict", "m.toprank", "test.txt", "-o", "test.scores")
     test = tr.read("test.txt")
     scores = tr.read_scores("test.scores", test.n_documents)

@@ -32,6 +32,7 @@ class System:
         grid: hyper-parameters to try on validation data, each with its values.
         refine: factors for a second search around the best C = 1/l2 of the first.
         metric: what the source selects by.
+        exact_grid: search the grid as it stands, as papers do, and not beyond its edges.
     """
 
     name: str
@@ -43,6 +44,7 @@ class System:
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     refine: tuple[float, ...] = ()
     metric: str = "ndcg@10"
+    exact_grid: bool = False
 
     def make(self, **options: Any) -> Any:
         """An unfitted ranker; `options` go over the system's own. Networks need PyTorch only when they are fitted."""

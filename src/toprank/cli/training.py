@@ -80,11 +80,11 @@ def train(
         _save(choice.ranker, _AUTO, documents, metric or choice.metric, convention, model)
         _tell(choice, model, json, quiet)
         return
-    ranker, tried = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
+    ranker, tried, notes = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
     _save(ranker, chosen.name, documents, metric or chosen.metric, convention, model)
     if held_out is None:
         common.say(_UNSEARCHED, quiet)
-    _report(chosen.name, ranker, tried, model, json, quiet)
+    _report(chosen.name, ranker, tried, notes, model, json, quiet)
 
 
 def _check_options(
@@ -195,7 +195,7 @@ def _train(
     convention: str,
     threads: int | None,
     quiet: bool,
-) -> tuple[Any, list[dict[str, Any]]]:
+) -> tuple[Any, list[dict[str, Any]], tuple[str, ...]]:
     from toprank.selection import select
 
     tells = common.is_watched(quiet) and system.ranker in _IN_ROUNDS
@@ -206,13 +206,13 @@ def _train(
         common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
     with nullcontext() if tells else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
-            ranker, tried = system.make(**{"threads": threads, **asked}).fit(data), []
+            ranker, tried, notes = system.make(**{"threads": threads, **asked}).fit(data), [], ()
         else:
             result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **asked)
-            ranker, tried = result.ranker, result.tried
+            ranker, tried, notes = result.ranker, result.tried, result.notes
     if tells:  # who loads the model may not want to be told
         ranker.set_params(verbose=options.get("verbose", False))
-    return ranker, tried
+    return ranker, tried, notes
 
 
 def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: str) -> dict[str, float]:
@@ -222,7 +222,9 @@ def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: s
     return {name: value for name, value in means.items() if value == value}  # undefined is not said
 
 
-def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, json: bool, quiet: bool) -> None:
+def _report(
+    name: str, ranker: Any, tried: list[dict[str, Any]], notes: tuple[str, ...], model: Path, json: bool, quiet: bool
+) -> None:
     solution = getattr(ranker, "solution_", None)
     if json:
         common.print_json(
@@ -231,6 +233,7 @@ def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, js
                 "model": str(model),
                 "training": ranker.training_,
                 "tried": tried,
+                "notes": list(notes),
                 "solver": None if solution is None else solution.message,
             }
         )
@@ -238,6 +241,8 @@ def _report(name: str, ranker: Any, tried: list[dict[str, Any]], model: Path, js
     if tried:
         tries = "1 candidate" if len(tried) == 1 else f"{len(tried)} candidates"
         typer.echo(f"{tries} on the validation data; the best is kept.")
+    for note in notes:
+        typer.echo(note)
     for part in ("metrics", "valid"):
         for metric, value in ranker.training_.get(part, {}).items():
             if isinstance(value, float):

@@ -85,6 +85,7 @@ class Entry:
             "grid": [[name, described(tuple(values))] for name, values in one.grid.items()],
             "refine": list(one.refine),
             "metric": one.metric,
+            "exact_grid": one.exact_grid,
         }
 
     def choose(

@@ -23,6 +23,7 @@ from toprank.metrics.gains import Gain
 from toprank.rankers.base import finite, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
+from toprank.rankers.path import PathRanker
 from toprank.rankers.plugin import PluginProbabilities
 from toprank.rankers.probabilities import GradeProbabilities
 from toprank.rankers.schema import Numbers, needed, read_value
@@ -43,7 +44,7 @@ _SOLVERS: dict[str, Solver] = {
 }
 
 
-class ExpectedGainRanker(GradeProbabilities):
+class ExpectedGainRanker(GradeProbabilities, PathRanker):
     """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
 
     Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
@@ -89,11 +90,8 @@ class ExpectedGainRanker(GradeProbabilities):
     standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
 
-    solution_: Solution
-    l2_: float
     n_grades_: int
     plugin_: PluginProbabilities | None
-    path_: list[dict[str, float]]
     coef_: FloatArray
     intercept_: FloatArray
     gains_: FloatArray
@@ -199,16 +197,14 @@ class ExpectedGainRanker(GradeProbabilities):
         if judge is not None and len(penalties) > 1:
             judge.check()
         best_value, weights = -np.inf, None
-        self.path_ = []
+        self._begin_path()
         for l2 in penalties:
             solution = self._solve(source, l2, weights)
             weights = solution.weights
-            row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
-            row["interrupted"] = float(solution.interrupted)
+            row = self._stop(l2, solution)
             if judge is not None:
                 self._set(weights)
                 row["valid"] = judge.value(self._scores)
-            self.path_.append(row)
             value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
             if value > best_value:
                 best_value, self.solution_, self.l2_ = value, solution, l2

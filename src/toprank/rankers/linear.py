@@ -17,14 +17,15 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.rankers.base import Ranker, penalty_path, warn_constant, warn_unconverged
+from toprank.rankers.base import penalty_path, warn_constant, warn_unconverged
+from toprank.rankers.path import PathRanker
 from toprank.rankers.refinement import refine
 from toprank.rankers.schema import Numbers
 from toprank.rankers.solver_options import check_solver_options, tolerances_of
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solver
 from toprank.solvers.base import Objective
 
 __all__ = ["LinearRanker"]
@@ -42,7 +43,7 @@ _INEXACT_ITERATIONS = 30
 _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
 
 
-class LinearRanker(Ranker):
+class LinearRanker(PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
     Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the
@@ -70,7 +71,8 @@ class LinearRanker(Ranker):
         verbose: tell each iteration on standard error.
 
     After fitting: `coef_` and `intercept_` on the scale of the raw features, `solution_` (how the solver ended, in
-    words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, validation metric).
+    words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, whether it converged, validation metric),
+    and `on_path`, the ranker at any of its rows.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)
@@ -86,9 +88,6 @@ class LinearRanker(Ranker):
 
     coef_: FloatArray
     intercept_: float
-    solution_: Solution
-    l2_: float
-    path_: list[dict[str, float]]
 
     def __init__(
         self,
@@ -150,10 +149,13 @@ class LinearRanker(Ranker):
             easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads, weighted=False)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
-        weights = self._walk(objective, loss, start, data.n_features, valid)
-        self.coef_ = weights[: data.n_features] / self.standardisation_.spread
-        free = weights[-1] if scorer.intercept else 0.0
-        self.intercept_ = float(free - self.coef_ @ self.standardisation_.centre)
+        self._set(self._walk(objective, loss, start, data.n_features, valid))
+
+    def _set(self, weights: FloatArray) -> None:
+        spread, centre = self.standardisation_.spread, self.standardisation_.centre
+        self.coef_ = weights[: len(spread)] / spread
+        free = weights[-1] if len(weights) > len(spread) else 0.0
+        self.intercept_ = float(free - self.coef_ @ centre)
 
     def _walk(
         self, objective: Objective, loss: Loss, start: FloatArray, d: int, valid: RankingData | Source | None
@@ -170,7 +172,8 @@ class LinearRanker(Ranker):
         tolerances = tolerances_of(self.tolerance, valid)
         if judge is not None and len(penalties) * len(tolerances) > 1:
             judge.check()
-        self.path_, best, best_value, used = [], None, -np.inf, 0
+        best, best_value, used = None, -np.inf, 0
+        self._begin_path()
         for l2, tolerance in product(penalties, tolerances):
             used = 0 if tolerance == tolerances[0] else used
             solution = solver.solve(
@@ -182,13 +185,11 @@ class LinearRanker(Ranker):
                 callback=self._tell if self.verbose else None,
             )
             weights, used = solution.weights, used + solution.iterations
-            row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
-            row["interrupted"] = float(solution.interrupted)
+            row = self._stop(l2, solution, converges=loss.traits.exact_gradient)
             if tolerance is not None and len(tolerances) > 1:
                 row["tolerance"] = tolerance
             if judge is not None:
                 row["valid"] = judge.value(partial(_linear_scores, self.standardisation_, weights[:d], self.threads))
-            self.path_.append(row)
             value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
             if best is None or value > best_value:
                 best, best_value, self.solution_, self.l2_ = weights, value, solution, l2

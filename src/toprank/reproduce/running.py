@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from toprank.metrics.conventions import CONVENTIONS
 from toprank.reproduce.findings import Reproduction
 from toprank.reproduce.sets import find_sets
 from toprank.reproduce.studies import STUDIES, Study
+from toprank.systems import System, get
 
 __all__ = ["reproduce"]
 
@@ -63,11 +65,20 @@ def reproduce(
             threads=threads,
         ).run(verbose)
 
-    parts = [run(found, dict(study.systems))]
+    systems = {name: _as_published(what) for name, what in study.systems.items()}
+    parts = [run(found, systems)]
     if study.reversed_rows:
         turned = {name: _each(its, reversed_rows) for name, its in found.items()}
-        parts.append(run(turned, {new: study.systems[old] for new, old in study.reversed_rows.items()}))
+        parts.append(run(turned, {new: systems[old] for new, old in study.reversed_rows.items()}))
     return Reproduction(study, tuple(found), tuple(parts))
+
+
+def _as_published(what: Any) -> Any:
+    """The same system, its grid searched as papers do: as it stands, not beyond its edges."""
+    if isinstance(what, tuple):
+        return (_as_published(what[0]), *what[1:])
+    system = get(what) if isinstance(what, str) else what
+    return replace(system, exact_grid=True) if isinstance(system, System) else what
 
 
 def _each(folds: Folds, change: Callable[[RankingData], RankingData]) -> Folds:
