@@ -198,6 +198,7 @@ def _train(
 ) -> tuple[Any, list[dict[str, Any]], tuple[str, ...]]:
     from toprank.selection import select
 
+    notes: tuple[str, ...] = ()
     tells = common.is_watched(quiet) and system.ranker in _IN_ROUNDS
     asked = {"verbose": True, **options} if tells else options
     if tells and valid is not None:
@@ -206,7 +207,7 @@ def _train(
         common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
     with nullcontext() if tells else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
-            ranker, tried, notes = system.make(**{"threads": threads, **asked}).fit(data), [], ()
+            ranker, tried = system.make(**{"threads": threads, **asked}).fit(data), []
         else:
             result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **asked)
             ranker, tried, notes = result.ranker, result.tried, result.notes
