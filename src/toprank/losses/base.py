@@ -161,6 +161,9 @@ class Eval(NamedTuple):
 class BoundLoss(ABC):
     """A loss bound to data. A subclass answers one question: what of the scores of a block of whole queries?"""
 
+    n_columns: int | None = None
+    """Scores of a document, for a loss in class space; None: one, and scores are (n,)."""
+
     def __init__(self, judgments: Judgments) -> None:
         self.queries = judgments.queries
         self.scale = judgments.scale()
@@ -274,7 +277,7 @@ def _prove(bound: BoundLoss, loss: Loss) -> None:
 
     Looked at once, where the loss is bound: on two queries, so that one number and a number each are told apart.
     """
-    block, columns = bound.cut(0, min(2, len(bound.queries))), getattr(bound, "n_columns", None)
+    block, columns = bound.cut(0, min(2, len(bound.queries))), bound.n_columns
     if loss.traits.space == "class" and columns is None:
         return  # how many scores a document has, only the ranker knows
     scores = np.zeros(block.n_documents if columns is None else (block.n_documents, columns))

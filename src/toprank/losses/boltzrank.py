@@ -184,6 +184,7 @@ class _BoltzmannCurvature(Curvature):
 @kernel
 def _coefficients(rankings: Rankings, q: int, r: int, start: int, m: int, out: FloatArray) -> None:
     """c(π) of ranking number r of query q, into out[:m]; `start` is the query's first document."""
+    # Made anew by every pass: kept, they would take twice the memory of the ranks.
     entry = rankings.entries[q] + r * m
     mean, step = rankings.means[rankings.starts[q] + r], rankings.steps[q]
     for j in range(m):

@@ -251,7 +251,7 @@ def pair_sums(
             if wide:
                 _exponentials_below(a, end, pairs.z, E, inverse)
             _fill_delta(first, a, end, pairs.deltas, delta)
-            if special:
+            if special:  # rare options pass over the row once more, so that the usual loops have no branches
                 _adjust_delta(first, a, end, pairs, delta)
             row_moved, row_loss = _row(a, end, E, inverse, pairs, delta, with_losses, force, bend)
             moved += row_moved

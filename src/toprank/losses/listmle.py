@@ -427,6 +427,7 @@ def risk_times(sums: RiskSums, layout: Layout, first: int, last: int, V: FloatAr
             product[layout.offsets[q] - base : layout.offsets[q + 1] - base] = 0.0
             continue
         below[:] = 0.0
+        # Upwards: a risk set holds its own group and all below it. The reference rises on the way, hence the ratios.
         for group in range(layout.query_groups[q + 1] - 1, layout.query_groups[q] - 1, -1):
             keep = order[starts[group]] - base
             for c in range(width):
@@ -435,6 +436,7 @@ def risk_times(sums: RiskSums, layout: Layout, first: int, last: int, V: FloatAr
             for i in range(starts[group], starts[group + 1]):
                 for c in range(width):
                     below[c] += sums.exponentials[i - base] * V[order[i] - base, c]
+        # Downwards: a document is in the risk sets of its own group's terms and of all better groups'.
         above[:] = 0.0
         terms = 0.0
         for group in range(layout.query_groups[q], layout.query_groups[q + 1]):

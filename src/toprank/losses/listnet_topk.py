@@ -236,7 +236,7 @@ def _times_one(target: Side, side: Side, weights: FloatArray, scale: float, V: F
         row, left = outside(side, walk.prefix, depth)
         factor = scale * walk.probability[depth] * mean_weight(walk, target, weights, weighted, depth) / left
         sums[row] += factor
-        mean[:] = totals[row]
+        mean[:] = totals[row]  # of the whole row; the few members of the prefix are taken out again
         for i in range(depth):
             j = walk.prefix[i]
             for c in range(width):

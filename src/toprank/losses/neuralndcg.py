@@ -165,6 +165,7 @@ def _neural_sort(z: FloatArray, P: FloatArray, lead: FloatArray) -> None:
 @summing_kernel
 def _sinkhorn(P: FloatArray, iterations: int, rows: FloatArray, columns: FloatArray) -> int:
     """Factors u, v of every round, such that X_t = diag(u_t)·P·diag(v_t); the number of rounds done."""
+    # The way back needs every round; two factors of length m are kept of each, not a matrix.
     m = len(P)
     sums = np.empty(m)
     for t in range(1, iterations + 1):

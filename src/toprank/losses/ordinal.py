@@ -64,6 +64,8 @@ class _ClassLoss(Loss):
 class _BoundClass(BoundLoss):
     """Grades and term weights of all documents, and the number of columns that scores must have."""
 
+    n_columns: int
+
     def __init__(self, loss: _ClassLoss, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.codes, self.n_columns = loss.codes(judgments)

@@ -215,6 +215,7 @@ def laplacian(
         if frame.pairs[q] == 0:
             continue
         s, begin = scores[rows], frame.begin[start:stop]
+        # A pair is weighed by the product of its documents' weights, so each carries the root of the query's factor.
         labels, weights = frame.labels[start:stop], frame.weights[start:stop] * np.sqrt(scale[q] / frame.pairs[q])
         by_mass = kind == LOGISTIC and s.max() - s.min() <= STEEPEST
         keys, bends = relative_masses(s) if by_mass else s, np.empty(stop - start)
@@ -374,7 +375,7 @@ def partner_sums(
             for d in range(start, stop):
                 sums[d] = weights[d] * reach * np.exp(peak - keys[d])
         highest = keys[start:stop].max()
-        if highest > peak:
+        if highest > peak:  # sums stay relative to the largest key so far: at most their number of terms
             shrink = np.exp(peak - highest)
             peak, mass, spread = highest, mass * shrink, spread * shrink
         for d in range(start, stop):
@@ -442,14 +443,14 @@ def _sweep(
         while head < len(order) and keys[order[head]] - key < 1.0:
             e = order[head]
             gap, node = 1.0 - (keys[e] - key), n_grades - grades[e]
-            while node <= n_grades:
+            while node <= n_grades:  # node & −node is its lowest bit: added, it leads to the nodes that cover this one
                 _move_on(tree, reached, node, key)
                 _add(tree, node, weights[e], labels[e] - lowest, gap)
                 node += node & -node
             head += 1
         found[:] = 0.0
         node = n_grades - grades[d] - 1
-        while node > 0:
+        while node > 0:  # … and taken off, to those that make up the prefix
             _move_on(tree, reached, node, key)
             for r in range(width):
                 found[r] += tree[node, r]

@@ -217,7 +217,7 @@ def _cross_entropy(
             top = max(top, scores[i])
         total, gap = 0.0, 0.0
         for i in range(start, stop):
-            below = top - scores[i]
+            below = top - scores[i]  # of −t·s and T·log Σ e^s, the large parts would cancel
             gap += targets[i] * below
             exponential = np.exp(-below)
             grad[i] = exponential
