@@ -149,7 +149,8 @@ class Features:
         if self.sparse:
             for part in parts_of(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
-            return (out - self.centre * values.sum()) / self.spread
+            centred: FloatArray = (out - self.centre * values.sum()) / self.spread
+            return centred
         _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
         return out / self.spread
 
