@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -15,6 +17,7 @@ import toprank as tr
 from support import shared_data
 from toprank.cli.main import app
 from toprank.experiment import Results
+from toprank.rankers.files import inspect
 
 
 def toprank(*arguments, status=0):
@@ -379,3 +382,139 @@ def test_tune(tmp_path, monkeypatch):
     ):
         assert words in toprank(*arguments, *options, "--model", "no.toprank", status=status).stderr
     assert not (tmp_path / "no.toprank").exists()
+
+
+# Signals
+
+STUBBORN = """
+import importlib, os, sys, time
+from toprank.cli import main, stopping
+
+stopping._PASS_ON, stopping._END = 0.1, 0.3
+module, name, *sys.argv[1:] = sys.argv[1:]
+
+def deaf(*args, **options):
+    ready = [b"ready\\n"]
+    while True:
+        try:
+            os.write(2, ready.pop() if ready else b"")
+            time.sleep(60)
+        except BaseException:  # as within the callback of a compiler
+            pass
+
+sys.argv[0] = "toprank"
+setattr(importlib.import_module(module), name, deaf)
+main.run()
+"""
+
+READING = ("toprank.data.letor.reading", "survey_chunks")
+
+
+def signalled(script, number, *arguments):
+    """What a command says, and its status, when it gets a signal as soon as it says that it is ready."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = iter(process.stderr.readline, "ready\n")
+            before = "".join(itertools.takewhile(bool, said))
+            process.send_signal(number)
+            _, after = process.communicate(timeout=60)
+        except BaseException:
+            process.kill()
+            raise
+    assert "Traceback" not in before + after, before + after
+    return process.returncode, before + after
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "data.txt", "good.scores"),
+        ("compare", "data.txt", "good.scores", "useless.scores"),
+        ("check", "data.txt"),
+        ("convert", "data.txt", "data.parquet"),
+        ("cv", "data.txt", "--systems", "ListNet,ListMLE"),
+        ("train", "data.txt", "--model", "m.toprank"),
+        ("tune", "data.txt", "--model", "m.toprank"),
+        ("predict", "old.toprank", "data.txt", "-o", "out.txt"),
+        ("rank", "old.toprank", "data.txt"),
+        ("demo", "--out", "demo"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_signals_end_every_command(files, monkeypatch, arguments, number):
+    """Also where something swallows every exception: within seconds, which are fewer here."""
+    monkeypatch.chdir(files)
+    tr.LinearRanker("ListNet").fit(tr.read("data.txt")).save("old.toprank")
+    before = set(os.listdir())
+    status, said = signalled(STUBBORN, number, *READING, *arguments)
+    assert status == 128 + number
+    assert "Ended without waiting any longer for what was going on; what was not saved yet is lost." in said
+    assert ("toprank: Terminated." in said) == (number == signal.SIGTERM)
+    assert set(os.listdir()) - before <= {"demo"}
+
+
+@pytest.mark.parametrize("target", ["new.txt", "new.toprank-data"])
+def test_a_command_that_must_be_ended_leaves_nothing_unfinished(files, monkeypatch, target):
+    monkeypatch.chdir(files)
+    before = sorted(os.listdir())
+    place = ("toprank.data.letor.writing", "_lines") if target == "new.txt" else ("toprank.data.checks", "Digest")
+    status, _ = signalled(STUBBORN, signal.SIGINT, *place, "convert", "data.txt", target)
+    assert status == 130
+    assert sorted(os.listdir()) == before
+
+
+BREAKING = """
+import sys, time
+from toprank.cli import main
+from toprank.data.letor import reading
+
+def broken(*args):
+    try:
+        sys.stderr.write("ready\\n")
+        sys.stderr.flush()
+        time.sleep(60)
+    except BaseException:
+        raise RuntimeError("no compiled object yet") from None
+
+sys.argv[0] = "toprank"
+reading.survey_chunks = broken
+main.run()
+"""
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGINT, "Interrupted."), (signal.SIGTERM, "Terminated.")])
+def test_what_breaks_by_an_interrupt_is_no_news(files, number, words):
+    status, said = signalled(BREAKING, number, "check", files / "data.txt")
+    assert (status, said) == (128 + number, f"toprank: {words}\n")
+
+
+INTERRUPTED = """
+import os, signal, sys
+from toprank.cli import main
+from toprank.rankers.objective import RankingObjective
+
+value_and_grad, calls = RankingObjective.value_and_grad, []
+
+def interrupting(self, weights):
+    calls.append(0)
+    if len(calls) == 4:
+        os.kill(os.getpid(), signal.SIGINT)
+    return value_and_grad(self, weights)
+
+sys.argv[0] = "toprank"
+RankingObjective.value_and_grad = interrupting
+main.run()
+"""
+
+
+def test_an_interrupted_training_is_kept_and_does_not_pass_for_a_finished_one(files):
+    model = files / "m.toprank"
+    command = [sys.executable, "-c", INTERRUPTED, "train", str(files / "data.txt"), "--model", str(model), "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert f"toprank: Interrupted: {model} is the best so far, not the end of the training. Use it, or" in done.stderr
+    assert np.isfinite(tr.load(model).predict(tr.read(files / "data.txt"))).all()
+    assert inspect(model)["training"]["interrupted"] is True

@@ -491,8 +491,9 @@ def invoke(*arguments, status=0):
 def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_path):
     tr.write(data, tmp_path / "d.txt")
     short[:] = [short[0], Entry("stopper", Stopped(), "solver", 1.0)]
-    result = invoke("train", tmp_path / "d.txt", "--system", "AUTO", "--model", tmp_path / "m.toprank", "--budget", 600)
-    assert "Interrupted: the best so far is saved." in result.stderr
+    paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
+    result = invoke("train", *paths, "--system", "AUTO", "--budget", 600, status=130)
+    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
     assert "ListNet" in result.stdout
 
@@ -500,8 +501,9 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
 def test_the_command_says_that_training_again_was_interrupted(data, short, monkeypatch, tmp_path):
     tr.write(data, tmp_path / "d.txt")
     monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
-    result = invoke("train", tmp_path / "d.txt", "--system", "auto", "--model", tmp_path / "m.toprank", "--budget", 600)
-    assert "Interrupted: the best so far is saved." in result.stderr
+    paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
+    result = invoke("train", *paths, "--system", "auto", "--budget", 600, status=130)
+    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
 
 

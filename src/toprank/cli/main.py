@@ -5,11 +5,11 @@ Nothing is imported before `run` is called, so that Ctrl-C is a sentence from th
 
 from __future__ import annotations
 
-import signal
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from toprank.cli import stopping
 from toprank.errors import ToprankError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -31,8 +31,21 @@ def run() -> None:
     if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
         sys.argv[1:] = ["--version"]
     warnings.showwarning = _say_warning  # type: ignore[assignment]
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+    stopping.listen()
+    try:
+        _run()
+    except SystemExit:
+        if not stopping.requested():
+            raise
+    except Exception:
+        if not stopping.requested():
+            raise
+        stopping.say()  # what breaks within an interrupted compiler, say, is no news
+    if stopping.requested():
+        stopping.leave()
+
+
+def _run() -> None:
     try:
         from toprank.cli.commands import app
 
@@ -51,13 +64,6 @@ def run() -> None:
     except OSError as problem:
         about = "" if problem.filename is None else f"{problem.filename}: "
         _fail(f"{about}{problem.strerror or problem}.", 1)
-
-
-def _terminated(number: int, frame: Any) -> None:
-    """Leave by way of everyone who has to clear up, which the system's own way of ending a process skips."""
-    del frame
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked a second time, we go at once
-    _fail("Terminated.", 128 + number)
 
 
 def _say_warning(message: Warning | str, *_: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common
+from toprank.cli import common, stopping
 from toprank.cli.columns import GUESSED, Columns, reads_data
 from toprank.cli.settings import read_settings, refuse_set
 from toprank.errors import FileError
@@ -77,14 +77,35 @@ def train(
     documents, held_out = common.read_both(data, valid, quiet, reading)
     if chosen is None:
         choice = _choose(documents, held_out, metric, convention, budget, blend, seed, threads, quiet)
-        _save(choice.ranker, _AUTO, documents, metric or choice.metric, convention, model)
+        cut_off = choice.interrupted or _cut_off(choice.ranker)
+        _save(choice.ranker, _AUTO, None if cut_off else documents, metric or choice.metric, convention, model)
         _tell(choice, model, json, quiet)
-        return
-    ranker, tried, notes = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
-    _save(ranker, chosen.name, documents, metric or chosen.metric, convention, model)
-    if held_out is None:
-        common.say(_UNSEARCHED, quiet)
-    _report(chosen.name, ranker, tried, notes, model, json, quiet)
+    else:
+        ranker, tried, notes = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
+        cut_off = _cut_off(ranker)
+        _save(ranker, chosen.name, None if cut_off else documents, metric or chosen.metric, convention, model)
+        if held_out is None:
+            common.say(_UNSEARCHED, quiet)
+        _report(chosen.name, ranker, tried, notes, model, json, quiet)
+    if cut_off:
+        raise leave_interrupted(model)
+
+
+def _cut_off(ranker: Any) -> bool:
+    """Whether Ctrl-C ended the training, and the ranker is what was there by then."""
+    from toprank.rankers.blend import was_interrupted
+
+    return bool(stopping.requested()) or was_interrupted(ranker)
+
+
+def leave_interrupted(model: Path) -> typer.Exit:
+    """Say that the model is not the one that was asked for; a script must not go on with it."""
+    common.say(
+        f"toprank: Interrupted: {model} is the best so far, not the end of the training. "
+        "Use it, or give the command again to train to the end.",
+        quiet=False,
+    )
+    return typer.Exit(stopping.status())
 
 
 def _check_options(
@@ -173,16 +194,18 @@ def _tell(choice: Choice, model: Path, json: bool, quiet: bool) -> None:
         )
     else:
         typer.echo(str(choice))
-    if choice.interrupted:
-        common.say("Interrupted: the best so far is saved.", quiet)
     common.say(f"{model}: {choice.name}, {choice.ranker.n_features_in_} features", quiet)
 
 
-def _save(ranker: Any, system: str, data: RankingData, metric: str, convention: str, model: Path) -> None:
+def _save(ranker: Any, system: str, data: RankingData | None, metric: str, convention: str, model: Path) -> None:
+    """Write the model; with data, also what it reaches on them. After Ctrl-C there is no time for that."""
     from toprank.data.typed import typed_command
 
     ranker.training_ |= {"system": system, "convention": convention, "command": typed_command()}
-    ranker.training_["metrics"] = _training_metrics(ranker, data, metric, convention)
+    if data is None:
+        ranker.training_["interrupted"] = True
+    else:
+        ranker.training_["metrics"] = _training_metrics(ranker, data, metric, convention)
     ranker.save(model)
 
 

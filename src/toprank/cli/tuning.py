@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from toprank.cli import common
+from toprank.cli import common, stopping
 from toprank.cli.columns import GUESSED, Columns, reads_data
 from toprank.cli.settings import read_settings, refuse_set, value_of
+from toprank.cli.training import leave_interrupted
 from toprank.errors import FileError
 
 
@@ -109,6 +110,8 @@ def tune(
     if plot is not None:
         tuned.plot(plot)
     _report(tuned, model, json, quiet)
+    if tuned.stopped.startswith("Interrupted") or stopping.requested():
+        raise leave_interrupted(model)
 
 
 def _report(tuned: Any, model: Path, json: bool, quiet: bool) -> None:

@@ -12,19 +12,34 @@ import os
 import platform
 import re
 import secrets
+import shutil
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["abandoned", "temporary_sibling"]
+__all__ = ["abandoned", "clear_own", "temporary_sibling"]
 
 _NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all
+_own = deque[Path](maxlen=1000)  # most of them finished, and so gone; older ones are
 
 
 def temporary_sibling(target: Path, suffix: str) -> Path:
     """A name in the same folder (so that renaming is one step) that nobody else uses."""
-    return target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
+    sibling = target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
+    _own.append(sibling)
+    return sibling
+
+
+def clear_own() -> None:
+    """Clear away what this process has not finished, since it will not: it is about to be ended."""
+    for sibling in list(_own):
+        if sibling.is_dir():
+            shutil.rmtree(sibling, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                sibling.unlink()
 
 
 def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:

@@ -92,7 +92,8 @@ class _Run:
 
     def results(self) -> Results:
         self.store.prepare()
-        self.scratch = Path(tempfile.mkdtemp(prefix="toprank-folds-"))
+        scratch = tempfile.TemporaryDirectory(prefix="toprank-folds-", ignore_cleanup_errors=True)
+        self.scratch = Path(scratch.name)
         ended = False
         try:
             self._compute()
@@ -101,7 +102,7 @@ class _Run:
             raise KeyboardInterrupt(self._farewell()) from None
         finally:
             self.progress.close(ended)
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            scratch.cleanup()
         return self._judged()
 
     # ---- computing ----
