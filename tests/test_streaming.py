@@ -765,7 +765,7 @@ def test_errors_of_the_system_name_the_file(monkeypatch, capsys):
 
     monkeypatch.setattr(commands, "app", forbidden)
     monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
-    monkeypatch.setattr(main.signal, "signal", lambda *args: None)
+    monkeypatch.setattr(main.stopping, "listen", lambda: None)
     with pytest.raises(SystemExit):
         main.run()
     assert capsys.readouterr().err == "toprank: locked/x: Permission denied.\n"

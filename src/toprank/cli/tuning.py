@@ -106,11 +106,14 @@ def tune(
         "command": typed_command(),
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
+    cut_off = tuned.stopped.startswith("Interrupted") or bool(stopping.requested())
+    if cut_off:
+        tuned.ranker.training_["interrupted"] = True
     tuned.ranker.save(model)
     if plot is not None:
         tuned.plot(plot)
     _report(tuned, model, json, quiet)
-    if tuned.stopped.startswith("Interrupted") or stopping.requested():
+    if cut_off:
         raise leave_interrupted(model)
 
 
