@@ -149,16 +149,16 @@ class Features:
         if self.sparse:
             for part in parts_of(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
-            centred: FloatArray = (out - self.centre * values.sum()) / self.spread
-            return centred
+            out -= self.centre * values.sum()
+            return out / self.spread
         _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
         return out / self.spread
 
     def dense(self, rows: slice) -> FloatArray:
         """Z[rows] itself, in double precision."""
         if self.sparse:
-            block: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64)
-            return (block - self.centre) / self.spread
+            whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre
+            return whole / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
         _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
         return out
