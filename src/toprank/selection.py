@@ -269,7 +269,9 @@ class _Search:
         if len(tried) < 2 or l2 not in (tried[0], tried[-1]):
             return None
         neighbour = tried[1] if l2 == tried[0] else tried[-2]
-        return l2 * l2 / neighbour if l2 * neighbour > 0 and worths[l2] > worths[neighbour] else None
+        if not (l2 * neighbour > 0 and worths[l2] > worths[neighbour]):
+            return None
+        return float(f"{l2 * l2 / neighbour:.12g}")  # 1, not 1.0000000000000002
 
     def _default(self) -> _Candidate | None:
         """The candidate with the hyper-parameters that the system has unasked, if it was tried."""
