@@ -174,5 +174,10 @@ def to_spec(loss: Loss) -> dict[str, Any]:
 
 def from_spec(spec: dict[str, Any]) -> Loss:
     """The loss that `to_spec` wrote down."""
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in spec.items() if name != "name"}
+    options = {name: value for name, value in spec.items() if name != "name"}
+    for name, value in options.items():
+        if isinstance(value, list):
+            if not all(isinstance(number, int | float) for number in value):
+                raise DataError(f"{name} of {spec['name']} is a list of numbers, and cannot be {value!r}.")
+            options[name] = tuple(value)
     return make(spec["name"], **options)
