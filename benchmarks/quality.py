@@ -29,8 +29,7 @@ import numpy as np
 import toprank as tr
 from toprank.data.folds import Fold
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.candidates import portfolio
-from toprank.portfolio.trials import quietly
+from toprank.portfolio.trials import portfolio, quietly
 from toprank.significance import bootstrap_interval
 
 METRIC = "ndcg@10"

@@ -31,8 +31,7 @@ from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
 from toprank.scorers.expected_gain import Logits
 from toprank.scorers.features import Moments, Standardisation, first_row
-from toprank.scorers.linear import Linear
-from toprank.scorers.ordinal import Thresholds
+from toprank.scorers.linear import Linear, Thresholds
 
 
 def graded(labels="graded", n_queries=14, seed=0):

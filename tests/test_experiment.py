@@ -31,7 +31,7 @@ from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 from toprank.experiment import Experiment, Results, content, processes, running, training
 from toprank.experiment.content import described, key_of
 from toprank.experiment.entries import entries_of
-from toprank.experiment.progress import Progress
+from toprank.experiment.running import Progress
 from toprank.experiment.store import CellStore
 
 DATA = tr.synthetic(n_queries=45, n_documents=(2, 12), n_features=4, n_grades=3, seed=1)

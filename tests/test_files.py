@@ -23,11 +23,11 @@ from pyarrow import parquet
 
 from ragged import ranking_data
 from support import shared_data
-from toprank.data import bytesource, cache, letor, remains
-from toprank.data.bytesource import open_bytes, output
+from toprank.data import bytesource, cache, letor
+from toprank.data import bytesource as remains
+from toprank.data.bytesource import open_bytes, output, temporary_sibling
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of, read, read_scores, write, write_scores
-from toprank.data.remains import temporary_sibling
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 from toprank.rankers import LinearRanker
 

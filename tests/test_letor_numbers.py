@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toprank.data import decimals
-from toprank.data.decimals_exact import exact_number
+from toprank.data.decimals import exact_number
 from toprank.data.letor import passes as letor_passes
 from toprank.data.letor import read_letor
 from toprank.errors import FormatError

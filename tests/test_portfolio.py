@@ -15,9 +15,8 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio import automatic, trials
 from toprank.portfolio.automatic import settled
-from toprank.portfolio.candidates import Entry, portfolio
 from toprank.portfolio.choosing import MOST_MEMBERS, decide, plausibility
-from toprank.portfolio.trials import Deadline, Trial
+from toprank.portfolio.trials import Deadline, Entry, Trial, portfolio
 from toprank.rankers.tree_watch import Round
 from toprank.significance import Interval, t_interval
 

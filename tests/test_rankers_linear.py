@@ -16,8 +16,7 @@ from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.objective import RankingObjective
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
-from toprank.scorers.linear import Linear
-from toprank.scorers.ordinal import Thresholds
+from toprank.scorers.linear import Linear, Thresholds
 
 SMOOTH = [
     "Squared",

@@ -17,8 +17,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.reproduce import SETS, STUDIES, Study, find_sets, reproduce
-from toprank.reproduce.findings import Reproduction
-from toprank.reproduce.published import published
+from toprank.reproduce.findings import Reproduction, published
 from toprank.reproduce.running import reversed_rows
 from toprank.reproduce.studies import Claim, Duel, PublishedTable
 from toprank.reproduce.tables import _nearest

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from toprank.data import remains, store_folders, store_writing
+from toprank.data import bytesource as remains
+from toprank.data import store_folders, store_writing
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import is_store, open_store, write_store

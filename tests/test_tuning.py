@@ -28,8 +28,7 @@ from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.tree_watch import Watch
 from toprank.systems import SYSTEMS, System
 from toprank.tuning import default_space
-from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question
-from toprank.tuning.division import divide
+from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question, divide
 from toprank.tuning.space import Choice, Range, read_space
 from toprank.tuning.study import _began
 

@@ -25,7 +25,7 @@ _HOMES = {
     "folds": "toprank.data.folds",
     "split": "toprank.data.folds",
     "synthetic": "toprank.data.synthetic",
-    "PoolFeatures": "toprank.data.pool",
+    "PoolFeatures": "toprank.rankers.pool",
     "check": "toprank.data.doctor",
     "evaluate": "toprank.metrics.evaluation",
     "evaluate_run": "toprank.metrics.runs",
@@ -102,7 +102,6 @@ if TYPE_CHECKING:
     from toprank.data.doctor import check
     from toprank.data.files import read, read_scores, write, write_scores
     from toprank.data.folds import folds, split
-    from toprank.data.pool import PoolFeatures
     from toprank.data.queries import Queries
     from toprank.data.streaming import convert
     from toprank.data.synthetic import synthetic
@@ -119,6 +118,7 @@ if TYPE_CHECKING:
     from toprank.rankers.files import load
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.neural import NeuralRanker
+    from toprank.rankers.pool import PoolFeatures
     from toprank.rankers.rankboost import RankBoost
     from toprank.rankers.scoring import scorer
     from toprank.rankers.trees import TreeRanker

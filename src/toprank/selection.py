@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.data.dataset import RankingData
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge

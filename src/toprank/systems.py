@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from toprank import losses
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["SYSTEMS", "System", "get", "make", "names"]

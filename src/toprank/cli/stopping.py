@@ -119,6 +119,6 @@ def _clear_up_for(seconds: float) -> None:
 
 
 def _clear_up() -> None:
-    if (remains := sys.modules.get("toprank.data.remains")) is not None:
+    if (remains := sys.modules.get("toprank.data.bytesource")) is not None:
         remains.clear_own()
     atexit._run_exitfuncs()  # temporary folders

@@ -15,7 +15,7 @@ from toprank.cluster.predicting import predicted, write_predicted
 from toprank.cluster.running import Runner
 from toprank.cluster.sources import Repair, parts_of
 from toprank.compute import FloatArray
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged

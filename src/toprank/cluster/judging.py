@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from toprank.cluster.work import Rows, in_sentences
 from toprank.compute import FloatArray, IntArray
+from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
-from toprank.data.oserrors import os_errors
 from toprank.data.scores import write_scores
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention

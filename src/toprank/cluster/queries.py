@@ -12,7 +12,7 @@ import numpy.typing as npt
 from toprank.cluster.work import Facts, Rows, in_sentences
 from toprank.compute import IntArray
 from toprank.data.dataset import RankingData
-from toprank.data.frames.gathering import one_for_each_query
+from toprank.data.frames.conversion import one_for_each_query
 from toprank.errors import DataError
 
 __all__ = ["Guests", "Move", "joined", "moves", "taken"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.cluster.work import Rows, in_sentences
 from toprank.compute import IntArray
-from toprank.data.arguments import check_whole, listed_paths
+from toprank.data.checks import check_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file

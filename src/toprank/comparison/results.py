@@ -1,19 +1,85 @@
-"""What a comparison answers with."""
+"""What a comparison was asked (its options, checked before any work begins) and what it answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from toprank.comparison.plan import Plan
-from toprank.comparison.tables import Table, latex_text, markdown_text
-from toprank.significance import Interval
-from toprank.significance.paired import ROUNDING
-from toprank.significance.results import number, p_value, queries
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Comparison", "Difference"]
+from toprank.comparison.tables import Table, latex_text, markdown_text
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number
+from toprank.errors import DataError, UnknownNameError
+from toprank.significance import Interval, bonferroni, holm
+from toprank.significance.results import number, p_value, queries
+from toprank.significance.tests import ROUNDING, check_count, check_seed
+
+__all__ = ["CORRECTIONS", "Comparison", "Difference", "Plan"]
+
+
+def _unchanged(p: npt.ArrayLike) -> FloatArray:
+    return np.asarray(p, dtype=np.float64)
+
+
+TESTS = ("randomization", "t", "wilcoxon")
+CORRECTIONS: dict[str, Callable[[npt.ArrayLike], FloatArray]] = {
+    "holm": holm,
+    "bonferroni": bonferroni,
+    "none": _unchanged,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The options of a comparison.
+
+    Attributes:
+        baseline: The system that all others are compared with; None compares all pairs.
+        test: "randomization", "t" or "wilcoxon".
+        correction: "holm", "bonferroni" or "none".
+        confidence: Of the intervals, above ½; the level of the tests is ``alpha = 1 - confidence``.
+        margin: The largest difference that does not matter.
+        power: Wanted chance to see a difference, behind `queries_needed`.
+        flips: Random sign flips of the randomization test.
+        resamples: Resamples of the bootstrap.
+        lower_is_better: Names of the metrics that are errors.
+        seed: Seed of flips and resamples.
+    """
+
+    baseline: str | None
+    test: str
+    correction: str
+    confidence: float
+    margin: float
+    power: float
+    flips: int
+    resamples: int
+    lower_is_better: Collection[str]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.test not in TESTS:
+            raise UnknownNameError("test", self.test, TESTS)
+        if self.correction not in CORRECTIONS:
+            raise UnknownNameError("correction", self.correction, CORRECTIONS)
+        check_number("confidence", self.confidence, above=0.5, below=1)
+        check_number("margin", self.margin, above=0)
+        check_number("power", self.power, above=0, below=1)
+        if self.power <= self.alpha:
+            raise DataError(f"power must be above the level of the tests ({self.alpha:g}), not {self.power:g}.")
+        check_count(self.flips, "flips")
+        check_count(self.resamples, "resamples")
+        check_seed(self.seed)
+
+    @property
+    def alpha(self) -> float:
+        """Level of the tests; rounded, as 1 - 0.95 is 0.050000000000000044."""
+        return round(1 - self.confidence, 12)
+
 
 _CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
-from toprank.data.letor.sides import SIDES, beside
-from toprank.data.oserrors import os_errors
+from toprank.data.letor.groups import SIDES, beside
 from toprank.data.store import SUFFIX, check_content, open_described, write_store
 from toprank.errors import FileError, FormatError
 

@@ -14,7 +14,9 @@ Digits are read eight at a time: the bytes of a 64-bit word are tested and combi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import ParamSpec, TypeVar
 
@@ -23,18 +25,35 @@ import numpy.typing as npt
 
 from toprank.compute import compiled, kernel
 
-__all__ = [
-    "BAD",
-    "HARD",
-    "HUGE",
-    "INFINITE",
-    "MISSING",
-    "NUMBER",
-    "Bytes",
-    "digits_at",
-    "inlined",
-    "read_number",
-]
+__all__ = ["BAD", "HARD", "HUGE", "MISSING", "NUMBER", "Bytes", "digits_at", "exact_number", "inlined", "read_number"]
+
+
+def exact_number(token: str, single: bool) -> float:
+    """The nearest float64, or the nearest float32 as a float64; infinite where the number is too large for its type.
+
+    >>> exact_number("0.1", single=True) == float(np.float32(0.1))
+    True
+    """
+    value = float(token)
+    if not single or value == 0 or value - value != 0:
+        return value
+    with np.errstate(over="ignore"):
+        nearest = np.float32(value)
+        if float(nearest) == value:
+            return value
+        other = np.nextafter(nearest, np.float32(np.sign(value - float(nearest)) * np.inf), dtype=np.float32)
+    if value != (_finite(nearest) + _finite(other)) / 2:
+        return float(nearest)
+    text, border = Decimal(token), Decimal(value)
+    if text == border:  # NumPy has rounded to the even neighbour, as it should
+        return float(nearest)
+    return float(max(nearest, other) if text > border else min(nearest, other))
+
+
+def _finite(value: np.float32) -> float:
+    """The value, with infinity as the 2^128 that rounding treats it as."""
+    return math.copysign(2.0**128, value) if np.isinf(value) else float(value)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toprank.data.arguments import check_data, listed_paths
-from toprank.data.bytesource import head_of, plain_name
+from toprank.data.bytesource import head_of, os_errors, plain_name
 from toprank.data.cache import cached
+from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
-from toprank.data.oserrors import os_errors
 from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX as STORE_SUFFIX
 from toprank.data.store import is_store, open_store, write_store

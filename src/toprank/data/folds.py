@@ -17,8 +17,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.arguments import check_data, check_whole
-from toprank.data.checks import numbers
+from toprank.data.checks import check_data, check_whole, numbers
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, FileError
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
+from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
-from toprank.data.oserrors import os_errors
 from toprank.data.queries import Queries
 from toprank.data.store_folders import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
 from toprank.data.store_text import StoredText, check_letters

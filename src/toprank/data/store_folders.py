@@ -1,8 +1,8 @@
 """The folder of a stored copy: what lies in it, what may be replaced, and how a new copy takes the place of an old one.
 
-A copy is built under a hidden name beside its target (see `toprank.data.remains`) that ends in ``.tmp``; an older copy
-steps aside to such a name that ends in ``.old.tmp``. What a process that was killed leaves behind is cleared away by
-the next one that writes the same copy.
+A copy is built under a hidden name beside its target (see `toprank.data.bytesource`) that ends in ``.tmp``; an older
+copy steps aside to such a name that ends in ``.old.tmp``. What a process that was killed leaves behind is cleared away
+by the next one that writes the same copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from toprank.data.remains import abandoned, temporary_sibling
+from toprank.data.bytesource import abandoned, temporary_sibling
 from toprank.errors import DataError, FileError
 
 __all__ = [

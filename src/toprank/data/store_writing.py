@@ -24,10 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.bytesource import check_size
+from toprank.data.bytesource import check_size, os_errors, temporary_sibling
 from toprank.data.dataset import RankingData
-from toprank.data.oserrors import os_errors
-from toprank.data.remains import temporary_sibling
 from toprank.data.store_folders import (
     FORMAT,
     META,

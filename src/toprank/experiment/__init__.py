@@ -9,8 +9,8 @@ running    the loop around it all
 results    per-query numbers, and everything that is made of them
 """
 
-from toprank.experiment.cells import Cell, Failure
 from toprank.experiment.results import Results
 from toprank.experiment.spec import Experiment
+from toprank.experiment.store import Cell, Failure
 
 __all__ = ["Cell", "Experiment", "Failure", "Results"]

@@ -12,9 +12,9 @@ from typing import Any
 
 from toprank.data.folds import Fold
 from toprank.data.typed import typed_command
-from toprank.experiment.cells import plain
 from toprank.experiment.content import versions
 from toprank.experiment.spec import Experiment
+from toprank.experiment.store import plain
 
 __all__ = ["experiment_key", "fold_facts", "provenance_of"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FileError, FormatError
-from toprank.experiment.cells import plain
+from toprank.experiment.store import plain
 
 __all__ = ["Block", "blocks_of_table", "first_rows", "read_table", "table_of", "write_table"]
 

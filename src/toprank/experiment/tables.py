@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toprank.comparison import Comparison, Difference
 from toprank.comparison.tables import Table, latex_text, markdown_text
-from toprank.experiment.cells import plain
+from toprank.experiment.store import plain
 from toprank.significance.results import number
 
 if TYPE_CHECKING:

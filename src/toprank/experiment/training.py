@@ -19,14 +19,27 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store
 from toprank.errors import ToprankError
-from toprank.experiment.cells import plain
 from toprank.experiment.content import versions
 from toprank.experiment.entries import Chosen, Entry
-from toprank.experiment.store import CellStore
-from toprank.experiment.weights import signed_weights
+from toprank.experiment.store import CellStore, plain
 from toprank.metrics.conventions import Convention
 
-__all__ = ["Outcome", "Task", "blind", "compute", "labels_only", "write_copies"]
+__all__ = ["Outcome", "Task", "blind", "compute", "labels_only", "signed_weights", "write_copies"]
+
+
+def signed_weights(ranker: Any) -> tuple[str, FloatArray] | None:
+    """What the numbers mean, and one for each feature; None where the ranker has no coefficients."""
+    coef = getattr(ranker, "coef_", None)
+    spread = getattr(getattr(ranker, "standardisation_", None), "spread", None)
+    if coef is not None and np.ndim(coef) == 1:
+        scale = np.ones(len(coef)) if spread is None else spread
+        return "Weight of a standard deviation", np.asarray(coef * scale, dtype=np.float64)
+    if coef is not None and np.ndim(coef) == 2:  # P(grade | x): one row per grade, or one row before thresholds
+        rows = np.asarray(coef, dtype=np.float64)
+        slope = rows[0] if len(rows) == 1 else rows[-1] - rows[0]
+        return "Log-odds, highest against lowest grade, of a standard deviation", slope
+    return None
+
 
 _PARTS = ("train", "valid", "test")
 _MOST_WARNINGS = 20

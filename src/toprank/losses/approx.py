@@ -27,7 +27,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, row_kernel, summing_kernel
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
 from toprank.losses.reading import readable, reading_of, worth_of

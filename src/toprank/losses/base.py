@@ -21,7 +21,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
-from toprank.data.arguments import PlainArguments
+from toprank.data.checks import PlainArguments
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.judgments import Judgments

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments

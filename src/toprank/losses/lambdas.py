@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments, non_negative

@@ -29,7 +29,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, summing_kernel
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
 from toprank.losses.reading import reading_of, refuse_long_queries, worth_of

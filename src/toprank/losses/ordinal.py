@@ -18,7 +18,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, kernel
-from toprank.data.arguments import check_whole
+from toprank.data.checks import check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments

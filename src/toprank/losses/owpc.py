@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want

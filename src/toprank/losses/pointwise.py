@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Traits, Want
 from toprank.losses.judgments import Judgments
 from toprank.losses.targets import BoundTargets, Targeted

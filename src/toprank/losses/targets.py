@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.arguments import check_number
+from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import BoundLoss, Loss
 from toprank.losses.judgments import Judgments, non_negative

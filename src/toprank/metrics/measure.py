@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics import closed_forms as forms
 from toprank.metrics.closed_forms import Codes, Flags

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_whole
+from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 

@@ -12,11 +12,9 @@ from toprank.data.folds import split
 from toprank.data.remarks import same_content
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.candidates import portfolio
-from toprank.portfolio.choice import Choice, table_of
+from toprank.portfolio.choice import Choice, Told, table_of, tell
 from toprank.portfolio.choosing import Decision, decide
-from toprank.portfolio.story import Told, tell
-from toprank.portfolio.trials import Clock, Trial, Trials, quietly, run_trials
+from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker, was_interrupted
 from toprank.rankers.trees import TreeRanker
 

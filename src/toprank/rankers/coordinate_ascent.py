@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged

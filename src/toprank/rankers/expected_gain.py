@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, each_block, one_blas_thread
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss

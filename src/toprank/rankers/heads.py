@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.scorers.expected_gain import Logits, grade_probabilities
-from toprank.scorers.ordinal import Thresholds, ordinal_probabilities
+from toprank.scorers.linear import Thresholds, ordinal_probabilities
 
 __all__ = ["OrdinalHead", "SoftmaxHead", "head_of"]
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from toprank.compute import FloatArray, each_block
-from toprank.data.arguments import check_flag, check_number
+from toprank.data.checks import check_flag, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss

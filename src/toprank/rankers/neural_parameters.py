@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.arguments import check_number, check_whole, is_whole
+from toprank.data.checks import check_number, check_whole, is_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Convention

@@ -13,8 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.arguments import check_data, check_number, check_whole
-from toprank.data.checks import numbers
+from toprank.data.checks import check_data, check_number, check_whole, numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray, kernel
-from toprank.data.arguments import check_whole
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import make as make_loss

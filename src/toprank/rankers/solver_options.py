@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.arguments import check_flag, check_number, check_whole
+from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import available_threads
-from toprank.data.arguments import check_number, check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.tree_library import allowed_threads

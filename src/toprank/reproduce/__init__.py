@@ -1,8 +1,7 @@
 """Published tables: the paper's protocol on the real data, our numbers beside theirs, and which claims hold."""
 
 from toprank.reproduce.findings import Case, Count, Figure, Judgement, Reproduction
-from toprank.reproduce.running import reproduce
-from toprank.reproduce.sets import SETS, find_sets
+from toprank.reproduce.running import SETS, find_sets, reproduce
 from toprank.reproduce.studies import STUDIES, Study
 
 __all__ = ["SETS", "STUDIES", "Case", "Count", "Figure", "Judgement", "Reproduction", "Study", "find_sets", "reproduce"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +14,36 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.experiment import Results
-from toprank.reproduce.published import published, units
 from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
 from toprank.significance import randomization_test, t_interval
 
-__all__ = ["Case", "Count", "Figure", "Judgement", "Reproduction"]
+__all__ = ["Case", "Count", "Figure", "Judgement", "Reproduction", "published"]
+
+
+def published(name: str) -> dict[tuple[str, str], float]:
+    """(row, column) → figure of a published table."""
+    return {place: float(figure) for place, figure in _printed(name).items()}
+
+
+def units(name: str) -> dict[tuple[str, str], float]:
+    """(row, column) → the unit of the figure's last decimal; it may be off by half of that.
+
+    >>> units("cs-rglist-avgndcg")["ListMLE", "MQ2008"]
+    0.001
+    """
+    return {place: 10.0 ** -len(figure.partition(".")[2]) for place, figure in _printed(name).items()}
+
+
+def _printed(name: str) -> dict[tuple[str, str], str]:
+    text = files("toprank.reproduce").joinpath("published", f"{name}.csv").read_text(encoding="utf-8")
+    header, *rows = csv.reader(text.splitlines())
+    return {
+        (row[0], column): value.strip()
+        for row in rows
+        for column, value in zip(header[1:], row[1:], strict=True)
+        if value
+    }
+
 
 ALPHA = 0.05
 

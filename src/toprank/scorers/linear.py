@@ -1,4 +1,4 @@
-"""The linear scorer s = w·z + b, with or without the intercept b."""
+"""Scorers that are linear in their weights: s = w·z + b, and one score with K − 1 thresholds for proportional odds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["Linear"]
+__all__ = ["Linear", "Thresholds", "ordinal_probabilities"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,69 @@ class LinearScored:
         """See `Scored.jacobian`."""
         Z = self.features.dense(self.rows)
         return np.column_stack([Z, np.ones(len(Z))]) if self.intercept else Z
+
+
+def ordinal_probabilities(cumulative: FloatArray) -> FloatArray:
+    """P(k) = σ(c_k) − σ(c_{k+1}) from cumulative logits (n, K − 1); never negative, summing to 1."""
+    from scipy.special import expit
+
+    n = len(cumulative)
+    at_least = np.column_stack([np.ones(n), expit(cumulative), np.zeros(n)])
+    P = np.maximum(at_least[:, :-1] - at_least[:, 1:], 0.0)
+    result: FloatArray = P / P.sum(axis=1, keepdims=True)
+    return result
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Cumulative logits c_k = w·z − θ_k for k = 1 … K − 1; weights (w, θ)."""
+
+    n_features: int
+    n_grades: int
+
+    @property
+    def n_weights(self) -> int:
+        """Features and thresholds."""
+        return self.n_features + self.n_grades - 1
+
+    def forward(self, weights: FloatArray, features: Features, rows: slice) -> ThresholdsScored:
+        """Score a block of rows."""
+        common = features.times(rows, weights[: self.n_features])
+        return ThresholdsScored(common[:, None] - weights[self.n_features :], features, rows)
+
+
+@dataclass(frozen=True)
+class ThresholdsScored:
+    """Cumulative logits of a block, (documents, K − 1)."""
+
+    holds_rows: ClassVar[bool] = False
+
+    scores: FloatArray
+    features: Features
+    rows: slice
+
+    def back(self, d_scores: FloatArray) -> FloatArray:
+        """See `Scored.back`."""
+        d_common = np.ascontiguousarray(d_scores.sum(axis=1))
+        return np.concatenate([self.features.transposed_times(self.rows, d_common), -d_scores.sum(axis=0)])
+
+    def forth(self, d_weights: FloatArray) -> FloatArray:
+        """See `Scored.forth`."""
+        d = self.features.n_columns
+        change: FloatArray = self.features.times(self.rows, d_weights[:d])[:, None] - d_weights[d:]
+        return change
+
+    def jacobian(self) -> FloatArray:
+        """Z: what multiplies the weights common to all thresholds."""
+        return self.features.dense(self.rows)
+
+    def curved(self, by_class: FloatArray) -> FloatArray:
+        """See `ScoredByClass.curved`."""
+        d, by_threshold = self.features.n_columns, by_class.sum(axis=2)
+        Z = self.features.dense(self.rows)
+        result = np.empty((d + by_class.shape[1],) * 2)
+        result[:d, :d] = Z.T @ (by_threshold.sum(axis=1)[:, None] * Z)
+        result[:d, d:] = -Z.T @ by_threshold
+        result[d:, :d] = result[:d, d:].T
+        result[d:, d:] = by_class.sum(axis=0)
+        return result

@@ -1,4 +1,7 @@
-"""How large a difference is, on how many queries it shows, and how many queries it takes to see it."""
+"""How large a difference is, how many queries it takes to see it, and what many tests make of it.
+
+Effect sizes, evidence that two systems differ by no more than a margin, and p-values adjusted for a family of tests.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.significance.paired import ROUNDING, check_fraction, differences, moments
-from toprank.significance.results import EffectSize, WinTieLoss
+from toprank.significance.intervals import t_interval
+from toprank.significance.results import EffectSize, EquivalenceResult, WinTieLoss
+from toprank.significance.tests import ROUNDING, check_fraction, differences, moments
 
-__all__ = ["effect_size", "queries_for_effect", "queries_needed", "win_tie_loss"]
+__all__ = [
+    "bonferroni",
+    "effect_size",
+    "equivalence_test",
+    "holm",
+    "queries_for_effect",
+    "queries_needed",
+    "win_tie_loss",
+]
 
 _EXACT_POWER = 1_000_000  # queries up to which the noncentral t is evaluated; beyond it the normal formula is exact
 
@@ -104,3 +117,76 @@ def _t_power(size: float, n: int, alpha: float) -> float:
 
     missed = nctdtr(n - 1, abs(size) * math.sqrt(n), stdtrit(n - 1, 1 - alpha / 2))
     return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy says NaN for some chances that are as good as 0
+
+
+def equivalence_test(
+    a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, margin: float, alpha: float = 0.05
+) -> EquivalenceResult:
+    """Two one-sided paired t-tests (TOST): is the mean difference inside ±margin?
+
+    A large p of a test of difference proves nothing; equivalence is shown when both "the mean is ≤ -margin" and "the
+    mean is ≥ +margin" are rejected: ``p = max(P(T ≥ (mean + margin)/se), P(T ≤ (mean - margin)/se))`` with n - 1
+    degrees of freedom. One query gives p = 1; differences that are all equal give p = 0 inside the margin, 1 outside.
+
+    >>> print(equivalence_test([0.001, -0.002, 0.0, 0.002, -0.001, 0.001], margin=0.01))
+    Equivalent within ±0.01: mean difference 0.000167 on 6 queries, p = 7.77e-06
+    (two one-sided t-tests at level 0.05).
+    """
+    if not (margin > 0 and math.isfinite(margin)):
+        raise DataError(f"margin must be a positive number, the largest difference that does not matter, not {margin}.")
+    check_fraction(alpha, "alpha")
+    if alpha >= 0.5:
+        raise DataError(f"alpha must be below 0.5 for an equivalence test, not {alpha}.")
+    values = differences(a, b)
+    mean, spread = moments(values)
+    p = _larger_p(mean, spread, len(values), margin)
+    interval = t_interval(values, confidence=1 - 2 * alpha)
+    return EquivalenceResult(margin, p, p <= alpha, interval, mean, len(values), alpha)
+
+
+def _larger_p(mean: float, spread: float | None, n: int, margin: float) -> float:
+    if spread is None:
+        return 1.0
+    if spread == 0:
+        return 0.0 if abs(mean) < margin else 1.0
+    from scipy.special import stdtr
+
+    return float(stdtr(n - 1, (abs(mean) - margin) / spread * math.sqrt(n)))
+
+
+def bonferroni(p: npt.ArrayLike) -> FloatArray:
+    """``min(1, m · p)`` for a family of m p-values.
+
+    >>> bonferroni([0.01, 0.25, 0.5]).tolist()
+    [0.03, 0.75, 1.0]
+    """
+    values = _p_values(p)
+    return np.minimum(1.0, len(values) * values)
+
+
+def holm(p: npt.ArrayLike) -> FloatArray:
+    """Holm's step-down form: never larger than Bonferroni's, and as safe, whatever the dependence of the tests.
+
+    The i-th smallest (from 0) of m p-values becomes the largest of ``min(1, (m - j) · p_(j))`` over j ≤ i.
+
+    >>> holm([0.25, 0.01, 0.25]).tolist()
+    [0.5, 0.03, 0.5]
+    """
+    values = _p_values(p)
+    order = np.argsort(values, kind="stable")
+    stepped = np.minimum(1.0, values[order] * np.arange(len(values), 0, -1))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(stepped)
+    return adjusted
+
+
+def _p_values(p: npt.ArrayLike) -> FloatArray:
+    try:
+        values = np.asarray(p, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"p-values must be numbers: {problem}.") from None
+    if values.ndim != 1:
+        raise DataError(f"p-values must be a list of numbers, not an array of {values.ndim} dimensions.")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise DataError("p-values must lie between 0 and 1; correct only tests that were made.")
+    return values

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, each_block
 from toprank.errors import UnknownNameError
 from toprank.significance.kernels import resampled_moments
-from toprank.significance.paired import (
+from toprank.significance.results import Interval
+from toprank.significance.tests import (
     ROUNDING,
     check_count,
     check_fraction,
@@ -20,7 +21,6 @@ from toprank.significance.paired import (
     rescaled,
     stream_start,
 )
-from toprank.significance.results import Interval
 
 __all__ = ["bootstrap_interval", "t_interval"]
 

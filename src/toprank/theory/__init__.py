@@ -10,10 +10,15 @@ their expected gains given the features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ran
 True
 """
 
-from toprank.theory.bounds import theorem2_bound, theorem3_bound, theorem6_factor
-from toprank.theory.focused import bound_11, theorem4_bound, theorem4_constant
-from toprank.theory.minimising import Minimum, population_minimiser
-from toprank.theory.population import Population, optimal_order, order_agrees
+from toprank.theory.bounds import (
+    bound_11,
+    theorem2_bound,
+    theorem3_bound,
+    theorem4_bound,
+    theorem4_constant,
+    theorem6_factor,
+)
+from toprank.theory.population import Minimum, Population, optimal_order, order_agrees, population_minimiser
 from toprank.theory.regret import QueryValues, regret, t_regret
 
 __all__ = [

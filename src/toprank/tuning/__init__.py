@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from toprank.tuning.defaults import default_space
 from toprank.tuning.result import Tuned
 from toprank.tuning.search import Standing
+from toprank.tuning.space import default_space
 from toprank.tuning.tuner import tune
 
 __all__ = ["Standing", "Tuned", "default_space", "tune"]

@@ -18,8 +18,7 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning
 from toprank.systems import SYSTEMS, System, get
-from toprank.tuning.attempt import Question
-from toprank.tuning.division import divide
+from toprank.tuning.attempt import Question, divide
 from toprank.tuning.result import Tuned
 from toprank.tuning.search import Search, Standing, tell
 from toprank.tuning.space import Choice, Space, read_space

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from toprank.data.arguments import check_data, is_whole, listed_paths
+from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.doctor.features import Examined, features_findings, rows_findings
 from toprank.data.doctor.findings import Finding, Report, Subject

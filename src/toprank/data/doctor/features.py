@@ -12,7 +12,7 @@ import numpy.typing as npt
 from toprank.data.dataset import RankingData
 from toprank.data.doctor.findings import Finding, examples_of, some
 from toprank.data.doctor.scan import Scan
-from toprank.data.synthetic.mixing import Words, mixed_words
+from toprank.data.synthetic import Words, mixed_words
 
 _WILD = 1e4  # features whose ranges differ by more than this are worth a note
 

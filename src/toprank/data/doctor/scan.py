@@ -14,7 +14,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray, available_threads, each_block, kernel
 from toprank.data.dataset import RankingData
-from toprank.data.synthetic.mixing import Words, mixed, mixed_words
+from toprank.data.synthetic import Words, mixed, mixed_words
 
 __all__ = ["Scan", "scan"]
 

@@ -1,7 +1,9 @@
-"""The second pass over LETOR text: `parse` fills the arrays that were allocated to measure.
+"""The loops over LETOR text: where the pieces of a line lie, the pass that measures, and the pass that reads.
 
 Both passes work on a chunk of whole lines and keep what they know in a small integer array, so that a call can stop (a
-buffer is full) and the next one goes on. A *run* is a stretch of consecutive rows in a chunk with the same query token.
+buffer is full) and go on. The first measures, so that the second finds arrays of the right size: it looks at the first
+and the last feature id of a row only, which is enough where ids ascend; the second pass sees every id. Bytes of
+interest: 9 tab, 10 newline, 13 carriage return, 32 space, 35 #, 58 colon, 61 equals sign.
 """
 
 from __future__ import annotations
@@ -13,8 +15,250 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.decimals import BAD, HARD, HUGE, MISSING, NUMBER, Bytes, digits_at, inlined, read_number
-from toprank.data.letor.scan import document_id, line_end, query_token, skip_blanks
-from toprank.data.letor.survey import AT, ENTRIES, LARGEST_ID, LEAST_ID, MOST_ID, ROWS
+
+__all__ = ["line_end", "lone_return"]
+
+_RETURNS = 4096  # bytes looked through at once for carriage returns
+_BLOCK = 64  # bytes tested at once; a loop without early exit is what the compiler can turn into vector instructions
+
+
+@inlined
+def is_blank(byte: int) -> bool:
+    """Space, tab or carriage return: what may stand between tokens and at the end of a line."""
+    return byte == 32 or byte == 9 or byte == 13
+
+
+@inlined
+def skip_blanks(text: Bytes, at: int, end: int) -> int:
+    """The next byte that is not blank, or `end`."""
+    while at < end and is_blank(text[at]):
+        at += 1
+    return at
+
+
+@kernel
+def token_end(text: Bytes, at: int, end: int) -> int:
+    """The next blank, newline or # from `at` on, or `end`."""
+    while at < end and not (is_blank(text[at]) or text[at] == 10 or text[at] == 35):
+        at += 1
+    return at
+
+
+@kernel
+def line_end(text: Bytes, at: int, end: int) -> int:
+    """The next newline from `at` on, or `end`."""
+    return _find(text, at, end, 10)
+
+
+@kernel
+def comment_or_line_end(text: Bytes, at: int, end: int) -> int:
+    """The next # or newline from `at` on, or `end`."""
+    return _find(text, at, end, 35)
+
+
+@kernel
+def _find(text: Bytes, at: int, end: int, wanted: int) -> int:
+    """The next newline or `wanted` byte from `at` on, or `end`."""
+    while at + _BLOCK <= end:
+        found = 0
+        start = np.uintp(at)
+        for k in range(np.uintp(_BLOCK)):
+            byte = text[start + k]
+            found |= (byte == 10) | (byte == wanted)
+        if found:
+            break
+        at += _BLOCK
+    while at < end and text[at] != 10 and text[at] != wanted:
+        at += 1
+    return at
+
+
+@kernel
+def lone_return(text: Bytes, at: int, end: int) -> int:
+    """The next carriage return with something else than a line's end behind it, from `at` on, or -1."""
+    while at < end:
+        stop = min(at + _RETURNS, end)
+        found = 0
+        start = np.uintp(at)
+        for k in range(np.uintp(stop - at)):
+            found |= text[start + k] == 13
+        if found:
+            for i in range(at, stop):
+                if text[i] == 13 and i + 1 < end and text[i + 1] != 10 and text[i + 1] != 13:
+                    return i
+        at = stop
+    return -1
+
+
+@kernel
+def query_token(text: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the id behind ``qid:`` starts and ends, given the place after the label; start < 0 where there is none."""
+    at = skip_blanks(text, at, end)
+    if at + 4 > end or text[at] != 113 or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != 58:
+        return -1, at
+    return at + 4, token_end(text, at + 4, end)
+
+
+@kernel
+def same_bytes(text: Bytes, start: int, stop: int, other: int, other_stop: int) -> bool:
+    """Whether two ranges of the text hold the same bytes."""
+    if stop - start != other_stop - other:
+        return False
+    for k in range(stop - start):  # noqa: SIM110 - kernels have no generators
+        if text[start + k] != text[other + k]:
+            return False
+    return True
+
+
+@kernel
+def whole_number(text: Bytes, start: int, stop: int) -> tuple[int, bool]:
+    """The integer that a token spells, and whether it spells it the one usual way (no +, no leading zeros, no -0).
+
+    Integers of more than 18 digits count as words: they may not fit in 64 bits.
+    """
+    negative = start < stop and text[start] == 45
+    first = start + negative
+    n_digits = stop - first
+    if n_digits < 1 or n_digits > 18 or (text[first] == 48 and (n_digits > 1 or negative)):
+        return 0, False
+    value = 0
+    for i in range(first, stop):
+        if text[i] < 48 or text[i] > 57:
+            return 0, False
+        value = value * 10 + (text[i] - 48)
+    return (-value if negative else value), True
+
+
+@kernel
+def document_id(text: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the document id in the comment ``[at, end)`` (behind its #) starts and ends; start = end where none is.
+
+    It is the word behind ``docid =`` (with or without blanks around the sign), or else the only word of the comment.
+    """
+    words, only, only_stop = 0, at, at
+    while True:
+        start = skip_blanks(text, at, end)
+        if start == end:
+            break
+        stop = _word_end(text, start, end)
+        if stop - start >= 5 and _is_docid(text, start):
+            found = skip_blanks(text, start + 5, end)
+            if found < end and text[found] == 61:
+                found = skip_blanks(text, found + 1, end)
+                return found, _word_end(text, found, end)
+        words, only, only_stop = words + 1, start, stop
+        at = stop
+    return (only, only_stop) if words == 1 else (at, at)
+
+
+@kernel
+def _word_end(text: Bytes, at: int, end: int) -> int:
+    while at < end and not is_blank(text[at]):
+        at += 1
+    return at
+
+
+@kernel
+def _is_docid(text: Bytes, at: int) -> bool:
+    start = text[at] == 100 and text[at + 1] == 111 and text[at + 2] == 99
+    return bool(start and text[at + 3] == 105 and text[at + 4] == 100)
+
+
+LARGEST_ID = 2**31 - 1
+
+# Columns of the run table, one row a run: the bytes of the query token (start -1: no token, stop: where it should be),
+# the token as a number, and how many rows and features the run has.
+START, STOP, VALUE, ROWS, ENTRIES = range(5)
+RUN_COLUMNS = 5
+
+# The state of both passes: where to go on, and the range of feature ids …
+AT, LEAST_ID, MOST_ID = range(3)
+# … and of the survey: the sizes so far (WORDS: runs whose token is no number), and what the document ids need.
+N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO = range(3, 10)
+SURVEY_STATE = 10
+
+
+@kernel
+def survey_rows(text: Bytes, end: int, runs: IntArray, state: IntArray) -> None:
+    """Count rows, runs, features and document ids from ``state[AT]`` to `end`, or until the run table is full."""
+    at = state[AT]
+    while at < end:
+        line = at
+        at = skip_blanks(text, at, end)
+        if at == end or text[at] == 10 or text[at] == 35:
+            at = line_end(text, at, end) + 1
+            continue
+        start, stop = query_token(text, token_end(text, at, end), end)
+        run = state[N_RUNS] - 1
+        if run < 0 or not _continues(text, start, stop, runs[run]):
+            run += 1
+            if run == len(runs):
+                state[AT] = line
+                return
+            value, usual = whole_number(text, start, stop) if start >= 0 else (0, False)
+            state[N_RUNS] += 1
+            state[N_WORDS] += not usual
+            runs[run, START], runs[run, STOP], runs[run, VALUE] = start, stop, value
+            runs[run, ROWS], runs[run, ENTRIES] = 0, 0
+        at = comment_or_line_end(text, stop, end)
+        runs[run, ROWS] += 1
+        runs[run, ENTRIES] += _survey_features(text, stop, at, state)
+        state[N_ROWS] += 1
+        if at < end and text[at] == 35:
+            stop = line_end(text, at, end)
+            _survey_comment(text, at + 1, stop, state)
+            at = stop
+        at += 1
+    state[AT] = end
+
+
+@kernel
+def _continues(text: Bytes, start: int, stop: int, run: IntArray) -> bool:
+    if start < 0 or run[START] < 0:
+        return start < 0 and run[START] < 0
+    return same_bytes(text, start, stop, run[START], run[STOP])
+
+
+@kernel
+def _survey_features(text: Bytes, at: int, end: int, state: IntArray) -> int:
+    """The number of features (colons) in ``[at, end)``; the first and the last id widen the range of ids."""
+    colons = 0
+    for i in range(np.uintp(at), np.uintp(end)):
+        colons += text[i] == 58
+    if colons == 0:
+        return 0
+    _survey_id(text, skip_blanks(text, at, end), end, state)
+    last = end - 1
+    while text[last] != 58:
+        last -= 1
+    while last > at and not is_blank(text[last - 1]):
+        last -= 1
+    _survey_id(text, last, end, state)
+    return colons
+
+
+@kernel
+def _survey_id(text: Bytes, at: int, end: int, state: IntArray) -> None:
+    value, start = 0, at
+    while at < end and 48 <= text[at] <= 57 and value <= LARGEST_ID:
+        value = value * 10 + (text[at] - 48)
+        at += 1
+    if at > start and at < end and text[at] == 58 and value <= LARGEST_ID:
+        state[LEAST_ID] = min(state[LEAST_ID], value)
+        state[MOST_ID] = max(state[MOST_ID], value)
+
+
+@kernel
+def _survey_comment(text: Bytes, at: int, end: int, state: IntArray) -> None:
+    start, stop = document_id(text, at, end)
+    if stop > start:
+        state[N_IDENTIFIED] += 1
+        state[ID_LENGTH] = max(state[ID_LENGTH], stop - start)
+        for i in range(start, stop):
+            state[ID_FOREIGN] |= text[i] > 127
+        if text[stop - 1] == 0 and state[ID_ZERO] == 0:
+            state[ID_ZERO] = stop  # arrays of strings drop zeros at the end: two ids could become one
+
 
 Array = npt.NDArray[Any]
 

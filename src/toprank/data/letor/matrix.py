@@ -14,10 +14,8 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.bytesource import ByteSource, check_size
 from toprank.data.letor import kernels
-from toprank.data.letor.faults import fault_at
 from toprank.data.letor.groups import Grouping
-from toprank.data.letor.passes import Survey, parse_chunks
-from toprank.data.letor.survey import (
+from toprank.data.letor.kernels import (
     ENTRIES,
     ID_FOREIGN,
     ID_LENGTH,
@@ -28,6 +26,7 @@ from toprank.data.letor.survey import (
     N_IDENTIFIED,
     N_ROWS,
 )
+from toprank.data.letor.passes import Survey, fault_at, parse_chunks
 from toprank.errors import DataError, FormatError
 
 __all__ = ["Parsed", "Reader", "id_range", "index_type", "n_entries"]

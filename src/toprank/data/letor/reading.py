@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray
-from toprank.data.arguments import listed_paths
 from toprank.data.bytesource import ByteSource, open_bytes
+from toprank.data.checks import listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.letor import sides
+from toprank.data.letor import groups as sides
 from toprank.data.letor.groups import Grouping
+from toprank.data.letor.kernels import LARGEST_ID, N_ROWS
 from toprank.data.letor.matrix import Reader
 from toprank.data.letor.passes import Survey, survey_chunks
-from toprank.data.letor.survey import LARGEST_ID, N_ROWS
 from toprank.data.letor.writing import write_letor
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FormatError, UnknownNameError

@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from toprank.compute import available_threads
 from toprank.data import checks
-from toprank.data.arguments import listed_paths
 from toprank.data.bytesource import open_bytes
-from toprank.data.letor import sides
+from toprank.data.checks import listed_paths
+from toprank.data.letor import groups as sides
 from toprank.data.letor.groups import Grouping
+from toprank.data.letor.kernels import N_ROWS
 from toprank.data.letor.matrix import Parsed, Reader, id_range, index_type, n_entries
 from toprank.data.letor.passes import survey_chunks
 from toprank.data.letor.reading import checked_options, count_rows, queries_of
-from toprank.data.letor.survey import N_ROWS
 from toprank.data.queries import Queries
 from toprank.data.streams import Block, StartAgain, Started
 

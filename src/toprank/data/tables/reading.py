@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
-from toprank.data.frames.gathering import gather, role_values
+from toprank.data.frames.conversion import gather, role_values
 from toprank.data.frames.layout import USUAL_NAMES, Choice
 from toprank.data.tables.sources import about, common_layout, sources_of
 from toprank.data.tables.streaming import refuse_drift

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.arguments import listed_paths
+from toprank.data.bytesource import os_errors
+from toprank.data.checks import listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
-from toprank.data.oserrors import os_errors
 from toprank.data.streams import became_shorter
 from toprank.data.tables.writing import delimiter_of, table_format
 from toprank.errors import DataError, FileError, FormatError, ToprankError

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
-from toprank.data.frames.gathering import fill_rows, role_values, several_weights, whole_numbers
+from toprank.data.frames.conversion import fill_rows, role_values, several_weights, whole_numbers
 from toprank.data.frames.layout import Choice, Layout, index_columns, is_number
 from toprank.data.queries import Queries
 from toprank.data.streams import Block, Started

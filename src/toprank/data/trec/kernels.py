@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.decimals import BAD, HARD, NUMBER, Bytes, read_number
-from toprank.data.letor.scan import line_end
+from toprank.data.letor.kernels import line_end
 
 __all__ = ["COLUMNS", "FINE", "FINITE", "VALUE", "copy_words", "count_lines", "hash_pairs", "read_table"]
 

@@ -14,7 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.letor.scan import lone_return
+from toprank.data.letor.kernels import lone_return
 from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError
 

@@ -11,7 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.drawing import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
 from toprank.experiment import Cell
-from toprank.experiment.weights import signed_weights
+from toprank.experiment.training import signed_weights
 from toprank.report.parts import Panel, panel, side_by_side
 
 if TYPE_CHECKING:
