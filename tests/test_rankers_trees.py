@@ -205,16 +205,13 @@ class _Parabola(losses.BoundLoss):
     """½ Σ (s − target)², with a curvature that is claimed to be so many times larger."""
 
     def __init__(self, target, queries, claimed):
-        super().__init__(queries)
+        super().__init__(losses.Judgments(target, queries))
         self.target, self.claimed = target, claimed
 
-    def block(self, scores, first, last, grad):
-        rows = slice(self.queries.offsets[first], self.queries.offsets[last])
-        grad[:] = (scores - self.target[rows]) / len(self.queries)
-        return np.add.reduceat(0.5 * (scores - self.target[rows]) ** 2, self.queries.offsets[first:last] - rows.start)
-
-    def curvature_block(self, scores, first, last):
-        return Diagonal(np.full(len(scores), self.claimed / len(self.queries)))
+    def judge(self, block, scores, grad, want):
+        off = scores - self.target[block.rows]
+        grad[:] = off * block.spread(block.scale)
+        return block.sum(0.5 * off**2), Diagonal(self.claimed * block.spread(block.scale))
 
 
 @pytest.mark.parametrize("claimed", [1.0, 3.0, 24.0])
