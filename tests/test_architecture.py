@@ -50,7 +50,7 @@ def imported_by_name(tree: ast.Module):
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
     }
-    if called.isdisjoint({"import_module", "__import__", "resolve_name"}):
+    if called.isdisjoint({"import_module", "__import__", "resolve_name", "first_use"}):
         return
     for node in ast.walk(tree):
         if (

@@ -180,7 +180,6 @@ def test_refusals_speak_of_options(folder):
         (("train", "scattered.txt", "--model", "no"), "--regroup"),
         (("evaluate", "scattered.txt", "first.scores"), "--regroup"),
         (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' lies beyond the 2 features of"),
-        (("train", "data.txt", *FEW, "--valid", "wide.txt", "--model", "no"), "beyond the 2 features of the training"),
         (("evaluate", "huge.txt", "first.scores"), "toprank convert --dtype float64"),
         (("evaluate", "what.foo", "first.scores"), "name it .txt, .csv … or use toprank convert --from."),
         (("evaluate", "empty", "first.scores"), "toprank cv"),

@@ -156,7 +156,7 @@ def test_a_metric_that_is_blind_chooses_nothing(two, valid, sources):
     faint = valid.replace(labels=valid.labels / 8)
     ranker = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map")
     with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
-        ranker.fit(sources["stored, 7 parts"](), valid=faint, cluster=two)
+        two.fit(ranker, sources["stored, 7 parts"](), valid=faint)
 
 
 @pytest.mark.parametrize("convention", ["standard", "letor4", "trec_eval", "lightgbm"])

@@ -377,7 +377,7 @@ def test_the_extra_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(errors, "import_module", missing)
+    monkeypatch.setattr(errors, "first_use", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'toprank\[cluster\]'"):
         cluster.connect("tcp://10.0.0.1:8786")
 

@@ -107,7 +107,7 @@ def test_lightgbm_itself_makes_the_same_trees(two):
     placed = two.place(cluster.Parts(halves))  # one on each worker, so that no task has a reason to go elsewhere
     options = {"n_trees": 8, "num_leaves": 15, "min_data_in_leaf": 5, "seed": 1}
     orders = [placed, two.place(cluster.Parts(halves[::-1]))]  # which worker comes first is up to LightGBM
-    ours = [tr.TreeRanker("lightgbm:lambdarank", **options).fit(order) for order in orders]
+    ours = [two.fit(tr.TreeRanker("lightgbm:lambdarank", **options), order) for order in orders]
 
     def chunks(field, width=None):
         parts = []

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from toprank.compute import FloatArray, each_block
+from toprank.compute import FloatArray, available_threads, each_block
 from toprank.losses.base import Block, BoundLoss, Curvature, Want
 from toprank.scorers.base import Scored, ScoredByClass, Scorer
 from toprank.scorers.features import Features
@@ -25,7 +25,7 @@ __all__ = ["RankingObjective"]
 Item = TypeVar("Item")
 
 _WAITING = 16 << 20  # bytes of terms that wait to be added
-_AT_LEAST = 32  # so many terms wait whatever their size, or threads would stand idle
+_AT_LEAST = 4  # terms a thread that wait whatever their size, or threads would stand idle
 
 
 class RankingObjective:
@@ -102,7 +102,7 @@ class RankingObjective:
 
     def _sum(self, term: Callable[[Item], FloatArray], items: Sequence[Item], size: int) -> FloatArray:
         """Σ term(item), added in the order of the items; few terms, of `size` numbers each, are held at a time."""
-        at_once = max(_AT_LEAST, _WAITING // (8 * size))
+        at_once = max(_AT_LEAST * available_threads(self.threads), _WAITING // (8 * size))
         total = None
         for first in range(0, len(items), at_once):
             for part in each_block(term, items[first : first + at_once], self.threads):
