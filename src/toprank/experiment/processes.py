@@ -14,6 +14,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -46,27 +47,34 @@ def compute_apart(
 ) -> Generator[tuple[Task, Outcome], None, None]:
     """Tasks in other processes, in the order in which they finish; those that cannot leave this process, here.
 
-    A task is taken when someone is free for it, so that what comes later is not prepared long before its time.
+    Only a few tasks are taken ahead, so that what comes later is not prepared long before its time.
     """
     ahead = iter(tasks)
     crew = [_Worker(scratch) for _ in range(workers)]
-    idle, busy = crew.copy(), dict[Future[Outcome], tuple[_Worker, Task]]()
+    idle, ready, busy = crew.copy(), deque[Task](), dict[Future[Outcome], tuple[_Worker, Task]]()
     try:
         while True:
-            while idle and (task := next(ahead, None)) is not None:
+            while len(ready) + len(busy) < 2 * workers and (task := next(ahead, None)) is not None:
                 if task.entry.portable:
-                    worker = idle.pop()
-                    busy[worker.begin(task)] = worker, task
+                    ready.append(task)
                 else:
                     yield from compute_here([task], tick)
+                while idle and ready:
+                    worker, task = idle.pop(), ready.popleft()
+                    busy[worker.begin(task)] = worker, task
             if not busy:
                 return
             done, _ = wait(busy, timeout=_TICK, return_when=FIRST_COMPLETED)
             tick()
             for future in done:
                 worker, task = busy.pop(future)
-                idle.append(worker)
-                yield task, worker.outcome(future)
+                outcome = worker.outcome(future)
+                if ready:
+                    begun = ready.popleft()
+                    busy[worker.begin(begun)] = worker, begun
+                else:
+                    idle.append(worker)
+                yield task, outcome
     finally:
         for worker in crew:
             worker.end()

@@ -68,12 +68,13 @@ def _token(source: ByteSource, position: int) -> str:
 
 def hard_number(text: Bytes, position: int, single: bool) -> float:
     """The number at a byte, converted without shortcuts; infinite where it is too large for its type."""
-    token = b""
-    while chunk := text[position + len(token) : position + len(token) + 64].tobytes():
-        number = _NUMBER_ENDS.split(chunk, maxsplit=1)[0]
-        token += number
-        if len(number) < len(chunk):
+    size = 64
+    while True:
+        found = text[position : position + size].tobytes()
+        token = _NUMBER_ENDS.split(found, maxsplit=1)[0]
+        if len(token) < size:  # it ends here, or the text does
             break
+        size *= 2
     return exact_number(token.decode("ascii"), single)
 
 
