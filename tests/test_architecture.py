@@ -22,7 +22,7 @@ FLOORS = [
     {"compute", "drawing"},
     {"data"},
     {"metrics"},
-    {"theory"},
+    {"doctor", "theory"},
     {"losses", "scorers", "solvers"},
     {"rankers"},
     {"systems"},

@@ -15,12 +15,12 @@ import toprank as tr
 from ragged import ranking_data
 from support import shared_data
 from toprank.data.dataset import RankingData
-from toprank.data.doctor import check, check_file
-from toprank.data.doctor.findings import Report
-from toprank.data.doctor.scan import scan
 from toprank.data.folds import split
 from toprank.data.synthetic import synthetic
 from toprank.data.tables import write_table
+from toprank.doctor import check, check_file
+from toprank.doctor.features import scan
+from toprank.doctor.findings import Report
 from toprank.errors import DataError, FileError, FormatError
 
 
@@ -102,6 +102,14 @@ def test_an_order_that_is_a_ranking():
     finding = found(check(ranked, cutoffs=(5,)), "file-order")
     assert f"NDCG@5 1.00, in random order {at_random:.2f}" in finding.sentence
     assert finding.count == 30
+
+
+def test_the_worth_of_an_order_is_finite_where_sums_of_labels_are_not():
+    labels = np.tile([1.7e308, 1.7e308, 1.0, 0.0], 30)
+    ranked = RankingData(np.random.default_rng(0).normal(size=(120, 2)), labels, qid=np.arange(120) // 4)
+    discounts = 1 / np.log2([2, 3, 4, 5])
+    finding = found(check(ranked), "file-order")
+    assert f"NDCG@10 1.00, in random order {discounts.sum() / 2 / discounts[:2].sum():.2f}" in finding.sentence
 
 
 def test_the_order_of_shuffled_rows_says_nothing():

@@ -16,8 +16,8 @@ import toprank as tr
 from toprank.data import store, store_sparse
 from toprank.data.cache import cached
 from toprank.data.dataset import RankingData
-from toprank.data.doctor import check
 from toprank.data.store import open_store, write_store
+from toprank.doctor import check
 from toprank.errors import FormatError, ToprankError
 
 # Sparse indices

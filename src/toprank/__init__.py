@@ -26,7 +26,7 @@ _HOMES = {
     "split": "toprank.data.folds",
     "synthetic": "toprank.data.synthetic",
     "PoolFeatures": "toprank.rankers.pool",
-    "check": "toprank.data.doctor",
+    "check": "toprank.doctor",
     "evaluate": "toprank.metrics.evaluation",
     "evaluate_run": "toprank.metrics.runs",
     "compare": "toprank.comparison",
@@ -99,13 +99,13 @@ if TYPE_CHECKING:
     from toprank import cluster, data, errors, losses, metrics, report, significance, solvers, systems, theory
     from toprank.comparison import compare
     from toprank.data.dataset import RankingData, concatenate
-    from toprank.data.doctor import check
     from toprank.data.files import read, read_scores, write, write_scores
     from toprank.data.folds import folds, split
     from toprank.data.queries import Queries
     from toprank.data.streaming import convert
     from toprank.data.synthetic import synthetic
     from toprank.data.trec import read_qrels, read_run
+    from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
     from toprank.metrics.evaluation import evaluate

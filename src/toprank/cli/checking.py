@@ -34,7 +34,7 @@ def check(
       toprank check train.txt vali.txt test.txt --cutoffs 5,10 --strict
     """
     del seed
-    from toprank.data.doctor import check_file
+    from toprank.doctor import check_file
 
     try:
         depths = tuple(int(cut) for cut in cutoffs.split(",") if cut.strip())

@@ -1,6 +1,6 @@
 """The data doctor: what is wrong with these data, in sentences, each with counts and a remedy.
 
-Features are looked at once (`toprank.data.doctor.scan`), labels and ids a few times; memory is a few words for each
+Features are looked at once (`toprank.doctor.features`), labels and ids a few times; memory is a few words for each
 document.
 """
 
@@ -14,11 +14,15 @@ from typing import Any
 
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.doctor.features import Examined, features_findings, rows_findings
-from toprank.data.doctor.findings import Finding, Report, Subject
-from toprank.data.doctor.labels import labels_findings, order_findings, queries_findings
-from toprank.data.doctor.scan import scan
-from toprank.data.doctor.splits import between_findings, split_queries_finding
+from toprank.doctor.features import Examined, features_findings, rows_findings, scan
+from toprank.doctor.findings import Finding, Report, Subject
+from toprank.doctor.labels import (
+    between_findings,
+    labels_findings,
+    order_findings,
+    queries_findings,
+    split_queries_finding,
+)
 from toprank.errors import DataError, ToprankError
 
 __all__ = ["Finding", "Report", "check", "check_file"]
@@ -51,7 +55,7 @@ def check(
         if isinstance(one, str | os.PathLike):
             raise DataError(
                 f"check examines data that are read already: check(tr.read({str(one)!r})); files by themselves are "
-                "examined by toprank.data.doctor.check_file, or on the command line by 'toprank check'."
+                "examined by toprank.doctor.check_file, or on the command line by 'toprank check'."
             )
         check_data("check", one)
     if names is None:
