@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toprank.data.letor import looks_like_letor, read_letor
-from toprank.data.letor import passes as letor_passes
+from toprank.data.letor import survey as letor_survey
 from toprank.errors import ToprankError
 
 VALID = (
@@ -57,7 +57,7 @@ def test_bytes_give_data_or_our_error(path, text, dtype, layout, missing, regrou
     path.write_bytes(text)
     looks_like_letor(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letor_passes, "_CHUNK", chunk)
+        patch.setattr(letor_survey, "_CHUNK", chunk)
         try:
             data = read_letor(path, dtype=dtype, layout=layout, missing=missing, regroup=regroup, threads=2)
         except ToprankError as problem:

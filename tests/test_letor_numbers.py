@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from toprank.data import decimals
 from toprank.data.decimals import exact_number
-from toprank.data.letor import passes as letor_passes
 from toprank.data.letor import read_letor
+from toprank.data.letor import reading as letor_reading
 from toprank.errors import FormatError
 
 digits = st.text("0123456789", max_size=30)
@@ -109,7 +109,7 @@ def test_a_small_buffer_for_hard_numbers_changes_nothing(folder, monkeypatch):
     path.write_text(line * 3 + "1e-315 qid:1 1:0.5\n")
     expected = [nearest(token, np.float32) for token in tokens]
     for room in (1, 2, 1024):
-        monkeypatch.setattr(letor_passes, "_ROOM", room)
+        monkeypatch.setattr(letor_reading, "_ROOM", room)
         data = read_letor(path)
         assert data.X[:3].tolist() == [expected] * 3
         assert data.labels.tolist() == [5, 5, 5, float("1e-315")]

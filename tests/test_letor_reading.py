@@ -15,7 +15,8 @@ from support import shared_data
 from toprank.data.bytesource import head_of
 from toprank.data.dataset import RankingData
 from toprank.data.letor import looks_like_letor, read_letor
-from toprank.data.letor import passes as letor_passes
+from toprank.data.letor import reading as letor_reading
+from toprank.data.letor import survey as letor_survey
 
 NAN = np.nan
 
@@ -198,7 +199,7 @@ SCATTERED = "".join(
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("chunk", [1, 100, 1 << 22])
 def test_regroup_is_the_stable_regrouping_of_ranking_data(text_file, monkeypatch, layout, chunk):
-    monkeypatch.setattr(letor_passes, "_CHUNK", chunk)
+    monkeypatch.setattr(letor_survey, "_CHUNK", chunk)
     weights = "".join(f"{i}.5\n" for i in range(40))
     positions = "".join(f"{i % 7}\n" for i in range(40))
     path = text_file(SCATTERED)
@@ -250,8 +251,9 @@ def test_chunks_threads_and_buffers_change_nothing(tmp_path_factory, blocks, chu
     options = {"layout": "sparse" if sparse else "dense", "first_feature_id": 0, "dtype": np.float64, "regroup": True}
     whole = read_letor(path, threads=1, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letor_passes, "_CHUNK", chunk)
-        patch.setattr(letor_passes, "_ROOM", room)
+        patch.setattr(letor_survey, "_CHUNK", chunk)
+        patch.setattr(letor_survey, "_ROOM", room)
+        patch.setattr(letor_reading, "_ROOM", room)
         pieces = read_letor(path, threads=threads, **options)
     assert pieces.equals(whole)
     X = whole.X.toarray() if sparse else whole.X

@@ -30,9 +30,9 @@ from toprank.data import store_streaming, store_writing, streaming
 from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
 from toprank.data.files import read, write
-from toprank.data.letor import passes as letor_passes
 from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
+from toprank.data.letor import survey as letor_survey
 from toprank.data.store import open_store
 from toprank.data.streaming import convert
 from toprank.data.tables import sources as table_sources
@@ -44,7 +44,7 @@ LINES = [f"{i % 3} qid:{i // 3} 1:{i} 3:{-i}.5 # docid = d{i}" for i in range(20
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of a line or two, so that small files have many."""
-    monkeypatch.setattr(letor_passes, "_CHUNK", 40)
+    monkeypatch.setattr(letor_survey, "_CHUNK", 40)
     monkeypatch.setattr(letor_streaming, "_PART", 30)
     read_strips = table_sources.Source.batches
     monkeypatch.setattr(
@@ -548,26 +548,26 @@ def test_text_that_becomes_shorter_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "_stream", surveyed)
     with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
         convert(path, tmp_path / "a.toprank-data")
-    chunks = letor_passes._chunks(open_bytes(path), 0)
+    chunks = letor_survey._chunks(open_bytes(path), 0)
     os.truncate(path, 100)
     with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
-        [letor_passes._survey(chunk) for chunk in chunks]
+        [letor_survey._survey(chunk) for chunk in chunks]
     assert os.listdir(tmp_path) == ["data.txt"]
 
 
 CUT_IN_A_PIECE = """
 import os, sys
 import toprank as tr
-from toprank.data.letor import passes
+from toprank.data.letor import survey as first_pass
 from toprank.errors import FileError
 
-path, survey = sys.argv[1], passes.survey_rows
+path, survey = sys.argv[1], first_pass.survey_rows
 
 def surveyed(*args):
     os.truncate(path, 0)  # the piece has been asked for, and now it is gone
     survey(*args)
 
-passes.survey_rows = surveyed
+first_pass.survey_rows = surveyed
 try:
     tr.read(path)
 except FileError as problem:

@@ -27,22 +27,22 @@ def main() -> None:
     np.seterr(all="ignore")  # wrap-around of integers is meant, and only compiled code is silent about it
     with atheris.instrument_imports(include=["toprank"]):
         from toprank.data import letor
-        from toprank.data.letor import passes as letor_passes
+        from toprank.data.letor import survey as letor_survey
         from toprank.errors import ToprankError
 
-    read = letor_passes.Chunk.read
+    read = letor_survey.Chunk.read
 
-    def read_integers(chunk: letor_passes.Chunk) -> np.ndarray:
+    def read_integers(chunk: letor_survey.Chunk) -> np.ndarray:
         """Bytes as int64: compiled code computes with bytes as 64-bit integers, plain NumPy would keep them bytes."""
         return read(chunk).astype(np.int64)
 
-    letor_passes.Chunk.read = read_integers
+    letor_survey.Chunk.read = read_integers
     folder = Path(tempfile.mkdtemp())
     path = folder / "data.txt"
 
     def test_one_input(content: bytes) -> None:
         options = content[:1] or b"\0"
-        letor_passes._CHUNK = 16 if options[0] & 1 else 1 << 22
+        letor_survey._CHUNK = 16 if options[0] & 1 else 1 << 22
         path.write_bytes(content[1:])
         with contextlib.suppress(ToprankError):
             letor.read_letor(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from toprank.cluster.sources import FilePart, Parts
 from toprank.cluster.work import in_sentences
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.tables.reading import refuse_drift
 from toprank.data.tables.sources import about, common_layout, sources_of
-from toprank.data.tables.streaming import refuse_drift
 
 __all__ = ["agreed", "tables_of", "with_tables"]
 

@@ -45,6 +45,7 @@ __all__ = [
     "os_errors",
     "output",
     "plain_name",
+    "promised_format",
     "temporary_sibling",
 ]
 
@@ -389,6 +390,34 @@ def plain_name(path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     return path.with_suffix("") if path.suffix in (".gz", ".zst") else path
+
+
+_SUFFIXES = {
+    ".txt": "letor",
+    ".letor": "letor",
+    ".svm": "letor",
+    ".dat": "letor",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".qrels": "qrels",
+    ".run": "run",
+}
+_INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
+
+
+def promised_format(path: str | os.PathLike[str]) -> str | None:
+    """The format that a file's name promises, or None.
+
+    >>> promised_format("train.csv.gz"), promised_format("train.txt"), promised_format("train.parquet.gz")
+    ('csv', 'letor', None)
+    """
+    name = plain_name(path)
+    promised = _SUFFIXES.get(name.suffix.lower())
+    return None if promised in _INSIDE and name != Path(path) else promised
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
-from toprank.data.letor.groups import SIDES, beside
+from toprank.data.letor.survey import SIDES, beside
 from toprank.data.store import SUFFIX, check_content, open_described, write_store
 from toprank.errors import FileError, FormatError
 

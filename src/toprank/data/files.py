@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toprank.data.bytesource import head_of, os_errors, plain_name
+from toprank.data.bytesource import head_of, os_errors, promised_format
 from toprank.data.cache import cached
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
@@ -28,7 +28,9 @@ PathLike = str | os.PathLike[str]
 Paths = PathLike | Sequence[PathLike]
 
 FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
-_LETOR_SUFFIXES = (".txt", ".letor", ".svm", ".dat")
+_TO_WRITE = (
+    ".txt", ".letor", ".svm", ".dat", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", STORE_SUFFIX,
+)  # fmt: skip
 
 
 def read(
@@ -247,17 +249,16 @@ def format_of(path: PathLike) -> str:
             f"{file} is a folder, but neither a stored copy nor one of Parquet files; for LETOR folds use folds()."
         )
     from toprank.data.letor.reading import looks_like_letor
-    from toprank.data.tables.reading import table_format
 
     head = head_of(file)
     if head.startswith(b"FEA1"):
         raise FormatError("This is the old Feather format (version 1); write it again as version 2.", path=file)
     by_magic = {b"PAR1": "parquet", b"ARROW1": "arrow"}
     magic = next((kind for start, kind in by_magic.items() if head.startswith(start)), None)
-    suffix = plain_name(file).suffix.lower()
-    named = table_format(file) or (suffix[1:] if suffix in (".qrels", ".run") else None)
+    promised = promised_format(file)
+    named = None if promised == "letor" else promised  # .txt may hold anything
     content = "letor" if looks_like_letor(head) else _trec_format(head)
-    found = magic or named or content or ("letor" if suffix in _LETOR_SUFFIXES else None)
+    found = magic or named or content or promised
     if found is None:
         raise FormatError(
             f"Neither the content nor the name tells the format; give format= as one of {', '.join(FORMATS)}.",
@@ -293,7 +294,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         path: where to. The suffix tells the format: .txt, .letor, .svm, .dat (LETOR text), .parquet, .arrow, .feather,
             .csv, .tsv, .qrels, .toprank-data (a stored copy); text may be compressed by .gz or .zst behind it.
         format: letor, parquet, arrow, csv, qrels or store, where the suffix does not tell.
-        **options: for the writer of the format: see `toprank.data.letor.reading.write_letor`.
+        **options: for the writer of the format: see `toprank.data.letor.writing.write_letor`.
     """
     check_data("write", data)
     kind = format or _format_to_write(path)
@@ -307,26 +308,17 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
 
 
 def _format_to_write(path: PathLike) -> str:
-    from toprank.data.tables.reading import table_format
-
-    name = plain_name(path)
-    suffix = name.suffix.lower()
-    if suffix in _LETOR_SUFFIXES:
-        return "letor"
-    if suffix in (".qrels", ".run"):
-        return suffix[1:]
     if os.fspath(path).rstrip("/").endswith(STORE_SUFFIX):
         return "store"
-    table = table_format(path)
-    if table is None:
-        known = (*_LETOR_SUFFIXES, ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", STORE_SUFFIX)
-        raise UnknownNameError("format for the suffix", Path(path).suffix, known)
-    return table
+    promised = promised_format(path)
+    if promised is None:
+        raise UnknownNameError("format for the suffix", Path(path).suffix, _TO_WRITE)
+    return promised
 
 
 def _writer(kind: str) -> Callable[..., None]:
     if kind == "letor":
-        from toprank.data.letor.reading import write_letor
+        from toprank.data.letor.writing import write_letor
 
         return write_letor
     if kind == "qrels":
@@ -335,6 +327,6 @@ def _writer(kind: str) -> Callable[..., None]:
         return write_qrels
     if kind == "store":
         return lambda data, path: write_store(data, path)  # what a cache notes of its source is not the caller's to say
-    from toprank.data.tables.reading import write_table
+    from toprank.data.tables.writing import write_table
 
     return partial(write_table, format=kind)

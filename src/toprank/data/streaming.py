@@ -1,6 +1,6 @@
 """From files to a stored copy in bounded memory, whatever the size of the files.
 
-A stream (`toprank.data.letor.streaming`, `toprank.data.tables.streaming`, `toprank.data.store_streaming`) passes over
+A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store_streaming`) passes over
 its files twice: a survey that counts, then blocks of rows. While one block is written and hashed on a thread of its
 own, the next one is read.
 """
@@ -90,7 +90,7 @@ def _stream(
         from toprank.data.letor.streaming import LetorStream
 
         return LetorStream(files, threads=threads, spool=writer.folder, **options)
-    from toprank.data.tables.streaming import TableStream
+    from toprank.data.tables.reading import TableStream
 
     return TableStream(files if len(files) > 1 else files[0], format=kind, **options)
 

@@ -1,31 +1,55 @@
-"""LETOR / SVMrank text: ``label qid:ID id:value id:value … # comment``, one line a document."""
+"""LETOR / SVMrank text: ``label qid:ID id:value id:value … # comment``, one line a document.
+
+The survey (`toprank.data.letor.survey`) measures the text; here the second pass reads it into arrays of the right size.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import IntArray
-from toprank.data.bytesource import ByteSource, open_bytes
+from toprank.compute import FloatArray, IntArray, each_block
+from toprank.data.bytesource import ByteSource, check_size, open_bytes
 from toprank.data.checks import listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.letor import groups as sides
-from toprank.data.letor.groups import Grouping
-from toprank.data.letor.kernels import LARGEST_ID, N_ROWS
-from toprank.data.letor.matrix import Reader
-from toprank.data.letor.passes import Survey, survey_chunks
-from toprank.data.letor.writing import write_letor
+from toprank.data.decimals import Bytes, exact_number
+from toprank.data.letor import kernels
+from toprank.data.letor.kernels import (
+    AT,
+    ENTRIES,
+    ID_FOREIGN,
+    ID_LENGTH,
+    ID_ZERO,
+    LARGEST_ID,
+    LEAST_ID,
+    MOST_ID,
+    N_IDENTIFIED,
+    N_ROWS,
+)  # fmt: skip
+from toprank.data.letor.survey import (
+    NO_ID,
+    Chunk,
+    Grouping,
+    Survey,
+    count_rows,
+    per_document,
+    queries_of,
+    survey_chunks,
+)
 from toprank.data.queries import Queries
-from toprank.errors import DataError, FormatError, UnknownNameError
+from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
-__all__ = ["looks_like_letor", "read_letor", "write_letor"]
+__all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_letor", "n_entries", "read_letor"]
 
 PathLike = str | os.PathLike[str]
+_ROOM = 1024  # hard numbers to begin with
 
 
 def read_letor(
@@ -75,7 +99,7 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    single_or_double = checked_options(dtype, missing, layout, n_features, first_feature_id)
+    wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
     names = listed_paths(paths)
     if not names:
         raise DataError("There is no file to read: the list of paths is empty.")
@@ -83,12 +107,11 @@ def read_letor(
     surveys = survey_chunks(sources, threads)
     n_rows = count_rows(sources, surveys)
     grouping = Grouping.of(surveys, regroup)
-    reader = Reader(sources, surveys, grouping, single_or_double, layout == "dense", missing == "zero", threads)
-    parsed = reader.read(n_features, first_feature_id)
+    parsed = Reader(surveys, grouping, wanted).read()
     if grouping.problem is not None:
         raise grouping.problem
     sizes, qids = queries_of(names, n_rows, grouping)
-    weights, positions = sides.per_document(names, n_rows)
+    weights, positions = per_document(names, n_rows)
     return RankingData(
         parsed.X,
         parsed.labels,
@@ -102,56 +125,348 @@ def read_letor(
     )
 
 
-def checked_options(
-    dtype: npt.DTypeLike, missing: str, layout: str, n_features: int | None, first_feature_id: int | None
-) -> np.dtype[Any]:
-    if missing not in ("nan", "zero"):
-        raise UnknownNameError("way to read missing values", missing, ("nan", "zero"))
-    if layout not in ("dense", "sparse"):
-        raise UnknownNameError("layout", layout, ("dense", "sparse"))
-    if first_feature_id not in (None, 0, 1):
-        raise DataError(f"first_feature_id must be 0, 1 or None (find out), not {first_feature_id!r}.")
-    if n_features is not None and not 1 <= n_features <= LARGEST_ID:
-        raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
-    if np.dtype(dtype) not in (np.float32, np.float64):
-        raise DataError(f"dtype must be float32 or float64, not {np.dtype(dtype)}.")
-    return np.dtype(dtype)
+class Wanted(NamedTuple):
+    """What to make of the text."""
+
+    dtype: np.dtype[Any]
+    dense: bool
+    zeros: bool
+    n_features: int | None
+    first_id: int | None
+    threads: int | None
+
+    @classmethod
+    def of(
+        cls,
+        dtype: npt.DTypeLike,
+        missing: str,
+        layout: str,
+        n_features: int | None,
+        first_feature_id: int | None,
+        threads: int | None,
+    ) -> Wanted:
+        """The options of `read_letor`, checked."""
+        if missing not in ("nan", "zero"):
+            raise UnknownNameError("way to read missing values", missing, ("nan", "zero"))
+        if layout not in ("dense", "sparse"):
+            raise UnknownNameError("layout", layout, ("dense", "sparse"))
+        if first_feature_id not in (None, 0, 1):
+            raise DataError(f"first_feature_id must be 0, 1 or None (find out), not {first_feature_id!r}.")
+        if n_features is not None and not 1 <= n_features <= LARGEST_ID:
+            raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise DataError(f"dtype must be float32 or float64, not {np.dtype(dtype)}.")
+        return cls(np.dtype(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
 
-def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
-    """The number of rows of each file, none of which may be empty."""
-    counts = [0] * len(sources)
+# A quiet NaN with a payload that no arithmetic produces; it never leaves the row that is being read.
+_HOLES: dict[int, Any] = {4: np.uint32(0x7FC07070), 8: np.uint64(0x7FF8707070707070)}
+
+
+class Parsed(NamedTuple):
+    """What rows of text say."""
+
+    X: Any
+    labels: FloatArray
+    document_ids: npt.NDArray[Any] | None
+    first_id: int
+
+
+class Reader:
+    """Reads features, labels and document ids of surveyed files into arrays of the wanted kind."""
+
+    def __init__(self, surveys: Sequence[Survey], grouping: Grouping, wanted: Wanted) -> None:
+        self.surveys, self.grouping, self.wanted = surveys, grouping, wanted
+        self.dtype, self.dense = wanted.dtype, wanted.dense
+        self.n_rows = int(grouping.run_rows.sum())
+
+    @property
+    def text_bytes(self) -> int:
+        """The size of the files."""
+        return sum(source.size for source in {survey.chunk.source for survey in self.surveys})
+
+    def read(self) -> Parsed:
+        """Features, labels and document ids."""
+        ids, (least, most) = self.id_type(), id_range(self.surveys)
+        while True:  # twice only where a row with ids out of order proves the survey wrong
+            shape = self.shape(least, most)
+            parsed, (below, beyond) = self.parse(shape, ids)
+            if parsed is not None:
+                return parsed
+            least, most = min(least, below), max(most, beyond)
+
+    def shape(self, least: int, most: int) -> kernels.Shape:
+        """What the result looks like where ids lie in this range; refused where it is out of proportion."""
+        n_features, first_id = self.wanted.n_features, self.wanted.first_id
+        first = first_id if first_id is not None else int(least != 0)
+        width = n_features if n_features is not None else max(most - first + 1, 0)
+        if self.dense:
+            what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
+            n_bytes = self.n_rows * width * self.dtype.itemsize
+            wanted = most if n_features is None else -1
+            check_size(n_bytes, self.text_bytes, what, "Read with layout='sparse'.", partial(self._at_id, wanted))
+        missing = 0.0 if self.wanted.zeros and self.dense else np.nan
+        hole = _HOLES[self.dtype.itemsize]
+        return kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
+
+    def _at_id(self, feature: int, problem: str) -> FormatError:
+        """The error at the first place that names a feature; at no line where none does."""
+        for survey in self.surveys:
+            chunk = survey.chunk
+            found = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
+            if feature >= 0 and found is not None:
+                return chunk.source.fault(problem, chunk.start + found.start())
+        return FormatError(problem, path=self.surveys[0].chunk.source.path)
+
+    def parse(self, shape: kernels.Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
+        """The rows in this shape, or None and the range of the ids that lie outside of it."""
+        result = self._result(shape.width, ids)
+        below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.wanted.threads)
+        if beyond >= 0:
+            return None, (below, beyond)
+        dense = result.values.reshape(self.n_rows, shape.width) if self.dense else None
+        X = self._sparse(result, shape, shuffled) if dense is None else dense
+        words = None if ids is None else self._document_ids(result, ids)
+        return Parsed(X, result.labels, words, shape.first_id), (below, beyond)
+
+    def _result(self, width: int, ids: np.dtype[Any] | None) -> kernels.Result:
+        if self.dense:
+            n_values, n_ends = self.n_rows * width, 0
+        else:
+            n_values, n_ends = n_entries(self.surveys), self.n_rows
+        index = np.int32 if self.dense else index_type(n_values, width)
+        values = np.empty(n_values, dtype=self.dtype)
+        letters = (0, 0) if ids is None else (self.n_rows, ids.itemsize // 4)
+        return kernels.Result(
+            values=values,
+            bits=values.view(_HOLES[self.dtype.itemsize].dtype),
+            columns=np.empty(0 if self.dense else n_values, dtype=index),
+            row_ends=np.zeros(n_ends + 1, dtype=index)[1:],
+            labels=np.empty(self.n_rows),
+            ids=np.empty(letters, dtype=np.uint32),
+        )
+
+    def _sparse(self, result: kernels.Result, shape: kernels.Shape, shuffled: bool) -> Any:
+        from scipy import sparse
+
+        ends = result.row_ends.base
+        X = sparse.csr_matrix((result.values, result.columns, ends), shape=(self.n_rows, shape.width), copy=False)
+        if shuffled:
+            X.has_sorted_indices = False
+            X.sort_indices()
+            repeats = X.indices[1:] == X.indices[:-1]
+            repeats[X.indptr[1:-1][(X.indptr[1:-1] > 0) & (X.indptr[1:-1] < X.nnz)] - 1] = False
+            if repeats.any():
+                entry = int(np.argmax(repeats))
+                row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
+                feature = int(X.indices[entry]) + shape.first_id
+                raise _repeated_id(self.surveys, self.grouping.row_of_text(row), feature)
+        if self.wanted.zeros and (absent := np.isnan(X.data)).any():
+            kept = np.concatenate([[0], np.cumsum(~absent)])[X.indptr].astype(X.indptr.dtype)
+            X = sparse.csr_matrix((X.data[~absent], X.indices[~absent], kept), shape=X.shape)
+        return X
+
+    def id_type(self) -> np.dtype[Any] | None:
+        """The type of the document ids as the text spells them; None where some row has none."""
+        states = np.array([survey.state for survey in self.surveys])
+        longest = int(states[:, ID_LENGTH].max())
+        if states[:, N_IDENTIFIED].sum() < self.n_rows:
+            return None
+        for survey in self.surveys:
+            if survey.state[ID_ZERO]:
+                problem = "The document id ends in a zero byte, which ids may not; remove it."
+                raise survey.chunk.source.fault(problem, int(survey.state[ID_ZERO]) - 1)
+        try:
+            check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
+        except DataError as problem:
+            path = self.surveys[0].chunk.source.path
+            warnings.warn(f"{path}: {problem}They are left out.", stacklevel=4)
+            return None
+        return np.dtype(f"U{longest}")
+
+    @property
+    def foreign_ids(self) -> bool:
+        """Whether a document id holds letters beyond ASCII."""
+        return any(survey.state[ID_FOREIGN] for survey in self.surveys)
+
+    def _document_ids(self, result: kernels.Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        ids = result.ids.reshape(-1).view(kind)
+        if self.foreign_ids:  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
+            return np.array([word.encode("latin-1").decode("utf-8", "backslashreplace") for word in ids.tolist()])
+        return ids
+
+
+def id_range(surveys: Sequence[Survey]) -> tuple[int, int]:
+    """The least and the most feature id that the survey saw."""
+    states = np.array([survey.state for survey in surveys])
+    return int(states[:, LEAST_ID].min()), int(states[:, MOST_ID].max())
+
+
+def n_entries(surveys: Sequence[Survey]) -> int:
+    """The number of features that the rows mention."""
+    return int(sum(survey.runs[:, ENTRIES].sum() for survey in surveys))
+
+
+def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
+    """The type of a sparse matrix's indices."""
+    return np.int32 if max(entries, width) <= LARGEST_ID else np.int64
+
+
+def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
+    """The error for a feature id that stands twice in a row, given by its number over all files."""
     for survey in surveys:
-        counts[survey.chunk.file] += int(survey.state[N_ROWS])
-    for source, count in zip(sources, counts, strict=True):
-        if count == 0:
-            what = "The file is empty" if source.size == 0 else "The file holds blank lines and comments only"
-            raise FormatError(f"{what}; expected lines 'label qid:ID id:value …'.", path=source.path)
-    return counts
+        if row < survey.state[N_ROWS]:
+            break
+        row -= int(survey.state[N_ROWS])
+    source, at = survey.chunk.source, survey.chunk.start
+    while True:
+        end = source.newline(at)
+        line = source.bytes(at, end).partition(b"#")[0]
+        if line.strip():
+            if row == 0:
+                break
+            row -= 1
+        at = end + 1
+    digits = str(feature).encode().lstrip(b"0")
+    found = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
+    return fault_at(source, kernels.REPEATED, found[1], 0)
 
 
-def queries_of(
-    names: Sequence[Path], n_rows: Sequence[int], grouping: Grouping
-) -> tuple[IntArray, npt.NDArray[Any] | None]:
-    """The sizes of the queries, and their ids where the text names them."""
-    named = len(grouping.ids) > 0
-    found = [
-        sides.query_sizes(name, n, stretches if named else None)
-        for name, n, stretches in zip(names, n_rows, grouping.stretch_sizes, strict=True)
-    ]
-    if named:
-        return grouping.sizes, grouping.ids
-    sizes = []
-    for name, side in zip(names, found, strict=True):
-        if side is None:
-            raise FormatError(
-                "The lines do not say which query they belong to: add 'qid:ID' behind the labels, or put the sizes of "
-                f"the queries, one a line, into {name.name}.query.",
-                path=name,
-                line=1,
-            )
-        sizes.append(side)
-    return np.concatenate(sizes), None
+def parse_chunks(
+    surveys: Sequence[Survey], places: IntArray, shape: kernels.Shape, result: kernels.Result, threads: int | None
+) -> tuple[int, int, bool]:
+    """The second pass: fill the result.
+
+    Returns the least and the most feature id outside the result, and whether ids of a sparse row are out of order.
+
+    Args:
+        surveys: what the first pass found.
+        places: for each run of all chunks, the row and the entry in the result where it starts.
+        shape: what the result looks like.
+        result: the arrays to fill.
+        threads: how many threads to use.
+
+    Raises:
+        FormatError: the first line that is not what it should be.
+    """
+    firsts = np.cumsum([0] + [len(survey.runs) for survey in surveys])
+    jobs = [(survey, places[first:last]) for survey, first, last in zip(surveys, firsts, firsts[1:], strict=False)]
+    outcomes = each_block(lambda job: _parse(*job, shape, result), jobs, threads)
+    states = []
+    for outcome in outcomes:  # in the order of the text, so that the first fault is the one reported
+        if isinstance(outcome, FormatError):
+            raise outcome
+        states.append(outcome)
+    together = np.array(states)
+    return (
+        int(together[:, LEAST_ID].min()),
+        int(together[:, MOST_ID].max()),
+        bool(together[:, kernels.SHUFFLED].any()),
+    )
+
+
+def _parse(
+    survey: Survey, places: IntArray, shape: kernels.Shape, result: kernels.Result
+) -> npt.NDArray[np.int64] | FormatError:
+    chunk, hard = survey.chunk, np.empty((_ROOM, 2), dtype=np.int64)
+    state = np.zeros(kernels.PARSE_STATE, dtype=np.int64)
+    state[kernels.RUN] = -1
+    state[LEAST_ID], state[MOST_ID] = NO_ID, -1
+    text = chunk.read()
+    while True:
+        before = int(state[AT])
+        kernels.parse(text, len(text), survey.runs, places, shape, result, hard, state)
+        solved, fault = int(state[kernels.N_HARD]), int(state[kernels.FAULT])
+        try:
+            _solve(chunk, text, hard[:solved], result)
+        except FormatError as problem:
+            return problem
+        if fault == kernels.CHANGED or (fault == kernels.FINE and not _is_whole(survey, state)):
+            raise changed(chunk.source)
+        if fault == kernels.FINE:
+            return state
+        if fault != kernels.MORE_ROOM:
+            return fault_at(chunk.source, fault, chunk.start + int(state[kernels.FAULT_AT]), shape.width)
+        state[kernels.FAULT], state[kernels.N_HARD] = kernels.FINE, 0
+        if state[AT] == before:  # not one row is done: it needs more than is there
+            hard = np.empty((2 * len(hard), 2), dtype=np.int64)
+
+
+def _is_whole(survey: Survey, state: IntArray) -> bool:
+    """Whether the second pass met the rows that the first one counted."""
+    return bool(state[kernels.RUN] == len(survey.runs) - 1 and state[kernels.LEFT] == 0)
+
+
+def _solve(chunk: Chunk, text: Bytes, hard: IntArray, result: kernels.Result) -> None:
+    """Convert the numbers that the kernel could not be sure of."""
+    single = result.values.itemsize == 4
+    for place, position in hard.tolist():
+        label = place < 0
+        value = hard_number(text, position, single and not label)
+        if value - value != 0:
+            raise too_large(chunk.source, chunk.start + position, single and not label, label)
+        if label:
+            result.labels[-1 - place] = value
+        else:
+            result.values[place] = value
+
+
+_SHOWN = 24  # bytes of a token that a message quotes
+_NUMBER_ENDS = re.compile(rb"[\x00- #]")
+
+
+def fault_at(source: ByteSource, fault: int, position: int, width: int) -> FormatError:
+    """The error for a fault that `parse` found at a byte."""
+    token = _token(source, position)
+    found = f"found {token!r}" if token else "the line ends here"
+    negative = fault == kernels.FEATURE and token.startswith("-") and token[1:2].isdigit()
+    problem = {
+        kernels.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
+        kernels.LABEL_FINITE: f"The label {token!r} is not finite; write -1 for a document that is not judged.",
+        kernels.QUERY: "Expected the id of the query right behind 'qid:'.",
+        kernels.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
+        kernels.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
+        kernels.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
+        kernels.ID_BEYOND: f"The id in {token!r} lies beyond the {width} features asked for; raise n_features.",
+        kernels.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
+        kernels.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
+        kernels.VALUE_SIZE: f"The value {token!r} is too large for float32; read with dtype=float64.",
+    }[fault]
+    if negative:
+        problem = f"The feature id in {token!r} is negative; ids count from 0 or 1."
+    return source.fault(problem, position)
+
+
+def _token(source: ByteSource, position: int) -> str:
+    """The token at a byte, cut where it is long."""
+    found = source.bytes(position, position + 4 * _SHOWN)
+    token = found.split(None, 1)[:1]
+    text = "" if found[:1].isspace() or not token else token[0].decode("utf-8", "replace")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def hard_number(text: Bytes, position: int, single: bool) -> float:
+    """The number at a byte, converted without shortcuts; infinite where it is too large for its type."""
+    size = 64
+    while True:
+        found = text[position : position + size].tobytes()
+        token = _NUMBER_ENDS.split(found, maxsplit=1)[0]
+        if len(token) < size:  # it ends here, or the text does
+            break
+        size *= 2
+    return exact_number(token.decode("ascii"), single)
+
+
+def too_large(source: ByteSource, position: int, single: bool, label: bool) -> FormatError:
+    """The error for a number that its type cannot hold."""
+    kind = "float32; read with dtype=float64" if single else "float64"
+    what = "label" if label else "value"
+    return source.fault(f"The {what} {_token(source, position)!r} is too large for {kind}.", position)
+
+
+def changed(source: ByteSource) -> FileError:
+    """The error for text whose second reading is not the first one."""
+    return FileError(f"{source.path} changed while it was read. Read it again when nothing writes to it.")
 
 
 def looks_like_letor(first_bytes: bytes) -> bool:

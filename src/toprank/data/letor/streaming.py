@@ -20,12 +20,9 @@ from toprank.compute import available_threads
 from toprank.data import checks
 from toprank.data.bytesource import open_bytes
 from toprank.data.checks import listed_paths
-from toprank.data.letor import groups as sides
-from toprank.data.letor.groups import Grouping
 from toprank.data.letor.kernels import N_ROWS
-from toprank.data.letor.matrix import Parsed, Reader, id_range, index_type, n_entries
-from toprank.data.letor.passes import survey_chunks
-from toprank.data.letor.reading import checked_options, count_rows, queries_of
+from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
+from toprank.data.letor.survey import Grouping, count_rows, per_document, queries_of, survey_chunks
 from toprank.data.queries import Queries
 from toprank.data.streams import Block, StartAgain, Started
 
@@ -54,18 +51,16 @@ class LetorStream:
         threads: int | None = None,
         spool: Path | None = None,
     ) -> None:
-        kind = checked_options(dtype, missing, layout, n_features, first_feature_id)
+        self._wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
         self._names = listed_paths(paths)
-        self._sources = [open_bytes(name, spool) for name in self._names]
-        self._surveys = survey_chunks(self._sources, threads)
-        self._counts = count_rows(self._sources, self._surveys)
+        sources = [open_bytes(name, spool) for name in self._names]
+        self._surveys = survey_chunks(sources, threads)
+        self._counts = count_rows(sources, self._surveys)
         self._grouping = Grouping.of(self._surveys, regroup=False, join=True)
-        self._options = (kind, layout == "dense", missing == "zero", threads)
-        self._given = (n_features, first_feature_id)
         self._ids_seen = id_range(self._surveys)
-        self._whole = Reader(self._sources, self._surveys, self._grouping, *self._options)
+        self._whole = Reader(self._surveys, self._grouping, self._wanted)
         self._id_type = self._whole.id_type()
-        self._shape = self._whole.shape(*self._ids_seen, *self._given)
+        self._shape = self._whole.shape(*self._ids_seen)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,12 +75,12 @@ class LetorStream:
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
         n, width = self.shape
-        kind, dense, zeros, _ = self._options
+        kind = self._wanted.dtype
         arrays = {"X": Started(kind, (width,), n)}
-        if not dense:
+        if not self._wanted.dense:
             entries = n_entries(self._surveys)
             index = np.dtype(index_type(entries, width))
-            length = None if zeros else entries  # where NULLs are left out, nobody has counted them
+            length = None if self._wanted.zeros else entries  # where NULLs are left out, nobody has counted them
             arrays = {
                 "X.data": Started(kind, (), length),
                 "X.indices": Started(index, (), length),
@@ -111,7 +106,7 @@ class LetorStream:
 
     def _parts(self) -> Iterator[Reader]:
         """Readers of some neighbouring chunks each."""
-        per_row, at_least = self._bytes_per_row(), available_threads(self._options[3])
+        per_row, at_least = self._bytes_per_row(), available_threads(self._wanted.threads)
         first, first_run, last_run, rows = 0, 0, 0, 0
         for last, survey in enumerate(self._surveys, 1):
             rows += int(survey.state[N_ROWS])
@@ -120,14 +115,16 @@ class LetorStream:
             full = parts >= 1 and (last - first >= at_least or parts >= _LARGEST_PART)
             if (full or last == len(self._surveys)) and last_run > first_run:
                 grouping = self._grouping.part(first_run, last_run)
-                yield Reader(self._sources, self._surveys[first:last], grouping, *self._options)
+                yield Reader(self._surveys[first:last], grouping, self._wanted)
                 first, first_run, rows = last, last_run, 0
 
     def _bytes_per_row(self) -> int:
         """How much memory a row takes while it is read."""
         n, width = self.shape
-        kind, dense, _, _ = self._options
-        features = width * kind.itemsize if dense else 16 + n_entries(self._surveys) * (kind.itemsize + 4) // n
+        kind = self._wanted.dtype
+        features = (
+            width * kind.itemsize if self._wanted.dense else 16 + n_entries(self._surveys) * (kind.itemsize + 4) // n
+        )
         ids = 0 if self._id_type is None else self._id_type.itemsize
         if ids and self._whole.foreign_ids:  # three arrays, and two strings of Python's
             ids = 3 * ids + 256
@@ -138,12 +135,12 @@ class LetorStream:
         least, most = self._ids_seen
         ranges = [outside, *(part.parse(self._shape, self._id_type)[1] for part in self._parts())]
         self._ids_seen = min(least, *(r[0] for r in ranges)), max(most, *(r[1] for r in ranges))
-        self._shape = self._whole.shape(*self._ids_seen, *self._given)
+        self._shape = self._whole.shape(*self._ids_seen)
         return StartAgain()
 
     def _block(self, parsed: Parsed, entries: int, first: bool) -> Block:
         block: Block = {"X": parsed.X}
-        if not self._options[1]:
+        if not self._wanted.dense:
             ends = parsed.X.indptr.astype(np.int64) + entries
             block = {
                 "X.data": parsed.X.data,
@@ -167,7 +164,7 @@ class LetorStream:
             raise self._grouping.problem
         sizes, qids = queries_of(self._names, self._counts, self._grouping)
         queries = Queries.from_sizes(sizes)
-        weights, positions = sides.per_document(self._names, self._counts)
+        weights, positions = per_document(self._names, self._counts)
         found = {
             "offsets": queries.offsets,
             "qids": np.arange(len(queries)) if qids is None else qids,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.bytesource import output
 from toprank.data.dataset import RankingData
-from toprank.data.letor.groups import SIDES, beside
+from toprank.data.letor.survey import SIDES, beside
 from toprank.errors import DataError, FileError, UnknownNameError
 
 __all__ = ["write_letor"]

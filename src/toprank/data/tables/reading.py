@@ -1,26 +1,245 @@
 """Files of tables: Parquet (one file or a folder of them), Arrow IPC / Feather, CSV; read in strips.
 
-Memory stays near the size of the arrays: a strip of rows is converted, copied to its place, and forgotten.
+Read whole, memory stays near the size of the arrays: a strip of rows is converted, copied to its place, and forgotten.
+Read block by block, for a stored copy of tables that are larger than memory, a first pass reads the column of query ids
+alone: it counts rows and queries, and refuses a query that starts again, before anything is written.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import FloatArray, IntArray
+from toprank.data import checks
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import gather, role_values
-from toprank.data.frames.layout import USUAL_NAMES, Choice
-from toprank.data.tables.sources import about, common_layout, sources_of
-from toprank.data.tables.streaming import refuse_drift
-from toprank.data.tables.writing import table_format, write_table
+from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
+from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number
+from toprank.data.queries import Queries
+from toprank.data.streams import Block, Started
+from toprank.data.tables.sources import Source, about, common_layout, sources_of
+from toprank.errors import DataError, FormatError
 
-__all__ = ["read_table", "table_format", "write_table"]
+__all__ = ["TableStream", "read_table", "refuse_drift"]
 
+Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
+
+
+class TableStream:
+    """The files of `read_table`, surveyed; its options. All files must have the same columns of the same types."""
+
+    first_feature_id = None
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        format: str | None = None,
+        label: Choice = None,
+        qid: Choice = None,
+        features: Sequence[str] | None = None,
+        document_id: Choice = None,
+        weight: Choice = None,
+        query_weight: Choice = None,
+        position: Choice = None,
+        dtype: npt.DTypeLike | None = None,
+    ) -> None:
+        given: dict[str, Choice] = {
+            "label": label,
+            "qid": qid,
+            "document_id": document_id,
+            "weight": weight,
+            "query_weight": query_weight,
+            "position": position,
+        }
+        self._sources = sources_of(paths, format)
+        with about(self._sources[0].path):
+            self._layout = common_layout(self._sources, given, features, dtype)
+            refuse_drift(self._sources, self._layout, any_column=features is not None, any_number=dtype is not None)
+            self._queries, self._qids = _survey(self._sources, self._layout)
+        self._query_weights: FloatArray = np.zeros(len(self._queries))
+        self._weighed = 0  # so many queries have a weight by now
+        self._any_weight = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self._queries.n_documents, len(self._layout.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """One name for each feature; None where they are only numbered."""
+        return checks.names(self._layout.feature_names, self.shape[1])
+
+    def arrays(self) -> dict[str, Started]:
+        """What the blocks are made of."""
+        n, width = self.shape
+        roles, numbers = self._layout.roles, np.dtype(np.float64)
+        arrays = {"X": Started(self._layout.dtype, (width,), n), "labels": Started(numbers, (), n)}
+        if "document_id" in roles:
+            arrays["document_ids"] = Started(None, (), n)
+        if "weight" in roles:
+            arrays["document_weights"] = Started(numbers, (), n)
+        if "position" in roles:
+            arrays["positions"] = Started(np.dtype(np.int64), (), n)
+        return arrays
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, in order; refuses a value that ranking data cannot hold, by file and row."""
+        self._weighed = before = 0
+        for source in self._sources:
+            row = 0
+            for batch in source.batches(self._layout):
+                with about(source.path):
+                    block = self._block(batch, row, before)
+                yield block
+                row += batch.num_rows
+                before += batch.num_rows
+
+    def _block(self, batch: Any, row: int, before: int) -> Block:
+        """A strip of rows that starts at `row` in its file, with so many rows `before` it in all files."""
+        n, layout = batch.num_rows, self._layout
+        values = {
+            role: role_values(role, name, [batch.column(name)], row)
+            for role, name in layout.roles.items()
+            if role != "qid"
+        }
+        X = np.empty((n, len(layout.features)), dtype=layout.dtype)
+        fill_rows(X, batch, layout)
+        block = {"X": X, "labels": checks.labels(values.get("label", np.full(n, np.nan)), n, row)}
+        if "document_id" in values:
+            block["document_ids"] = checks.identifiers(values["document_id"], n, "document_ids", row)
+        if "weight" in values:
+            block["document_weights"] = checks.some_weights(values["weight"], n, "document_weights", "documents", row)
+            self._any_weight |= bool(block["document_weights"].any())
+        positions = checks.positions(values.get("position"), n, first_row=row)
+        if positions is not None:
+            block["positions"] = positions
+        if "query_weight" in values:
+            self._weigh(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
+        return block
+
+    def _weigh(self, per_row: FloatArray, before: int) -> None:
+        """Note the weights of the queries of a strip of rows; the first of them may have begun in an earlier one."""
+        if not len(per_row):
+            return
+        starts = self._queries.offsets[:-1]
+        first = int(np.searchsorted(starts, before, side="right")) - 1
+        last = max(first + 1, int(np.searchsorted(starts, before + len(per_row))))
+        places = np.maximum(starts[first:last] - before, 0)
+        weights = np.minimum.reduceat(per_row, places)
+        wrong = weights != np.maximum.reduceat(per_row, places)
+        wrong[0] |= first < self._weighed and weights[0] != self._query_weights[first]
+        if wrong.any():
+            raise several_weights(self._qids[first + int(np.argmax(wrong))])
+        self._query_weights[first:last] = weights
+        self._weighed = last
+
+    def rest(self) -> Block:
+        """The arrays that are small enough to be held: queries and their weights."""
+        if "weight" in self._layout.roles and not self._any_weight:
+            raise FormatError("document_weights are all zero; nothing would count.", path=self._sources[0].path)
+        found = {"offsets": self._queries.offsets, "qids": self._qids}
+        if "query_weight" in self._layout.roles:
+            with about(self._sources[0].path):
+                checked = checks.weights(self._query_weights, len(self._queries), "query_weights", "queries")
+                assert checked is not None
+                found["query_weights"] = checked
+        return found
+
+
+def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, any_number: bool) -> None:
+    """Refuse files whose columns differ from the first file's in name or type: nobody wrote them to be one table.
+
+    Args:
+        sources: the files.
+        layout: the layout of the first, which all others can fill.
+        any_column: further columns do not matter, since the features were given by name.
+        any_number: types of features do not matter, as long as they are numbers, since the precision was given.
+    """
+    first = sources[0]
+    for source in sources[1:]:
+        known = {*first.schema.names, *index_columns(source.schema)}
+        extra = [name for name in source.schema.names if name not in known]
+        if extra and not any_column:
+            raise FormatError(
+                f"There is a column '{extra[0]}', which {first.path} does not have. Give all files the same columns, "
+                "or name those to use with features=[...].",
+                path=source.path,
+            )
+        if source.kind == "csv":  # text has no types but those it is read with
+            continue
+        for name in layout.columns:
+            here, there = (one.schema.field(name).type for one in (source, first))
+            alike = any_number and name in layout.features and is_number(here) and is_number(there)
+            if here != there and not alike:
+                raise FormatError(
+                    f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same types"
+                    + (", or say which precision to use with dtype=." if name in layout.features else "."),
+                    path=source.path,
+                )
+
+
+def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
+    """The queries of all files as one table, and their ids. A query may go on in the next file, but not come back."""
+    if "qid" not in layout.roles:
+        n = sum(_count_rows(source, layout) for source in sources)
+        if n == 0:
+            raise DataError("The table has no rows.")
+        return Queries([0, n]), np.zeros(1, dtype=np.int64)
+    ids, starts, file_starts, n = list[Array](), list[IntArray](), [0], 0
+    last: Any = None
+    for source in sources:
+        for values in _query_ids(source, layout):
+            changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+            if n == 0 or values[0] != last:
+                changes = np.concatenate([[0], changes])
+            ids.append(values[changes])
+            starts.append(n + changes)
+            last, n = values[-1], n + len(values)
+        file_starts.append(n)
+    if n == 0:
+        raise DataError("The table has no rows.")
+    raw = np.concatenate(ids)
+    qids = checks.identifiers(whole_numbers(raw) if sources[0].kind == "csv" else raw, len(raw), "qids")
+    offsets = np.append(np.concatenate(starts), n)
+    repeated = checks.first_repeat(qids)
+    if repeated is not None:
+        raise _starts_again(sources, file_starts, qids[repeated], int(offsets[repeated]))
+    return Queries(offsets), qids
+
+
+def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
+    """The query ids of a file, a strip of rows at a time."""
+    name, row = layout.roles["qid"], 0
+    for batch in source.batches(Layout({"qid": name}, (), layout.dtype)):
+        if batch.num_rows:
+            with about(source.path):
+                values = role_values("qid", name, [batch.column(name)], row)
+                if values.dtype.kind == "f":
+                    values = checks.identifiers(values, len(values), "qid", row)
+            yield values
+            row += batch.num_rows
+
+
+def _count_rows(source: Source, layout: Layout) -> int:
+    if source.n_rows is not None:
+        return source.n_rows
+    return sum(batch.num_rows for batch in source.batches(layout))
+
+
+def _starts_again(sources: Sequence[Source], file_starts: list[int], qid: Any, row: int) -> FormatError:
+    file = int(np.searchsorted(file_starts, row, side="right")) - 1
+    return FormatError(
+        f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbours. "
+        "Sort the rows by query, or convert with regroup=True, which holds all data in memory.",
+        path=sources[file].path,
+    )
 
 
 def read_table(

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.bytesource import os_errors
+from toprank.data.bytesource import os_errors, promised_format
 from toprank.data.checks import listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.streams import became_shorter
-from toprank.data.tables.writing import delimiter_of, table_format
+from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
 __all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
@@ -57,7 +57,7 @@ class Source(NamedTuple):
 def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[Source]:
     """The files to read: those given, and the Parquet files of given folders by name."""
     files = _files_of(paths)
-    kind = format or table_format(files[0])
+    kind = format or promised_format(files[0])
     if kind not in _FORMATS:
         raise DataError(f"{files[0]}: give format= as one of {', '.join(_FORMATS)}; the name does not tell.")
     return [_source(file, kind) for file in files]

@@ -6,35 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from toprank.data.bytesource import output, plain_name
+from toprank.data.bytesource import output, promised_format
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError
 
-__all__ = ["delimiter_of", "table_format", "write_table"]
+__all__ = ["delimiter_of", "write_table"]
 
 PathLike = str | os.PathLike[str]
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
-_KINDS = tuple(dict.fromkeys(_SUFFIXES.values()))
-
-
-def table_format(path: PathLike) -> str | None:
-    """The format that a file's name promises ("parquet", "arrow", "csv"), or None.
-
-    >>> table_format("train.csv.gz"), table_format("train.txt")
-    ('csv', None)
-    """
-    name = plain_name(path)
-    promised = _SUFFIXES.get(name.suffix.lower())
-    return promised if promised == "csv" or name == Path(path) else None  # the others compress inside
+_KINDS = ("parquet", "arrow", "csv")
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
@@ -44,8 +25,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     read with ``dtype="float32"``, and text query ids that are all whole numbers come back as numbers. A sparse X is
     written as dense columns.
     """
-    kind = format or table_format(path)
-    if kind is None or kind not in _KINDS:
+    kind = format or promised_format(path)
+    if kind not in _KINDS:
         raise DataError(f"{path}: give format= as one of {', '.join(_KINDS)}; the name does not tell.")
     if kind == "csv":
         _check_names_for_csv(data)

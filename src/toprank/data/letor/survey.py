@@ -1,0 +1,408 @@
+"""The first pass over LETOR text: chunks of whole lines are measured on several threads, and runs become queries.
+
+A run is some consecutive rows with one query token. LightGBM's side files `x.query` (or `x.group`), `x.weight` and
+`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray, each_block
+from toprank.data.bytesource import ByteSource, check_size, open_bytes, plain_name
+from toprank.data.decimals import Bytes
+from toprank.data.letor.kernels import (
+    AT,
+    ENTRIES,
+    LEAST_ID,
+    MOST_ID,
+    N_ROWS,
+    N_RUNS,
+    N_WORDS,
+    ROWS,
+    RUN_COLUMNS,
+    START,
+    STOP,
+    SURVEY_STATE,
+    VALUE,
+    lone_return,
+    survey_rows,
+)  # fmt: skip
+from toprank.errors import FormatError
+
+__all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
+
+_CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
+_ROOM = 1024  # runs to begin with
+NO_ID = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A part of a file that ends with a line. Both passes read it anew: they need no more memory than their threads."""
+
+    source: ByteSource
+    file: int
+    start: int
+    end: int
+
+    def read(self) -> Bytes:
+        """Its bytes, in memory."""
+        return self.source.array(self.start, self.end)
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What the first pass found in a chunk: its run table, the final state, and query tokens that are no numbers."""
+
+    chunk: Chunk
+    runs: IntArray
+    state: IntArray
+    words: list[bytes | None] | None
+
+    def tokens(self) -> list[bytes | None]:
+        """The query token of each run; None where it has none."""
+        return [b"%d" % value for value in self.runs[:, VALUE].tolist()] if self.words is None else self.words
+
+
+def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Survey]:
+    """The first pass over all files."""
+    chunks = [chunk for file, source in enumerate(sources) for chunk in _chunks(source, file)]
+    return each_block(_survey, chunks, threads)
+
+
+def _chunks(source: ByteSource, file: int) -> list[Chunk]:
+    chunks, start, size = [], source.start, source.size
+    while start < size:
+        end = min(source.newline(start + _CHUNK - 1) + 1, size)
+        chunks.append(Chunk(source, file, start, end))
+        start = end
+    return chunks
+
+
+def _survey(chunk: Chunk) -> Survey:
+    runs = np.empty((_ROOM, RUN_COLUMNS), dtype=np.int64)
+    state = np.zeros(SURVEY_STATE, dtype=np.int64)
+    state[LEAST_ID], state[MOST_ID] = NO_ID, -1
+    text = chunk.read()
+    lone = lone_return(text, 0, len(text))
+    if lone >= 0:
+        raise chunk.source.lone_return(chunk.start + lone)
+    while state[AT] < len(text):
+        if state[N_RUNS] == len(runs):
+            runs = np.concatenate([runs, np.empty_like(runs)])
+        survey_rows(text, len(text), runs, state)
+    runs = runs[: state[N_RUNS]].copy()
+    words = None if state[N_WORDS] == 0 else _run_words(text, runs)
+    runs[:, STOP] += chunk.start  # from here on places are those in the file
+    runs[runs[:, START] >= 0, START] += chunk.start
+    return Survey(chunk, runs, state, words)
+
+
+def _run_words(text: Bytes, runs: IntArray) -> list[bytes | None]:
+    content = text.tobytes()
+    return [content[start:stop] if start >= 0 else None for start, stop in runs[:, [START, STOP]].tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which rows belong to which query, and where they go.
+
+    Attributes:
+        ids: one id for each query, in order of first appearance; empty where the text has no query tokens.
+        sizes: the number of rows of each query.
+        places: for each run, the row and the entry of the result where it starts.
+        run_rows: for each run, its number of rows.
+        stretch_sizes: for each file, the sizes of its stretches of rows of one query, in order.
+        problem: what is wrong with the grouping, if something is. It waits here, since a line that cannot be read at
+            all is the better thing to report.
+    """
+
+    ids: npt.NDArray[Any]
+    sizes: IntArray
+    places: IntArray
+    run_rows: IntArray
+    stretch_sizes: list[IntArray]
+    problem: FormatError | None
+
+    @classmethod
+    def of(cls, surveys: Sequence[Survey], regroup: bool, *, join: bool = False) -> Grouping:
+        """Group the runs of all chunks.
+
+        Args:
+            surveys: what the survey found.
+            regroup: bring scattered rows of a query together.
+            join: let a query go on in the next file.
+        """
+        runs = _Runs(
+            table=np.concatenate([survey.runs for survey in surveys]),
+            files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
+            sources={survey.chunk.file: survey.chunk.source for survey in surveys},
+            words=_words(surveys),
+        )
+        table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
+        codes, ids, problem = _queries(runs)
+
+        other_query, other_file = codes[1:] != codes[:-1], files[1:] != files[:-1]
+        starts = np.flatnonzero(np.append(True, other_query | other_file))
+        sizes = np.add.reduceat(table[:, ROWS], starts)
+        if named.any() and not named.all():
+            problem = _half_named(runs, named)
+        elif problem is None and named.all() and not regroup:
+            remedy = "convert with regroup=True, which holds all data in memory" if join else "read with regroup=True"
+            stretches = np.flatnonzero(np.append(True, other_query)) if join else starts
+            problem = _scattered(runs, codes, stretches, remedy)
+        order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
+        return cls(
+            ids=ids,
+            sizes=np.bincount(codes, weights=table[:, ROWS]).astype(np.int64),
+            places=_places(table[:, [ROWS, ENTRIES]], order),
+            run_rows=table[:, ROWS],
+            stretch_sizes=[sizes[files[starts] == file] for file in range(files[-1] + 1)],
+            problem=problem,
+        )
+
+    def part(self, first: int, last: int) -> Grouping:
+        """The runs ``[first, last)`` by themselves, of text whose rows stay in their order."""
+        places = self.places[first:last]
+        return replace(self, places=places - places[0], run_rows=self.run_rows[first:last])
+
+    def scatter(self, per_row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values in the order of the text, brought into the order of the result."""
+        first_rows = np.cumsum(self.run_rows) - self.run_rows
+        moved = np.empty_like(per_row)
+        moved[np.arange(len(per_row)) + np.repeat(self.places[:, 0] - first_rows, self.run_rows)] = per_row
+        return moved
+
+    def moved_rows(self) -> IntArray | None:
+        """Where each row of the result stood in the text; None where no row moved."""
+        first_rows = np.cumsum(self.run_rows) - self.run_rows
+        if np.array_equal(self.places[:, 0], first_rows):
+            return None
+        return self.scatter(np.arange(int(self.run_rows.sum())))
+
+    def row_of_text(self, row: int) -> int:
+        """Where a row of the result stood in the text, counted from 0 over all files."""
+        run = int(np.flatnonzero((self.places[:, 0] <= row) & (row < self.places[:, 0] + self.run_rows))[0])
+        return int(self.run_rows[:run].sum() + row - self.places[run, 0])
+
+
+class _Runs(NamedTuple):
+    """The run tables of all chunks as one, with the file of each run."""
+
+    table: IntArray
+    files: IntArray
+    sources: dict[int, ByteSource]
+    words: list[bytes | None] | None
+    """The query token of each run; None where all are numbers."""
+
+    def name(self, run: int) -> str:
+        """The query of a run, for a message."""
+        token = b"%d" % self.table[run, VALUE] if self.words is None else self.words[run] or b""
+        return token.decode("utf-8", "replace")[:40]
+
+    def fault(self, problem: str, run: int, column: int) -> FormatError:
+        """The error for a run, at the place that a column of its table names."""
+        return self.sources[int(self.files[run])].fault(problem, int(self.table[run, column]))
+
+
+def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
+    if all(survey.words is None for survey in surveys):
+        return None
+    return [token for survey in surveys for token in survey.tokens()]
+
+
+def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
+    """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
+    if runs.words is None:
+        values, first, inverse = np.unique(runs.table[:, VALUE], return_index=True, return_inverse=True)
+        by_appearance = np.argsort(first)
+        rank = np.empty(len(values), dtype=np.int64)
+        rank[by_appearance] = np.arange(len(values))
+        return rank[inverse.reshape(-1)], values[by_appearance], None
+    numbers: dict[bytes | None, int] = {}
+    codes = np.empty(len(runs.table), dtype=np.int64)
+    for run, word in enumerate(runs.words):
+        codes[run] = numbers.setdefault(word, len(numbers))
+    tokens = [token for token in numbers if token is not None]
+    for token in tokens:
+        if token.endswith(b"\0"):  # which arrays of strings drop: two ids could become one
+            run = int(np.argmax(codes == numbers[token]))
+            fault = runs.fault("The id of the query ends in a zero byte, which ids may not; remove it.", run, START)
+            return codes, np.array([]), fault
+    widest = max(map(len, tokens), default=0)
+    text_bytes = sum(source.size for source in runs.sources.values())
+
+    def at_longest(problem: str) -> FormatError:
+        return runs.fault(problem, int(np.argmax(codes == numbers[max(tokens, key=len)])), START)
+
+    what = "The query ids, padded to the longest one,"
+    check_size(4 * widest * len(tokens), text_bytes, what, "Shorten that one.", at_longest)
+    try:
+        return codes, np.array([token.decode() for token in tokens]), None
+    except UnicodeDecodeError as bad:
+        run = int(np.argmax(codes == numbers[bad.object]))
+        return codes, np.array([]), runs.fault("The id of the query is not UTF-8 text.", run, START)
+
+
+def _places(sizes: IntArray, order: IntArray) -> IntArray:
+    """Where each run starts, in rows and in entries, when the runs follow each other in this order."""
+    places = np.empty(sizes.shape, dtype=np.int64)  # row by row: to Numba another order is another type
+    places[order] = np.cumsum(sizes[order], axis=0) - sizes[order]
+    return places
+
+
+def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
+    odd = int(np.argmax(named != named[0]))
+    if named[0]:
+        what = "Expected 'qid:' and the id of the query behind the label, as in the lines before."
+    else:
+        what = "This line names its query with 'qid:', but lines before it do not; every line must, or none."
+    return runs.fault(what, odd, STOP if named[0] else START)
+
+
+def _scattered(runs: _Runs, codes: IntArray, starts: IntArray, remedy: str) -> FormatError | None:
+    """The error for the first stretch of rows whose query appeared before; codes count by first appearance."""
+    stretches = codes[starts]
+    again = stretches[1:] <= np.maximum.accumulate(stretches)[:-1]
+    if not again.any():
+        return None
+    run = int(starts[1 + np.argmax(again)])
+    problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
+    return runs.fault(f"{problem} Sort the lines by query, or {remedy}.", run, START)
+
+
+def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
+    """The number of rows of each file, none of which may be empty."""
+    counts = [0] * len(sources)
+    for survey in surveys:
+        counts[survey.chunk.file] += int(survey.state[N_ROWS])
+    for source, count in zip(sources, counts, strict=True):
+        if count == 0:
+            what = "The file is empty" if source.size == 0 else "The file holds blank lines and comments only"
+            raise FormatError(f"{what}; expected lines 'label qid:ID id:value …'.", path=source.path)
+    return counts
+
+
+def queries_of(
+    names: Sequence[Path], n_rows: Sequence[int], grouping: Grouping
+) -> tuple[IntArray, npt.NDArray[Any] | None]:
+    """The sizes of the queries, and their ids where the text names them."""
+    named = len(grouping.ids) > 0
+    found = [
+        query_sizes(name, n, stretches if named else None)
+        for name, n, stretches in zip(names, n_rows, grouping.stretch_sizes, strict=True)
+    ]
+    if named:
+        return grouping.sizes, grouping.ids
+    sizes = []
+    for name, side in zip(names, found, strict=True):
+        if side is None:
+            raise FormatError(
+                "The lines do not say which query they belong to: add 'qid:ID' behind the labels, or put the sizes of "
+                f"the queries, one a line, into {name.name}.query.",
+                path=name,
+                line=1,
+            )
+        sizes.append(side)
+    return np.concatenate(sizes), None
+
+
+SIDES = (".query", ".group", ".weight", ".position")
+
+
+def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
+    """The sizes of the queries of a text from its side file; None where there is none.
+
+    Args:
+        path: the text.
+        n_rows: how many rows it has.
+        stretches: the sizes of the queries that its `qid:` tokens name, which the side file must repeat.
+
+    Raises:
+        FormatError: the sizes contradict the text or each other.
+    """
+    sizes: IntArray | None = None
+    for suffix in (".query", ".group"):
+        side = beside(path, suffix)
+        if side is None:
+            continue
+        found = _numbers(side, int, np.int64, "a size, a whole number above 0", lambda size: size > 0)
+        total = sum(found.tolist())  # of Python's integers, which do not overflow
+        if total != n_rows:
+            raise FormatError(f"The sizes of the queries add up to {total}, but {path} has {n_rows} rows.", path=side)
+        for other, what in ((sizes, f"the file {path.name}.query"), (stretches, f"the qid: tokens in {path}")):
+            if other is not None and not np.array_equal(other, found):
+                raise FormatError(f"The sizes of the queries differ from {what}; remove the wrong one.", path=side)
+        sizes = found
+    return sizes
+
+
+def per_document(
+    paths: Sequence[Path], n_rows: Sequence[int]
+) -> tuple[FloatArray | None, npt.NDArray[np.int64] | None]:
+    """Document weights and positions from the side files, in the order of the text; None where there are none.
+
+    Raises:
+        FormatError: a side file does not fit its text, or some of several texts have one and others do not.
+    """
+
+    def column(suffix: str, read: Callable[[Path], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+        sides = [beside(path, suffix) for path in paths]
+        found = [side for side in sides if side is not None]
+        if not found:
+            return None
+        parts = []
+        for path, side, n in zip(paths, sides, n_rows, strict=True):
+            if side is None:
+                raise FormatError(f"{found[0]} has no counterpart {path.name}{suffix}; give all or none.", path=path)
+            parts.append(read(side))
+            if len(parts[-1]) != n:
+                raise FormatError(f"There are {len(parts[-1])} lines for the {n} rows of {path}.", path=side)
+        return np.concatenate(parts)
+
+    weights = column(".weight", lambda side: _numbers(side, float, np.float64, _WEIGHT, lambda w: 0 <= w < np.inf))
+    positions = column(".position", lambda side: _numbers(side, int, np.int64, "a position, a whole number", _fits))
+    return weights, positions
+
+
+_WEIGHT = "a weight, a finite number that is not negative"
+
+
+def _fits(position: int) -> bool:
+    return -(2**63) <= position < 2**63
+
+
+def beside(path: Path, suffix: str) -> Path | None:
+    """The side file of a text, where there is one."""
+    candidates = [path.with_name(path.name + suffix), plain_name(path).with_name(plain_name(path).name + suffix)]
+    return next((side for side in candidates if side.is_file()), None)
+
+
+def _numbers(
+    side: Path, convert: Callable[[bytes], Any], dtype: type, expected: str, allowed: Callable[[Any], bool]
+) -> npt.NDArray[Any]:
+    """One number from each line that is not blank."""
+    source = open_bytes(side)
+    values = []
+    for number, line in enumerate(source.bytes(source.start, source.size).splitlines(), 1):
+        if not (token := line.strip()):
+            continue
+        try:
+            value = convert(token)
+        except ValueError:
+            value = None
+        if value is None or b"_" in token or not allowed(value):
+            shown = token[:24].decode("utf-8", "replace")
+            raise FormatError(f"Expected {expected}; found {shown!r}.", path=side, line=number)
+        values.append(value)
+    try:
+        return np.array(values, dtype=dtype)
+    except OverflowError:
+        raise FormatError(f"Expected {expected}; a number is far too large.", path=side) from None
