@@ -69,7 +69,7 @@ def best(function: Callable[[], Any], repeats: int = 3) -> float:
 
 def write_copy(path: Path, n: int) -> None:
     """A stored copy of `n` documents, written block by block; labels follow some features, with noise."""
-    from toprank.data.store_writing import StoreWriter
+    from toprank.data.store.writing import StoreWriter
 
     rng = np.random.default_rng(0)
     direction = rng.normal(size=N_FEATURES).astype(np.float32)

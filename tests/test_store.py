@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from scipy import sparse
 
 from ragged import ranking_data
-from toprank.data import cache, store
+from toprank.data import cache
 from toprank.data.cache import cached
 from toprank.data.dataset import RankingData
 from toprank.data.store import is_store, open_store, write_store
+from toprank.data.store import opening as store
 from toprank.errors import DataError, FileError, FormatError
 
 

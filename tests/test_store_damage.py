@@ -13,10 +13,11 @@ import pytest
 from scipy import sparse
 
 import toprank as tr
-from toprank.data import store, store_sparse
 from toprank.data.cache import cached
 from toprank.data.dataset import RankingData
 from toprank.data.store import open_store, write_store
+from toprank.data.store import opening as store
+from toprank.data.store import sparse as store_sparse
 from toprank.doctor import check
 from toprank.errors import FormatError, ToprankError
 

@@ -14,11 +14,12 @@ import pytest
 from pyarrow import parquet
 
 from toprank.data import bytesource as remains
-from toprank.data import store_folders, store_writing
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import is_store, open_store, write_store
-from toprank.data.store_writing import StoreWriter
+from toprank.data.store import writing as store_folders
+from toprank.data.store import writing as store_writing
+from toprank.data.store.writing import StoreWriter
 from toprank.errors import DataError, FileError
 
 
@@ -150,7 +151,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from toprank.data.dataset import RankingData
-from toprank.data.store_writing import StoreWriter
+from toprank.data.store.writing import StoreWriter
 
 when, rename = sys.argv[2], os.rename
 

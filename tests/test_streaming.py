@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from ragged import ranking_data
 from toprank.cli.main import app
-from toprank.data import store_streaming, store_writing, streaming
+from toprank.data import streaming
 from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
 from toprank.data.files import read, write
@@ -34,6 +34,8 @@ from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
 from toprank.data.letor import survey as letor_survey
 from toprank.data.store import open_store
+from toprank.data.store import streaming as store_streaming
+from toprank.data.store import writing as store_writing
 from toprank.data.streaming import convert
 from toprank.data.tables import sources as table_sources
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError

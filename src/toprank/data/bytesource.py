@@ -33,12 +33,12 @@ from typing import IO, Any
 import numpy as np
 
 from toprank.data.decimals import Bytes
-from toprank.data.streams import became_shorter
 from toprank.errors import DataError, FileError, FormatError
 
 __all__ = [
     "ByteSource",
     "abandoned",
+    "became_shorter",
     "check_size",
     "head_of",
     "open_bytes",
@@ -380,6 +380,11 @@ def check_size(
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
         raise fault(f"{what} would take {n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text. {remedy}")
+
+
+def became_shorter(path: str | os.PathLike[str]) -> FileError:
+    """The error for a source that lost bytes while it was read."""
+    return FileError(f"{os.fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")
 
 
 def plain_name(path: str | os.PathLike[str]) -> Path:

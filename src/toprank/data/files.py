@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX as STORE_SUFFIX
 from toprank.data.store import is_store, open_store, write_store
-from toprank.data.store_streaming import open_together
+from toprank.data.store.streaming import open_together
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
 __all__ = ["format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]

@@ -1,6 +1,6 @@
 """From files to a stored copy in bounded memory, whatever the size of the files.
 
-A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store_streaming`) passes over
+A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store.streaming`) passes over
 its files twice: a survey that counts, then blocks of rows. While one block is written and hashed on a thread of its
 own, the next one is read.
 """
@@ -13,9 +13,8 @@ from typing import Any
 from toprank.data.dataset import RankingData
 from toprank.data.files import PathLike, Paths, as_plain_files, check_options, common_format, read, reader_of
 from toprank.data.store import open_store
-from toprank.data.store_streaming import StoreStream
-from toprank.data.store_writing import StoreWriter
-from toprank.data.streams import Block, StartAgain, Stream
+from toprank.data.store.streaming import StoreStream
+from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
 
 __all__ = ["convert"]
 

@@ -24,7 +24,7 @@ from toprank.data.letor.kernels import N_ROWS
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import Grouping, count_rows, per_document, queries_of, survey_chunks
 from toprank.data.queries import Queries
-from toprank.data.streams import Block, StartAgain, Started
+from toprank.data.store.writing import Block, StartAgain, Started
 
 __all__ = ["LetorStream"]
 

@@ -20,7 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number
 from toprank.data.queries import Queries
-from toprank.data.streams import Block, Started
+from toprank.data.store.writing import Block, Started
 from toprank.data.tables.sources import Source, about, common_layout, sources_of
 from toprank.errors import DataError, FormatError
 

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.bytesource import os_errors, promised_format
+from toprank.data.bytesource import became_shorter, os_errors, promised_format
 from toprank.data.checks import listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
-from toprank.data.streams import became_shorter
 from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 

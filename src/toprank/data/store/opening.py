@@ -13,7 +13,7 @@ import os
 import time
 import tokenize
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,10 @@ from toprank.data import checks
 from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.data.store_folders import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
-from toprank.data.store_text import StoredText, check_letters
-from toprank.data.store_writing import write_store
+from toprank.data.store.writing import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
 from toprank.errors import DataError, FileError, FormatError
 
-__all__ = ["SUFFIX", "check_content", "is_store", "open_described", "open_store", "write_store"]
+__all__ = ["check_content", "is_store", "open_described", "open_store"]
 
 Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
@@ -198,7 +196,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     if all(isinstance(one, str) for one in hashes.values()):
         data.with_digests(hashes)
     if sparse:
-        from toprank.data.store_sparse import StoredMatrix
+        from toprank.data.store.sparse import StoredMatrix
 
         # At the very end: from now on, who asks for the arrays has all indices read.
         object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
@@ -239,3 +237,48 @@ def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:
     matrix = sparse.csr_matrix(shape, dtype=arrays["X.data"].dtype)
     matrix.data, matrix.indices, matrix.indptr = (arrays[name] for name in _SPARSE)
     return matrix
+
+
+_LAST_LETTER = 0x10FFFF
+_PIECE = 1 << 20  # strings at a time
+
+
+class StoredText(np.ndarray[Any, np.dtype[Any]]):
+    """An array of strings over the map of a stored copy."""
+
+    _folder: Path | None = None
+    _name = ""
+
+    @classmethod
+    def of(cls, folder: Path, name: str, array: Array) -> Self:
+        """The same array, whose letters nobody has looked at yet."""
+        text = array.view(cls)
+        text._folder, text._name = folder, name
+        return text
+
+    def __array_finalize__(self, source: Any) -> None:
+        self._folder, self._name = getattr(source, "_folder", None), getattr(source, "_name", "")
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int | np.integer):
+            self[int(key) : int(key) + 1 or None]._check()
+        return super().__getitem__(key)
+
+    def tolist(self) -> Any:
+        """The strings, as a list."""
+        self._check()
+        return super().tolist()
+
+    def _check(self) -> None:
+        if self._folder is not None and self.dtype.kind == "U":
+            check_letters(self._folder, self._name, np.asarray(self))
+
+
+def check_letters(folder: Path, name: str, array: Array) -> None:
+    """Refuse strings with something in them that is no letter of Unicode."""
+    for start in range(0, len(array), _PIECE):
+        letters = np.ascontiguousarray(array[start : start + _PIECE]).view(np.uint32)
+        if letters.size and letters.max() > _LAST_LETTER:
+            raise FormatError(
+                f"The stored copy is damaged: {name}.npy holds what is no text. Make the copy again.", path=folder
+            )

@@ -14,8 +14,8 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.data.store import open_store
-from toprank.data.streams import Block, Started
+from toprank.data.store.opening import open_store
+from toprank.data.store.writing import Block, Started
 from toprank.errors import FormatError
 
 __all__ = ["StoreStream", "open_together"]

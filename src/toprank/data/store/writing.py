@@ -1,8 +1,10 @@
 """Writing a stored copy, whole or block by block: data larger than memory pass through, and never rest there.
 
-The arrays grow in files under another name beside the target. Their hashes are computed on the way, the headers get
-their final shape at the end, ``meta.json`` comes last, and then the folder takes its name: what is found under that
-name is always a whole copy, and a failure or an interrupt leaves nothing behind.
+The arrays grow in files under a hidden name beside the target that ends in ``.tmp`` (see `toprank.data.bytesource`).
+Their hashes are computed on the way, the headers get their final shape at the end, ``meta.json`` comes last, and then
+the folder takes its name: what is found under that name is always a whole copy, and a failure or an interrupt leaves
+nothing behind. An older copy steps aside to a name that ends in ``.old.tmp``. What a process that was killed leaves
+behind is cleared away by the next one that writes the same copy.
 
 The system is not made to bring the arrays to the disk before that: it took a fifth of the time of converting a table.
 After a power failure just behind a conversion, open the copy once with ``verify=True``.
@@ -10,36 +12,189 @@ After a power failure just behind a conversion, open the copy once with ``verify
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.bytesource import check_size, os_errors, temporary_sibling
+from toprank.data.bytesource import abandoned, check_size, os_errors, temporary_sibling
 from toprank.data.dataset import RankingData
-from toprank.data.store_folders import (
-    FORMAT,
-    META,
-    UNFINISHED,
-    VERSION,
-    clear_remains,
-    hash_of_names,
-    put_in_place,
-    refuse_what_is_no_copy,
-    target_of,
-)
-from toprank.errors import FileError
+from toprank.errors import DataError, FileError
 
-__all__ = ["StoreWriter", "write_store"]
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "META",
+    "SUFFIX",
+    "VERSION",
+    "Block",
+    "StartAgain",
+    "Started",
+    "StoreWriter",
+    "Stream",
+    "hash_of_names",
+    "is_ours",
+    "write_store",
+]
+
+Block = dict[str, npt.NDArray[Any]]
+"""The next rows of each array, by its name in the store."""
+
+
+class Started(NamedTuple):
+    """What is known of an array before its first block; see `toprank.data.store.writing.StoreWriter.start`."""
+
+    dtype: np.dtype[Any] | None
+    tail: tuple[int, ...]
+    length: int | None
+
+
+class StartAgain(Exception):  # noqa: N818 - a request, not an error
+    """Raised by a stream whose survey proved wrong: it knows better now, and its blocks must be taken anew."""
+
+
+class Stream(Protocol):
+    """Ranking data in blocks of rows, in the order of the source. The source can be passed over more than once."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """One name for each feature, where they have names."""
+
+    @property
+    def first_feature_id(self) -> int | None:
+        """For LETOR text, the feature id of the first column."""
+
+    def arrays(self) -> dict[str, Started]:
+        """The arrays that come in blocks."""
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks.
+
+        Raises:
+            StartAgain: the arrays are not what was said; begin anew.
+        """
+
+    def rest(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that do not come in blocks; asked for when the blocks are through."""
+
+
+SUFFIX = ".toprank-data"
+FORMAT, VERSION = "toprank-data", 1
+META = "meta.json"
+KINDS = {
+    "X": "f",
+    "X.data": "f",
+    "X.indices": "i",
+    "X.indptr": "i",
+    "labels": "f",
+    "offsets": "i",
+    "qids": "iU",
+    "document_ids": "U",
+    "document_weights": "f",
+    "query_weights": "f",
+    "positions": "i",
+    "source_rows": "i",
+}
+"""The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
+
+_FILES = {META, *(f"{name}.npy" for name in KINDS)}
+UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether the folder's description says that it is a stored copy."""
+    try:
+        meta = json.loads((folder / META).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
+        return False
+    return isinstance(meta, dict) and meta.get("format") == FORMAT
+
+
+def hash_of_names(names: Sequence[str] | None) -> str:
+    """A hash of the feature names in their order."""
+    return hashlib.blake2b(json.dumps(names).encode(), digest_size=16).hexdigest()
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Where a copy called `path` lies in truth; its name must have the suffix."""
+    target = Path(os.path.realpath(path))
+    if target.name.endswith(SUFFIX):
+        return target
+    called = f"{path} is" if Path(path).name == target.name else f"{path} leads to {target}, which is"
+    raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {called} not called so.")
+
+
+def refuse_what_is_no_copy(path: str | os.PathLike[str], target: Path) -> None:
+    """Refuse a target that is there already, unless it is a stored copy and nothing else."""
+    try:
+        os.stat(target)
+    except FileNotFoundError:
+        return
+    if not is_ours(target):
+        raise FileError(f"{path} exists and is not a stored copy; choose another name or remove it.")
+    _refuse_strangers(target)
+
+
+def _refuse_strangers(folder: Path) -> None:
+    strangers = sorted(set(os.listdir(folder)) - _FILES)
+    if strangers:
+        raise FileError(
+            f"{folder} is not replaced: beside the stored copy it holds {strangers[0]}. Move that elsewhere, or choose "
+            "another name."
+        )
+
+
+def clear_remains(target: Path) -> None:
+    """Clear away what processes that were killed left of this copy, and bring an older copy back that stands aside."""
+    with suppress(OSError):  # who may not clear up may still write, or is told so then
+        for aside in abandoned(target.parent, _ASIDE, target):
+            if target.exists():
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                os.rename(aside, target)
+        for unfinished in abandoned(target.parent, UNFINISHED, target):
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def put_in_place(temporary: Path, target: Path) -> None:
+    """Rename; a copy that is there already goes aside, and comes back if the new one cannot take its place."""
+    aside = temporary_sibling(target, _ASIDE)
+    try:
+        while True:  # more than twice only when another process writes the same copy at the same moment
+            try:
+                os.rename(temporary, target)
+                break
+            except OSError as problem:
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            shutil.rmtree(aside, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                _refuse_strangers(target)  # put there since we began
+                os.rename(target, aside)
+    finally:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+        except BaseException:  # an interrupt: the new copy is in place, so half of an old one serves nobody
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
 
 Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
@@ -68,7 +223,7 @@ class StoreWriter:
     """A stored copy under construction: start arrays, append blocks of rows, finish; or leave, and nothing is left.
 
     >>> import tempfile
-    >>> from toprank.data.store import open_store
+    >>> from toprank.data.store.opening import open_store
     >>> path = Path(tempfile.mkdtemp()) / "two.toprank-data"
     >>> with StoreWriter(path) as writer:
     ...     writer.start("X", np.dtype("f4"), (3,), length=2)
