@@ -11,7 +11,7 @@ import pytest
 
 import toprank as tr
 from toprank import cluster
-from toprank.cluster.placed import check_loss
+from toprank.cluster.dataset import check_loss
 from toprank.cluster.running import Runner
 from toprank.cluster.sources import DataPart, FilePart, StorePart
 from toprank.data.frames import to_frame

@@ -13,11 +13,10 @@ import pytest
 import toprank as tr
 from toprank import cluster
 from toprank.cluster import running
-from toprank.cluster.faults import LostError
-from toprank.cluster.placed import ClusterObjective
-from toprank.cluster.running import Runner
+from toprank.cluster.dataset import ClusterObjective
+from toprank.cluster.partitions import Placement, SourcePartitions
+from toprank.cluster.running import LostError, Runner
 from toprank.cluster.sources import DataPart
-from toprank.cluster.spread import Placement, Root
 from toprank.rankers.base import ConvergenceWarning
 
 distributed = pytest.importorskip("distributed")
@@ -90,7 +89,7 @@ def test_ctrl_c_keeps_the_best_so_far(two, data, alone, monkeypatch):
 
 def test_objects_that_are_lost_again_and_again(two):
     placed = []
-    lost = Root(Runner(two.client, 10.0, 20), lambda: placed.append(1) or Placement([], []))
+    lost = SourcePartitions(Runner(two.client, 10.0, 20), lambda: placed.append(1) or Placement([], []))
 
     def work():
         lost.placement()

@@ -20,9 +20,9 @@ from scipy import sparse
 import toprank as tr
 from loss_cases import LOSSES
 from toprank import cluster
-from toprank.cluster import meeting, work
-from toprank.cluster.meeting import LeftAloneError, Meeting, free_port
-from toprank.cluster.placed import check_loss
+from toprank.cluster import allreduce, work
+from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
+from toprank.cluster.dataset import check_loss
 from toprank.cluster.queries import joined, moves, taken
 from toprank.cluster.running import added
 from toprank.cluster.sources import DataPart, FilePart, StorePart, even_ranges, load, parts_of
@@ -382,7 +382,7 @@ def test_the_extra_is_named(monkeypatch):
         cluster.connect("tcp://10.0.0.1:8786")
 
 
-# ---- meetings ----
+# ---- sums over trainers ----
 
 
 def met(size, talk, token=b"secret"):
@@ -392,8 +392,8 @@ def met(size, talk, token=b"secret"):
 
     def run(rank):
         try:
-            with Meeting(rank, size, ("127.0.0.1", port), token, 10.0) as meeting:
-                results[rank] = talk(meeting)
+            with AllReduce(rank, size, ("127.0.0.1", port), token, 10.0) as all_reduce:
+                results[rank] = talk(all_reduce)
         except Exception as problem:  # noqa: BLE001 - it is what the test looks at
             results[rank] = problem
 
@@ -407,7 +407,7 @@ def met(size, talk, token=b"secret"):
 
 def test_trainers_agree_on_a_sum_to_the_last_bit():
     numbers = np.random.default_rng(0).normal(size=(3, 5)) * 10.0 ** np.arange(5)
-    found = met(3, lambda meeting: [meeting.sum(numbers[meeting.rank]) for _ in range(3)])
+    found = met(3, lambda all_reduce: [all_reduce.sum(numbers[all_reduce.rank]) for _ in range(3)])
     expected = (numbers[0] + numbers[1]) + numbers[2]
     for sums in found:
         for total in sums:
@@ -415,11 +415,11 @@ def test_trainers_agree_on_a_sum_to_the_last_bit():
 
 
 def test_nobody_waits_for_the_dead():
-    def talk(meeting):
-        meeting.sum(np.ones(2))
-        if meeting.rank == 1:
+    def talk(all_reduce):
+        all_reduce.sum(np.ones(2))
+        if all_reduce.rank == 1:
             raise ValueError("gone")
-        return meeting.sum(np.ones(2))
+        return all_reduce.sum(np.ones(2))
 
     first, second, third = met(3, talk)
     assert isinstance(second, ValueError)
@@ -438,12 +438,12 @@ def test_strangers_are_sent_away():
             time.sleep(0.02)
 
     with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(Meeting, 0, 2, ("127.0.0.1", port), b"secret", 20.0)
+        first = pool.submit(AllReduce, 0, 2, ("127.0.0.1", port), b"secret", 20.0)
         for words in (b"", b"short", b"password!!"):
             pool.submit(stranger, words).result()
-        second = pool.submit(Meeting, 1, 2, ("127.0.0.1", port), b"secret", 20.0)
+        second = pool.submit(AllReduce, 1, 2, ("127.0.0.1", port), b"secret", 20.0)
         with first.result() as one, second.result() as other:
-            sums = [pool.submit(meeting.sum, np.ones(2)) for meeting in (one, other)]
+            sums = [pool.submit(all_reduce.sum, np.ones(2)) for all_reduce in (one, other)]
             for total in sums:
                 np.testing.assert_array_equal(total.result(), [2.0, 2.0])
 
@@ -461,14 +461,14 @@ def test_a_port_of_a_connection_just_closed_is_not_given(monkeypatch):
         host, _ = server.accept()
         host.close()  # first: the connection stays on this side
         assert guest.recv(1) == b""
-    monkeypatch.setattr(meeting, "_FIRST_PORT", port)
-    monkeypatch.setattr(meeting, "_LAST_PORT", port + 10)
+    monkeypatch.setattr(allreduce, "_FIRST_PORT", port)
+    monkeypatch.setattr(allreduce, "_LAST_PORT", port + 10)
     assert port not in [free_port()[0] for _ in range(100)]
 
 
 def test_a_meeting_that_never_fills_up_ends():
     (port,) = free_port()
     with pytest.raises(LeftAloneError, match="not all trainers met"):
-        Meeting(0, 2, ("127.0.0.1", port), b"secret", 0.2)
+        AllReduce(0, 2, ("127.0.0.1", port), b"secret", 0.2)
     with pytest.raises(LeftAloneError, match="not all trainers met"):
-        Meeting(1, 2, ("127.0.0.1", port), b"secret", 0.2)
+        AllReduce(1, 2, ("127.0.0.1", port), b"secret", 0.2)

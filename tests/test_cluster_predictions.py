@@ -11,7 +11,7 @@ import pytest
 
 import toprank as tr
 from toprank import cluster
-from toprank.cluster.judging import begin, finish
+from toprank.cluster.scoring import begin, finish
 from toprank.data.frames import to_frame
 from toprank.errors import DataError, FileError
 

@@ -11,8 +11,8 @@ import pytest
 
 import toprank as tr
 from toprank import cluster
-from toprank.cluster import tree_share
-from toprank.cluster.board import Board
+from toprank.cluster import tree_worker as tree_share
+from toprank.cluster.checkpoints import Checkpoints
 from toprank.cluster.sources import DataPart
 from toprank.cluster.trees import WorkerLostWarning, _Training
 from toprank.errors import DataError
@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_ends_the_trainers(two, train, monkeypatch):
 
     def interrupt(self, trainers):
         look(self, trainers)
-        if self.board.last() is not None:  # in the middle of the rounds
+        if self.checkpoints.last() is not None:  # in the middle of the rounds
             raise KeyboardInterrupt
 
     def interrupted(_):
@@ -229,7 +229,7 @@ def test_a_second_ctrl_c_ends_the_trainers(two, train, monkeypatch):
 
     pids = two.client.run(os.getpid)
     monkeypatch.setattr(_Training, "_look", interrupt)
-    monkeypatch.setattr(Board, "ask_to_stop", interrupted)
+    monkeypatch.setattr(Checkpoints, "ask_to_stop", interrupted)
     with pytest.raises(KeyboardInterrupt):
         two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 10**6})), train)
     for address in pids:
@@ -336,7 +336,7 @@ def test_a_worker_dies_and_training_goes_on_from_a_checkpoint(two, train, valid,
     look, killed = _Training._look, []
 
     def kill_after_a_checkpoint(self, trainers):
-        if not killed and self.board.last() is not None:
+        if not killed and self.checkpoints.last() is not None:
             pids = two.client.run(os.getpid)
             killed.append(pids[trainers.addresses[rank]])
             os.kill(killed[0], signal.SIGKILL)

@@ -14,6 +14,7 @@ from typing import Any
 from toprank.importing import first_use
 
 __all__ = [
+    "ClusterError",
     "DataError",
     "FileError",
     "FormatError",
@@ -57,6 +58,10 @@ class FormatError(DataError):
         self.problem, self.path, self.line, self.column = problem, path, line, column
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
         super().__init__(f"{place}: {problem}" if place else problem)
+
+
+class ClusterError(ToprankError, RuntimeError):
+    """The cluster failed, not the data: nothing answers, or workers die again and again."""
 
 
 class UnknownNameError(ToprankError, ValueError):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from toprank.cluster.connecting import Cluster, connect
-from toprank.cluster.faults import ClusterError, QueriesMovedWarning
-from toprank.cluster.placed import Placed
+from toprank.cluster.dataset import Placed, QueriesMovedWarning
 from toprank.cluster.sources import Parts, read
+from toprank.errors import ClusterError
 
 __all__ = [
     "Cluster",

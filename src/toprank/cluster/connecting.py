@@ -8,15 +8,13 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from toprank.cluster.faults import ClusterError
-from toprank.cluster.judging import part_values, settled_top
-from toprank.cluster.placed import Placed, placed
-from toprank.cluster.predicting import predicted, write_predicted
+from toprank.cluster.dataset import Placed, placed
 from toprank.cluster.running import Runner
+from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted
 from toprank.cluster.sources import Repair, parts_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
-from toprank.errors import DataError, needs
+from toprank.errors import ClusterError, DataError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged
 from toprank.metrics.parsing import parse_all

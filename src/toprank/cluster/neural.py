@@ -20,12 +20,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from toprank.cluster.faults import ClusterError
 from toprank.cluster.member import PREFIX
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import write_store
-from toprank.errors import DataError, FileError, needs
+from toprank.errors import ClusterError, DataError, FileError, needs
 
 __all__ = ["fit_distributed"]
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from toprank.cluster.faults import ClusterError, LostError
-from toprank.errors import needs
+from toprank.errors import ClusterError, needs
 
-__all__ = ["FAN_IN", "Runner", "added"]
+__all__ = ["FAN_IN", "LostError", "Runner", "added"]
 
 T = TypeVar("T")
 
@@ -28,6 +27,10 @@ _LOOK = 1.0
 _SILENCE = 30.0
 """A worker may be silent for so many seconds, or for the patience where that is longer, before it counts as lost. (One
 that is alive tells the scheduler so every half second, or every few where there are hundreds.)"""
+
+
+class LostError(Exception):
+    """What lay on a worker went with it and Dask cannot make it anew; we can, from the partitions' sources."""
 
 
 class Runner:
@@ -74,7 +77,7 @@ class Runner:
         homes: Sequence[str],
         apart: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Futures of ``function(object, *args)`` on the objects' own workers; see `Spread.each` for `apart`.
+        """Futures of ``function(object, *args)`` on the objects' own workers; see `Partitions.each` for `apart`.
 
         What is large among the arguments goes to the workers once, not with every task.
         """

@@ -23,10 +23,22 @@ from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import USUAL_NAMES, layout_of
 from toprank.data.store import is_store, open_store
-from toprank.data.tables.sources import files_in, sources_of
+from toprank.data.tables.reading import refuse_drift
+from toprank.data.tables.sources import about, common_layout, files_in, sources_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
-__all__ = ["DataPart", "FilePart", "FramePart", "Parts", "StorePart", "parts_of", "read"]
+__all__ = [
+    "DataPart",
+    "FilePart",
+    "FramePart",
+    "Parts",
+    "StorePart",
+    "agreed",
+    "parts_of",
+    "read",
+    "tables_of",
+    "with_tables",
+]
 
 PathLike = str | os.PathLike[str]
 Repair = Literal["neighbours", "all", "none"]
@@ -265,3 +277,39 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
     pieces = frame.to_delayed()
     return [FramePart(piece, f"partition {number} of the frame", fixed) for number, piece in enumerate(pieces)]
+
+
+def tables_of(parts: Parts) -> list[FilePart]:
+    """The partitions that are files, where there are several, whose columns must agree."""
+    files = [source for source in parts.sources if isinstance(source, FilePart)]
+    return files if len(files) > 1 else []
+
+
+@in_sentences
+def agreed(files: Sequence[FilePart]) -> list[FilePart]:
+    """Files of tables, to be read by the columns of the first; others as they are. Runs on a worker.
+
+    Raises:
+        FormatError: a file has other columns than the first, or of other types.
+    """
+    if files[0].kind not in ("parquet", "arrow", "csv"):
+        return list(files)
+    options = files[0].options
+    given, features, dtype = (
+        {role: options.get(role) for role in USUAL_NAMES},
+        options.get("features"),
+        options.get("dtype"),
+    )
+    tables = sources_of([file.path for file in files], options.get("format"))
+    with about(tables[0].path):
+        layout = common_layout(tables, given, features, dtype)
+        refuse_drift(tables, layout, any_column=features is not None, any_number=dtype is not None)
+    fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
+    fixed |= {"features": layout.features, "dtype": layout.dtype}
+    return [FilePart(file.path, fixed) for file in files]
+
+
+def with_tables(parts: Parts, tables: Sequence[FilePart]) -> Parts:
+    """The partitions with the files among them replaced, in their order."""
+    others = iter(tables)
+    return parts.replace([next(others) if isinstance(one, FilePart) else one for one in parts.sources])

@@ -7,6 +7,7 @@ partition's queries together with the grades and the query weight of the whole d
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from toprank.cluster.sizes import bytes_held
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError, FormatError, ToprankError
@@ -25,7 +25,7 @@ from toprank.rankers.objective import RankingObjective
 from toprank.scorers.base import Scorer
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 
-__all__ = ["Facts", "PartObjective", "Rows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
+__all__ = ["Facts", "Rows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,7 +179,7 @@ def bound_part(loss: Loss, data: RankingData, whole: Whole, weighted: bool = Tru
 
 @in_sentences
 def bound_rows(rows: Rows, loss: Loss, whole: Whole) -> BoundLoss:
-    """See `bound_part`."""
+    """A loss bound to the rows of a partition, on its worker."""
     assert rows.data is not None
     return bound_part(loss, rows.data, whole)
 
@@ -261,19 +261,19 @@ def part_objective(
 
 @in_sentences
 def value_and_grad(part: PartObjective, weights: FloatArray) -> tuple[float, FloatArray]:
-    """See `PartObjective.value_and_grad`."""
+    """A partition's part of the loss and of its gradient."""
     return part.value_and_grad(weights)
 
 
 @in_sentences
 def hessian(part: PartObjective, weights: FloatArray) -> tuple[FloatArray]:
-    """See `PartObjective.hessian`."""
+    """A partition's part of the curvature."""
     return part.hessian(weights)
 
 
 @in_sentences
 def products(part: PartObjective, weights: FloatArray) -> Products:
-    """See `PartObjective.products`."""
+    """What products with a partition's part of the curvature need, prepared."""
     return part.products(weights)
 
 
@@ -292,3 +292,34 @@ def score_sums(
     features = Features(rows.data.X, standardisation, complete=standardisation.complete)
     scores = features.times(slice(0, rows.data.n_documents), direction) - about
     return float(len(scores)), float(scores.sum()), float(scores @ scores)
+
+
+def bytes_held(*objects: Any, apart_from: tuple[Any, ...] = ()) -> int:
+    """Bytes of the arrays in memory that objects hold, through their attributes and closures, each counted once.
+
+    Args:
+        *objects: where to look.
+        apart_from: objects that somebody else answers for.
+    """
+    seen, total, left = {id(one) for one in apart_from}, 0, list(objects)
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, np.ndarray):
+            total += 0 if _is_mapped(one) else one.nbytes
+        elif isinstance(one, list | tuple):
+            left.extend(one)
+        elif getattr(one, "__closure__", None):
+            left.extend(cell.cell_contents for cell in one.__closure__)
+        elif type(one).__module__.startswith(("toprank.", "scipy.")):
+            slots = getattr(type(one), "__slots__", ())
+            left.extend(getattr(one, name, None) for name in (*getattr(one, "__dict__", ()), *slots))
+    return total
+
+
+def _is_mapped(array: Any) -> bool:
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)

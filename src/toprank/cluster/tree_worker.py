@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.cluster.board import Attempt, Board, Checkpoint
-from toprank.cluster.meeting import LeftAloneError, Meeting
+from toprank.cluster.allreduce import AllReduce, LeftAloneError
+from toprank.cluster.checkpoints import Attempt, Checkpoint, Checkpoints
 from toprank.cluster.work import Rows, Whole, bound_part, in_sentences
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, concatenate
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     """LightGBM's addresses of all trainers, in the order of their ranks."""
     hub: tuple[str, int]
     token: bytes
-    board: str
+    checkpoints: str
     attempt: str
     threads: int
     patience: float
@@ -79,10 +79,10 @@ def train_share(
         ranker.init_model = SimpleNamespace(booster_=booster_of(state.trees), best_iteration_=state.rounds)
     _quieten()
     # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
-    with Meeting(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as meeting:
-        company = _Company(meeting, plan)
-        board = None if place.rank else Board(place.board, client)
-        watch = _SharedWatch(company, plan, state, attempt, board)
+    with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
+        company = _Company(all_reduce, plan)
+        checkpoints = None if place.rank else Checkpoints(place.checkpoints, client)
+        watch = _SharedWatch(company, plan, state, attempt, checkpoints)
         with _network(place):
             _make_rounds(ranker, plan, place, data, held_out, company, watch, first=state is None)
     return watch.outcome() if place.rank == 0 else None
@@ -156,14 +156,14 @@ def _network(place: Place) -> Iterator[None]:
 class _Company:
     """The other trainers, as an objective sees them."""
 
-    def __init__(self, meeting: Meeting, plan: Plan) -> None:
-        self.meeting, self.rank = meeting, meeting.rank
+    def __init__(self, all_reduce: AllReduce, plan: Plan) -> None:
+        self.all_reduce, self.rank = all_reduce, all_reduce.rank
         self.factor = float(plan.n_queries)  # the loss is a part of the mean over the queries of all data
         self._mean = plan.whole.weight / plan.n_queries
 
     def sum(self, numbers: FloatArray) -> FloatArray:
         """The sum over all trainers."""
-        return self.meeting.sum(numbers)
+        return self.all_reduce.sum(numbers)
 
     def weighted(self, data: RankingData) -> RankingData:
         """The data with all weights on the documents, query weights relative to their mean over all data."""
@@ -182,12 +182,12 @@ class _SharedWatch(Watch):
     """A watch whose metrics are those of all trainers together, so that all stop after the same round."""
 
     def __init__(
-        self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, board: Board | None
+        self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, checkpoints: Checkpoints | None
     ) -> None:
         ranker = plan.ranker
         before = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
         first = before if state is None else state.rounds
-        self.attempt, self.board = attempt, board
+        self.attempt, self.checkpoints = attempt, checkpoints
         super().__init__(
             rounds=ranker.n_trees - (first - before),
             first=first,
@@ -195,7 +195,7 @@ class _SharedWatch(Watch):
             patience=ranker.early_stopping if "valid" in plan.tops else None,
             dart=ranker.boosting == "dart",
             sampled=min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1,
-            callbacks=[board.tell] if ranker.verbose and board is not None else [],
+            callbacks=[checkpoints.tell] if ranker.verbose and checkpoints is not None else [],
         )
         self.stopped = f"All {ranker.n_trees} rounds were made."
         self.company, self.plan, self.names = company, plan, list(plan.tops)
@@ -226,7 +226,7 @@ class _SharedWatch(Watch):
 
     def __call__(self, env: Any) -> None:
         """Look at a round, as all trainers see it."""
-        wish = self.board is not None and (self.board.stop_wanted() or not self.attempt.wanted())
+        wish = self.checkpoints is not None and (self.checkpoints.stop_wanted() or not self.attempt.wanted())
         numbers = self.company.sum(np.concatenate([*self.sums.values(), [float(wish)]]))
         means = [
             (name, "metric", float(total / count) if count else float("nan"), self.higher_is_better)
@@ -234,9 +234,9 @@ class _SharedWatch(Watch):
         ]
         self.interrupted = self.interrupted or numbers[-1] > 0
         super().__call__(SimpleNamespace(model=env.model, evaluation_result_list=means))
-        if self.board is not None and not self.dart and self.done % self.plan.every == 0:
+        if self.checkpoints is not None and not self.dart and self.done % self.plan.every == 0:
             text = env.model.model_to_string(num_iteration=-1)
-            self.board.post(Checkpoint(text, self.done, None, self.history, self.best, self.best_value))
+            self.checkpoints.post(Checkpoint(text, self.done, None, self.history, self.best, self.best_value))
 
     def outcome(self) -> Checkpoint:
         """The rounds to keep."""

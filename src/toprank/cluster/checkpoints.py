@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from toprank.errors import needs
 from toprank.rankers.tree_watch import Round
 
-__all__ = ["Attempt", "Board", "Checkpoint"]
+__all__ = ["Attempt", "Checkpoints", "Checkpoint"]
 
 _ASK = 0.5
 """Seconds between two looks at what the client wants."""
@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
     interrupted: bool = False
 
 
-class Board:
+class Checkpoints:
     """The last checkpoint, and the client's wish to stop."""
 
     def __init__(self, name: str, client: Any) -> None:

@@ -9,17 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from toprank.cluster.faults import ClusterError, LostError
-from toprank.cluster.meeting import LeftAloneError, Meeting, free_port
-from toprank.errors import DataError, FileError
+from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
+from toprank.cluster.running import LostError
+from toprank.errors import ClusterError, DataError, FileError
 
 pytest.importorskip("distributed")
 pytest.importorskip("lightgbm")
 
 from toprank.cluster import trees
-from toprank.cluster.trainers import Trainers
-from toprank.cluster.tree_share import is_desertion
-from toprank.cluster.trees import WorkerLostWarning, _Training
+from toprank.cluster.tree_worker import is_desertion
+from toprank.cluster.trees import Trainers, WorkerLostWarning, _Training
 
 WAIT = 60
 """Seconds that no test needs, but that a busy machine may take."""
@@ -39,7 +38,7 @@ def test_who_never_answers_is_given_up_with_the_training(frozen):
     address, up = here(), threading.Event()
     up.set()
     with ThreadPoolExecutor(2) as pool:
-        met = [pool.submit(Meeting, rank, 2, address, b"secret", WAIT, up.is_set) for rank in range(2)]
+        met = [pool.submit(AllReduce, rank, 2, address, b"secret", WAIT, up.is_set) for rank in range(2)]
         with met[0].result(WAIT) as first, met[1].result(WAIT) as second:
             waiting = pool.submit((second, first)[frozen].sum, np.ones(3))
             up.clear()
@@ -50,15 +49,15 @@ def test_who_never_answers_is_given_up_with_the_training(frozen):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_who_never_comes_is_given_up_with_the_training(rank):
     with pytest.raises(LeftAloneError, match="the training was given up"):
-        Meeting(rank, 2, here(), b"secret", 10.0 * WAIT, lambda: False)
+        AllReduce(rank, 2, here(), b"secret", 10.0 * WAIT, lambda: False)
 
 
 def test_those_who_came_are_told_when_others_do_not_come():
     address, up = here(), threading.Event()
     up.set()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(Meeting, 0, 3, address, b"secret", WAIT, up.is_set)
-        with pool.submit(Meeting, 1, 3, address, b"secret", WAIT).result(WAIT) as second:
+        first = pool.submit(AllReduce, 0, 3, address, b"secret", WAIT, up.is_set)
+        with pool.submit(AllReduce, 1, 3, address, b"secret", WAIT).result(WAIT) as second:
             waiting = pool.submit(second.sum, np.ones(1))
             up.clear()
             with pytest.raises(LeftAloneError, match="given up"):
@@ -76,9 +75,9 @@ def test_a_sum_comes_through_in_pieces():
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        meeting = pool.submit(Meeting, 0, 2, address, b"secret", WAIT, wanted)
-        line = pool.submit(Meeting, 1, 2, address, b"secret", WAIT).result(WAIT).peers[0]
-        with meeting.result(WAIT) as first, line:
+        all_reduce = pool.submit(AllReduce, 0, 2, address, b"secret", WAIT, wanted)
+        line = pool.submit(AllReduce, 1, 2, address, b"secret", WAIT).result(WAIT).peers[0]
+        with all_reduce.result(WAIT) as first, line:
             total = pool.submit(first.sum, numbers)
             line.sendall(numbers.tobytes()[:5])
             paused.clear()
@@ -88,8 +87,8 @@ def test_a_sum_comes_through_in_pieces():
 
 
 def test_one_trainer_needs_no_door():
-    with Meeting(0, 1, ("not an address", 0), b"secret") as meeting:
-        np.testing.assert_array_equal(meeting.sum(np.arange(3.0)), np.arange(3.0))
+    with AllReduce(0, 1, ("not an address", 0), b"secret") as all_reduce:
+        np.testing.assert_array_equal(all_reduce.sum(np.arange(3.0)), np.arange(3.0))
 
 
 # ---- trainers that fail ----
@@ -157,7 +156,7 @@ def trainers(monkeypatch):
         one._attempt = Attempt(begun, last_words)
         return one
 
-    monkeypatch.setattr("toprank.cluster.trainers._LOOK", 0.0)
+    monkeypatch.setattr("toprank.cluster.trees._LOOK", 0.0)
     return made
 
 
@@ -183,7 +182,7 @@ def test_the_reason_is_found_though_it_comes_last(trainers):
 
 
 def test_only_workers_that_wait_for_a_trainer_are_restarted(trainers, monkeypatch):
-    monkeypatch.setattr("toprank.cluster.trainers._FAREWELL", 0.0)
+    monkeypatch.setattr("toprank.cluster.trees._FAREWELL", 0.0)
     for problem, restarted in ((LostError("x"), ["b"]), (KeyboardInterrupt(), [])):
         stuck, queued = Future(status="pending"), Future(status="pending")
         some = trainers([Future(LeftAloneError("alone")), stuck, queued], begun=(0, 1))
@@ -223,7 +222,7 @@ def test_the_last_loss_is_quoted(monkeypatch):
         monkeypatch.setattr(_Training, name, lambda _: None)
     monkeypatch.setattr(_Training, "_rounds", lost)
     monkeypatch.setattr(trees, "_RESTARTS", 2)
-    made = training(board=SimpleNamespace(last=lambda: None))
+    made = training(checkpoints=SimpleNamespace(last=lambda: None))
     with (
         pytest.warns(
             WorkerLostWarning, match=r"\(a trainer is gone: no route to host\); training goes on from round 0"

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from toprank.cluster.faults import ClusterError, LostError
-from toprank.cluster.running import Runner
+from typing_extensions import override
 
-__all__ = ["Placement", "Root", "Spread"]
+from toprank.cluster.running import LostError, Runner
+from toprank.errors import ClusterError
+
+__all__ = ["Placement", "SourcePartitions", "Partitions"]
 
 T = TypeVar("T")
 _PLACEMENTS = 5
@@ -28,23 +30,23 @@ class Placement(NamedTuple):
     homes: list[str]
 
 
-class Spread(ABC):
+class Partitions(ABC):
     """One object for each partition."""
 
     runner: Runner
 
     @property
     @abstractmethod
-    def root(self) -> Root:
+    def root(self) -> SourcePartitions:
         """What it was made from, in the end."""
 
     @abstractmethod
     def placement(self) -> Placement:
         """Where the objects are now."""
 
-    def then(self, function: Callable[..., Any], *args: Any) -> Spread:
+    def then(self, function: Callable[..., Any], *args: Any) -> Partitions:
         """The objects ``function(object, *args)``, made where they are first needed and kept."""
-        return _Derived(self, function, args)
+        return _DerivedPartitions(self, function, args)
 
     def each(self, function: Callable[..., Any], *args: Any, apart: Sequence[Any] | None = None) -> list[Any]:
         """``function(object, *args)`` of every partition, in order; `apart` is one more argument, for each its own."""
@@ -61,7 +63,7 @@ class Spread(ABC):
         return self.runner.each(function, futures, *args, homes=homes, apart=apart), homes
 
 
-class Root(Spread):
+class SourcePartitions(Partitions):
     """Objects that are made from sources.
 
     Args:
@@ -72,15 +74,15 @@ class Root(Spread):
     def __init__(self, runner: Runner, place: Callable[[], Placement]) -> None:
         self.runner, self._place = runner, place
         self._placed: Placement | None = None
-        self.derived: WeakSet[_Derived] = WeakSet()
+        self.derived: WeakSet[_DerivedPartitions] = WeakSet()
 
     @property
-    def root(self) -> Root:  # not an attribute: a root that holds itself would keep rows until the collector comes
-        """See `Spread.root`."""
-        return self
+    @override
+    def root(self) -> SourcePartitions:
+        return self  # not an attribute: a root that holds itself would keep rows until the collector comes
 
+    @override
     def placement(self) -> Placement:
-        """See `Spread.placement`."""
         if self._placed is None:
             self._placed = self._place()
         return self._placed
@@ -104,28 +106,29 @@ class Root(Spread):
         )
 
 
-class _Derived(Spread):
+class _DerivedPartitions(Partitions):
     """Objects that are made from others, where those are."""
 
-    def __init__(self, parent: Spread, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, parent: Partitions, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.runner, self.parent = parent.runner, parent
         self.function, self.args = function, args
         self._made: dict[str, tuple[Any, Any]] = {}
         self.root.derived.add(self)
 
     def release(self) -> None:
-        """See `Root.release`."""
+        """Have the workers forget the objects; they are made anew where they are asked for."""
         for _, future in self._made.values():
             future.release()
         self._made = {}
 
     @property
-    def root(self) -> Root:
-        """See `Spread.root`."""
+    @override
+    def root(self) -> SourcePartitions:
         return self.parent.root
 
+    @override
     def placement(self) -> Placement:
-        """See `Spread.placement`; only what has a new parent is made anew."""
+        """Where the objects are now; only what has a new parent is made anew."""
         parents, homes = self.parent.placement()
         new = [place for place, parent in enumerate(parents) if parent.key not in self._made]
         made = self.runner.each(self.function, [parents[i] for i in new], *self.args, homes=[homes[i] for i in new])

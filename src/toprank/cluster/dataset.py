@@ -1,4 +1,4 @@
-"""Partitions placed on a cluster: what rankers learn from there, and the sums that they ask for."""
+"""A data set on a cluster: its rows in partitions on the workers, and what rankers ask of all of them together."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.cluster import work
-from toprank.cluster.faults import QueriesMovedWarning
-from toprank.cluster.judging import part_extremes, part_values, settled_top
-from toprank.cluster.placing import Holding
-from toprank.cluster.queries import Move, moves
+from toprank.cluster.partitions import Partitions, Placement, SourcePartitions
+from toprank.cluster.queries import Move, joined, moves, taken
 from toprank.cluster.running import Runner
-from toprank.cluster.sources import Parts
-from toprank.cluster.spread import Placement, Root, Spread
-from toprank.cluster.tables import agreed, tables_of, with_tables
+from toprank.cluster.scoring import part_extremes, part_values, settled_top
+from toprank.cluster.sources import DataPart, FramePart, Parts, agreed, load, rows_of_frame, tables_of, with_tables
 from toprank.compute import FloatArray
 from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
@@ -29,7 +27,96 @@ from toprank.rankers.source import Score, ScoreJudge, Source
 from toprank.scorers.base import Scorer
 from toprank.scorers.features import Moments, Standardisation
 
-__all__ = ["ClusterObjective", "Placed"]
+__all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
+
+
+class PartitionRows:
+    """Futures of the partitions' rows, and the workers that have them.
+
+    It knows nothing of those who use it: when they are gone, so is it, and the workers forget the rows at once.
+    """
+
+    def __init__(self, runner: Runner, parts: Parts) -> None:
+        self.runner, self.parts = runner, parts
+        self.moves: list[Move] = []
+        self.kept = list(range(len(parts)))
+        """Numbers of the partitions that have rows."""
+        self.homes = [""] * len(parts)
+        """A worker for each partition, also for those without rows."""
+        self._raw: list[Any] = [None] * len(parts)
+        self._whole: list[Any] = []
+
+    def place(self) -> Placement:
+        """All partitions that have rows. What is still there stays; neighbours go to the same worker."""
+        workers = self.runner.workers()
+        at_once = all(future is None for future in self._raw)
+        for number, future in enumerate(self._raw):
+            if self.homes[number] not in workers or not _is_there(future):
+                place = number * len(workers) // len(self._raw) if at_once else number % len(workers)
+                self.homes[number] = workers[place]
+                self._raw[number] = self._load(self.parts.sources[number], workers[place])
+                self._whole = []
+        if not self._whole or not all(_is_there(future) for future in self._whole):
+            self._whole = self._repaired() if self.moves else list(self._raw)
+        return Placement([self._whole[number] for number in self.kept], [self.homes[number] for number in self.kept])
+
+    def repair(self, moves: list[Move]) -> None:
+        """Bring rows together, from now on."""
+        self.moves, self._whole = moves, []
+
+    def forget(self) -> None:
+        """Place all partitions anew when they are asked for."""
+        self._raw, self._whole = [None] * len(self.parts), []
+
+    def release(self) -> None:
+        """Have the workers forget the rows, even where somebody still holds a future of them."""
+        for future in (*self._raw, *self._whole):
+            if future is not None:
+                future.release()
+        self.forget()
+
+    def check_frames(self) -> None:
+        """Say which partition of a frame could not be computed, if one could not."""
+        for future, source in zip(self._raw, self.parts.sources, strict=True):
+            if isinstance(source, FramePart) and future is not None and future.status == "error":
+                problem = future.exception(timeout=self.runner.patience)
+                if not isinstance(problem, ToprankError):
+                    text = " ".join(str(problem).split())[:300].rstrip(".")
+                    said = f"{source.name} cannot be computed ({type(problem).__name__}: {text})."
+                    raise DataError(said[0].upper() + said[1:]) from problem
+
+    def _repaired(self) -> list[Any]:
+        """The partitions after the moves, made before anybody asks: later, those that gave rows may be gone."""
+        gone: dict[int, list[Any]] = {}
+        come: dict[int, list[Any]] = {}
+        for donor, home, qids, _ in self.moves:
+            gone.setdefault(donor, []).append(qids)
+            part = self.runner.submit(taken, self._raw[donor], donor, qids, workers=[self.homes[donor]])
+            come.setdefault(home, []).append(part)
+        rows, changed = list(self._raw), sorted({*gone, *come})
+        for number in changed:
+            left = np.concatenate(gone[number]) if number in gone else None
+            more = come.get(number, [])
+            rows[number] = self.runner.submit(joined, rows[number], number, left, *more, workers=[self.homes[number]])
+        self.runner.wait([rows[number] for number in changed], self.homes)
+        return rows
+
+    def _load(self, source: Any, home: str) -> Any:
+        if isinstance(source, DataPart):
+            return self.runner.scatter(work.Rows(source.data, source.name, None), [home])
+        if isinstance(source, FramePart):
+            frame = self.runner.client.compute(source.frame)
+            return self.runner.submit(rows_of_frame, frame, source.name, source.roles, workers=[home])
+        return self.runner.submit(load, source, workers=[home])
+
+
+def _is_there(future: Any) -> bool:
+    """Whether there is something, or will be."""
+    return future is not None and future.status in ("pending", "finished")
+
+
+class QueriesMovedWarning(UserWarning):
+    """Queries had rows in several partitions, which were brought together."""
 
 
 class Placed(Source):
@@ -40,18 +127,18 @@ class Placed(Source):
 
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
-        self.holding = Holding(runner, parts)
-        self.rows = Root(runner, self.holding.place)
+        self.stored_rows = PartitionRows(runner, parts)
+        self.rows = SourcePartitions(runner, self.stored_rows.place)
         facts = self._survey()
         self.sizes = [0] * len(parts)
         """Documents of each partition as it was given."""
-        for number, one in zip(self.holding.kept, facts, strict=True):
+        for number, one in zip(self.stored_rows.kept, facts, strict=True):
             self.sizes[number] = one.n_documents
         found = moves(facts, parts.repair)
         if found:
-            kept = self.holding.kept
-            self.holding.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in found])
-            self.rows = Root(runner, self.holding.place)
+            kept = self.stored_rows.kept
+            self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in found])
+            self.rows = SourcePartitions(runner, self.stored_rows.place)
             facts = self._survey()
             _warn_of(found)
         self.facts = facts
@@ -80,8 +167,8 @@ class Placed(Source):
 
     def place_evenly(self) -> None:
         """Forget where the partitions are, and place them all anew on the workers that are there now."""
-        self.holding.forget()
-        self.rows = Root(self.runner, self.holding.place)
+        self.stored_rows.forget()
+        self.rows = SourcePartitions(self.runner, self.stored_rows.place)
 
     def release(self) -> None:
         """Have the workers forget the rows now, and what was made of them; they are placed anew where they are needed.
@@ -89,8 +176,8 @@ class Placed(Source):
         That happens by itself when nobody uses them any more, but what failed may be held by its traceback.
         """
         self.rows.release()
-        self.holding.release()
-        self.rows = Root(self.runner, self.holding.place)
+        self.stored_rows.release()
+        self.rows = SourcePartitions(self.runner, self.stored_rows.place)
 
     def _survey(self) -> list[work.Facts]:
         """Look at every partition; those without rows are left out from now on."""
@@ -99,12 +186,12 @@ class Placed(Source):
         except ToprankError:
             raise
         except Exception:
-            self.holding.check_frames()
+            self.stored_rows.check_frames()
             raise
         if None in found:
-            kept = zip(self.holding.kept, found, strict=True)
-            self.holding.kept = [number for number, one in kept if one is not None]
-            self.rows = Root(self.runner, self.holding.place)
+            kept = zip(self.stored_rows.kept, found, strict=True)
+            self.stored_rows.kept = [number for number, one in kept if one is not None]
+            self.rows = SourcePartitions(self.runner, self.stored_rows.place)
         facts = [one for one in found if one is not None]
         if not facts:
             raise DataError("There are no documents: no partition has any rows.")
@@ -118,8 +205,8 @@ class Placed(Source):
         parts = self.rows.each(work.moments_of, self.facts[0].first, threads or 1)
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
 
+    @override
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        """See `Source.grades`."""
         every = np.concatenate([one.grades for one in self.facts])
         values, places = np.unique(every, return_inverse=True)
         counts = np.zeros(len(values))
@@ -155,13 +242,13 @@ class Placed(Source):
         made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, weighted, threads or 1)
         return ClusterObjective(made, scorer.n_weights)
 
+    @override
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
-        """See `Source.score_spread`."""
         n, total, _ = self.rows.total(work.score_sums, standardisation, direction, 0.0)
         return float(np.sqrt(self.rows.total(work.score_sums, standardisation, direction, total / n)[2] / n))
 
+    @override
     def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
-        """See `Source.judge`."""
         rules, measure = Convention.of(convention), parse(metric)
         top = max(self.rows.each(settled_top, rules.unjudged))
 
@@ -179,8 +266,8 @@ class Placed(Source):
 
         return ScoreJudge(str(metric), measure, rules, value, check)
 
+    @override
     def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
-        """See `Source.boost`."""
         from toprank.cluster.trees import boost
 
         result: tuple[Any, Any] = boost(self, ranker, valid)
@@ -196,7 +283,7 @@ class Placed(Source):
 class ClusterObjective:
     """The mean loss over all queries, from sums over partitions; a solver cannot tell it from one in memory."""
 
-    def __init__(self, made: Spread, n_weights: int) -> None:
+    def __init__(self, made: Partitions, n_weights: int) -> None:
         self.made, self.n_weights = made, n_weights
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
@@ -289,7 +376,7 @@ def placed(runner: Runner, parts: Parts) -> Placed:
     """Place partitions; files of tables are read by the columns of the first."""
     tables = tables_of(parts)
     if tables:
-        nothing = Root(runner, lambda: Placement([], []))
+        nothing = SourcePartitions(runner, lambda: Placement([], []))
         (alike,) = nothing.steadily(lambda: runner.results([runner.submit(agreed, tables)]))
         parts = with_tables(parts, alike)
     return Placed(runner, parts)

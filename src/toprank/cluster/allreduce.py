@@ -21,7 +21,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["LeftAloneError", "Meeting", "free_port"]
+__all__ = ["LeftAloneError", "AllReduce", "free_port"]
 
 _FIRST_PORT, _LAST_PORT = 12_000, 32_768
 """Above what services commonly use, below what Linux, macOS and Windows give to outgoing connections."""
@@ -43,7 +43,7 @@ def _always() -> bool:
     return True
 
 
-class Meeting:
+class AllReduce:
     """The connections of one trainer: the first has one to each of the others, they have one to the first.
 
     Args:
