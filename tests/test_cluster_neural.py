@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -18,9 +20,9 @@ from toprank.errors import DataError, FileError
 pytest.importorskip("torch")
 pytest.importorskip("cloudpickle")
 
-from toprank.cluster import neural
-from toprank.cluster.team import GlooTeam
+from toprank.rankers import neural_group
 from toprank.rankers.neural_batches import plan_epoch
+from toprank.rankers.neural_group import GlooGroup
 
 
 @pytest.fixture(scope="module")
@@ -34,26 +36,51 @@ def valid():
     return tr.synthetic(n_queries=30, truth="nonlinear", seed=1)
 
 
+def workers_of(pid, size=2):
+    """The processes of a training, once all are there; they are known by what they run."""
+    psutil = pytest.importorskip("psutil")
+    parent, deadline = psutil.Process(pid), time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            found = [one for one in parent.children() if neural_group._WORKER in one.cmdline()]
+            if len(found) == size:
+                return sorted(found, key=lambda one: one.environ()["RANK"])
+        time.sleep(0.02)
+    raise AssertionError("The processes were not started.")
+
+
 @pytest.fixture
-def members(monkeypatch):
-    """The processes that were started."""
-    started = []
+def workers(monkeypatch):
+    """The processes that were started, as `subprocess.Popen`; none is left at the end, and signals are as before."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    started, handlers = [], [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
 
     class Recorded(subprocess.Popen):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             started.append(self)
 
-    monkeypatch.setattr(neural.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(subprocess_handler, "Popen", Recorded)
     yield started
-    assert all(member.poll() is not None for member in started)
+    assert all(worker.poll() is not None for worker in started)
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@contextmanager
+def meanwhile(work):
+    """Do something in a thread while the body runs."""
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(work)
+        yield
+        done.result()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("alike", [False, True])
 def test_shares_make_up_every_batch(train, size, alike):
     plan = plan_epoch(train.queries, 150, np.random.default_rng(0), alike=alike)
-    shares = [GlooTeam(rank, size).share(plan) for rank in range(size)]
+    shares = [GlooGroup(rank, size).share(plan) for rank in range(size)]
     for place, (first, last) in enumerate(plan.batches):
         parts = [share.batches[place] for share in shares]
         assert [parts[0][0], *(part[1] for part in parts)] == [first, *(part[0] for part in parts[1:]), last]
@@ -63,13 +90,13 @@ def test_shares_make_up_every_batch(train, size, alike):
         assert max(counts) - min(counts) <= 2 * longest  # as even as whole queries allow
 
 
-def test_two_processes_train_what_one_does(train, valid, members):
+def test_two_processes_train_what_one_does(train, valid, workers):
     """Full batches and no dropout: the same sums of gradients, so the same weights to single precision."""
     options = {"epochs": 4, "hidden": (8,), "dropout": 0.0, "batch_documents": 10**6, "seed": 3}
     alone = tr.NeuralRanker("ListNet", **options).fit(train, valid=valid)
     ranker = tr.NeuralRanker("ListNet", **options)
     assert cluster.fit_distributed(ranker, train, valid=valid, processes=2) is ranker
-    assert len(members) == 2
+    assert len(workers) == 2
     for name, weights in alone.network_.state_dict().items():
         np.testing.assert_allclose(ranker.network_.state_dict()[name], weights, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ranker.predict(valid), alone.predict(valid), rtol=1e-5, atol=1e-6)
@@ -94,29 +121,36 @@ def test_small_batches_too(train, valid, tmp_path, options):
     np.testing.assert_allclose(ranker.predict(valid), alone.predict(valid), rtol=1e-3, atol=1e-4)
 
 
-def test_a_process_that_dies_ends_all(train, members, monkeypatch):
-    failed = neural._failed
-
-    def kill_one(started):
-        if len(started) == 2 and started[1].poll() is None:
-            started[1].send_signal(signal.SIGKILL)
-            started[1].wait()
-        return failed(started)
-
-    monkeypatch.setattr(neural, "_failed", kill_one)
-    with pytest.raises(cluster.ClusterError, match="Process 1 of the training was killed by signal 9"):
-        cluster.fit_distributed(tr.NeuralRanker(), train, processes=2)
-    assert len(members) == 2
+def test_a_process_that_dies_ends_all(train, workers):
+    ranker, said = tr.NeuralRanker(epochs=10**6, threads=1), "Process 1 of the training was killed by signal 9"
+    with meanwhile(lambda: workers_of(os.getpid())[1].kill()), pytest.raises(cluster.ClusterError, match=said):
+        cluster.fit_distributed(ranker, train, processes=2)
+    assert len(workers) == 2
 
 
-def test_ctrl_c_ends_all(train, members, monkeypatch):
-    def interrupted(_):
-        raise KeyboardInterrupt
+def test_the_process_that_was_killed_is_named_not_the_one_that_missed_it(tmp_path):
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-    monkeypatch.setattr(neural, "_failed", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="Training by 2 processes was interrupted"):
-        cluster.fit_distributed(tr.NeuralRanker(), train, processes=2)
-    assert len(members) == 2
+    failures = {
+        rank: ProcessFailure(local_rank=rank, pid=-1, exitcode=status, error_file="")
+        for rank, status in enumerate((-signal.SIGTERM, 1, -signal.SIGKILL))
+    }
+    assert "Process 2 of the training was killed by signal 9" in str(neural_group._reason(tmp_path, failures))
+    failures[2].timestamp += 30  # by the launcher, which does not wait for ever
+    assert "Process 0 of the training was killed by signal 15" in str(neural_group._reason(tmp_path, failures))
+    (tmp_path / "log-1").write_text("Traceback\nValueError: no\n")
+    assert str(neural_group._reason(tmp_path, {1: failures[1]})).endswith("kept. Its last words: ValueError: no")
+
+
+def test_ctrl_c_ends_all(train, workers):
+    def interrupt():
+        workers_of(os.getpid())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    ranker, said = tr.NeuralRanker(epochs=10**6, threads=1), "Training by 2 processes was interrupted"
+    with meanwhile(interrupt), pytest.raises(KeyboardInterrupt, match=said):
+        cluster.fit_distributed(ranker, train, processes=2)
+    assert len(workers) == 2
 
 
 @pytest.mark.nightly
@@ -143,7 +177,7 @@ def test_refusals(train):
             cluster.fit_distributed(tr.NeuralRanker(), train, patience=patience)
 
 
-def test_what_cannot_be_read_is_said_as_the_reader_says_it(tmp_path, members):
+def test_what_cannot_be_read_is_said_as_the_reader_says_it(tmp_path, workers):
     missing = tmp_path / "d.toprank-data"
     with pytest.raises(FileError) as alone:
         tr.read(missing)
@@ -151,9 +185,9 @@ def test_what_cannot_be_read_is_said_as_the_reader_says_it(tmp_path, members):
         with pytest.raises(FileError) as found:
             cluster.fit_distributed(tr.NeuralRanker(), processes=1, **paths)
         assert str(found.value) == str(alone.value)
-    assert not members  # before any process is started
+    assert not workers  # before any process is started
     (tmp_path / "problem-1").write_text("file\nIt cannot be read.")  # nor where only a process finds it out
-    assert isinstance(neural._reason(tmp_path, 0, 1), FileError)
+    assert isinstance(neural_group._reason(tmp_path, {}), FileError)
 
 
 def gone(pid, within=60.0):
@@ -172,15 +206,21 @@ def gone(pid, within=60.0):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the test holds a process up with a named pipe")
 def test_a_process_ends_with_the_one_that_started_it(tmp_path):
-    """Its standard input closes when that one is killed; the temporary copy, which nobody else can remove, goes too."""
+    """Even where that one is killed; the temporary copy, which nobody else can remove, goes too."""
     folder = tmp_path / "toprank-abc"
     folder.mkdir()
     (folder / "train.toprank-data").write_text("a copy")
     os.mkfifo(folder / "spec")  # which it waits for
-    command = [sys.executable, "-m", "toprank.cluster.member", str(folder), "0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as member:
-        member.stdin.close()
-        member.wait(60)
+    start = (
+        "import os, subprocess, sys, time\n"
+        f"command = [sys.executable, '-c', {neural_group._WORKER!r}, {str(folder)!r}, str(os.getpid())]\n"
+        "print(subprocess.Popen(command, env=os.environ | {'RANK': '0'}).pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    assert gone(worker)
     assert not folder.exists()
 
 
@@ -189,23 +229,18 @@ def test_a_training_that_is_terminated_leaves_nothing(tmp_path):
     """SIGTERM, as a batch system sends it: to the process that was started, not to those that it started."""
     script = tmp_path / "train.py"
     script.write_text(
-        "import subprocess, toprank as tr\n"
-        "from toprank.cluster import neural\n"
-        "class Told(subprocess.Popen):\n"
-        "    def __init__(self, command, **options):\n"
-        "        super().__init__(command, **options)\n"
-        "        print(self.pid, command[-2], flush=True)\n"
-        "neural.subprocess.Popen = Told\n"
+        "import toprank as tr\n"
         "data = tr.synthetic(n_queries=60, seed=0)\n"
         "tr.cluster.fit_distributed(tr.NeuralRanker(epochs=10**6, threads=1), data, processes=2)\n"
     )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # an input that is open as long as the test lasts
-    with subprocess.Popen([sys.executable, str(script)], text=True, **pipes) as parent:
-        told = [parent.stdout.readline().split() for _ in range(2)]
+    with subprocess.Popen([sys.executable, str(script)]) as parent:
+        started = workers_of(parent.pid)
+        folder = started[0].cmdline()[-2]
+        assert os.path.exists(folder)
         parent.terminate()
         assert parent.wait(60) == -signal.SIGTERM
-        assert all(gone(int(pid)) for pid, _ in told)
-        assert not os.path.exists(told[0][1])
+        assert all(gone(one.pid) for one in started)
+        assert not os.path.exists(folder)
 
 
 @pytest.mark.nightly

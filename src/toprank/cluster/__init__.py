@@ -15,7 +15,7 @@ from typing import Any
 from toprank.cluster.connecting import Cluster, connect
 from toprank.cluster.dataset import Placed, QueriesMovedWarning
 from toprank.cluster.sources import Parts, read
-from toprank.errors import ClusterError
+from toprank.errors import ClusterError, needs
 
 __all__ = [
     "Cluster",
@@ -30,7 +30,8 @@ __all__ = [
 
 
 def fit_distributed(ranker: Any, data: Any, **options: Any) -> Any:
-    """Train a `NeuralRanker` by several processes; see `toprank.cluster.neural.fit_distributed`."""
-    from toprank.cluster.neural import fit_distributed as fit
+    """Train a `NeuralRanker` by several processes; see `toprank.rankers.neural_group.fit_distributed`."""
+    needs("torch", "neural", "fit_distributed")
+    from toprank.rankers.neural_group import fit_distributed as fit
 
     return fit(ranker, data, **options)
