@@ -17,7 +17,7 @@ from toprank.portfolio import automatic, trials
 from toprank.portfolio.automatic import settled
 from toprank.portfolio.choosing import MOST_MEMBERS, decide, plausibility
 from toprank.portfolio.trials import Deadline, Entry, Trial, portfolio
-from toprank.rankers.tree_watch import Round
+from toprank.rankers.watching import Round
 from toprank.significance import Interval, t_interval
 
 

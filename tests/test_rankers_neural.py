@@ -20,7 +20,7 @@ from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNam
 from toprank.rankers import neural_training
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
-from toprank.rankers.neural_watch import Watch
+from toprank.rankers.watching import EpochWatch
 
 GAINS = np.array([0.0, 1.0, 3.0])
 
@@ -295,7 +295,7 @@ def test_an_epoch_counts_only_with_its_weights():
     def interrupt(now):
         raise KeyboardInterrupt
 
-    watch = Watch(epochs=3, callbacks=[interrupt])
+    watch = EpochWatch(steps=3, callbacks=[interrupt])
     with pytest.raises(KeyboardInterrupt):
         watch.made(1.0, Interrupting(), "weights")
     assert not watch.has_something_to_keep

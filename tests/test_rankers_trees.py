@@ -24,8 +24,8 @@ from toprank.rankers.tree_objective import (
     LikelihoodObjective,
     QuerySample,
     ScoreObjective,
+    Stride,
 )
-from toprank.rankers.tree_stride import Stride
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
 GAINS = np.array([0.0, 1.0, 3.0])

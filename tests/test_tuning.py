@@ -25,7 +25,7 @@ from toprank.cli.main import app
 from toprank.cli.tuning import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
-from toprank.rankers.tree_watch import Watch
+from toprank.rankers.watching import Watch
 from toprank.systems import SYSTEMS, System
 from toprank.tuning import default_space
 from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question, divide

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toprank.errors import needs
-from toprank.rankers.tree_watch import Round
+from toprank.rankers.watching import Round
 
 __all__ = ["Attempt", "Checkpoints", "Checkpoint"]
 

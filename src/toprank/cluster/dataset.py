@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -26,6 +26,10 @@ from toprank.metrics.parsing import parse
 from toprank.rankers.source import Score, ScoreJudge, Source
 from toprank.scorers.base import Scorer
 from toprank.scorers.features import Moments, Standardisation
+
+if TYPE_CHECKING:
+    from toprank.rankers.tree_parameters import TreeParameters
+    from toprank.rankers.tree_training import Boosted, Start
 
 __all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
 
@@ -267,11 +271,10 @@ class Placed(Source):
         return ScoreJudge(str(metric), measure, rules, value, check)
 
     @override
-    def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
+    def boost(self, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
         from toprank.cluster.trees import boost
 
-        result: tuple[Any, Any] = boost(self, ranker, valid)
-        return result
+        return boost(self, parameters, valid)
 
     def __repr__(self) -> str:
         return (

@@ -6,13 +6,13 @@ the same trees. The first one posts checkpoints and returns the model.
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,12 @@ from toprank.errors import DataError, needs
 from toprank.losses import Loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.tree_parameters import categorical_columns, lightgbm_parameters
-from toprank.rankers.tree_start import Start, objective_of
-from toprank.rankers.tree_training import booster_of, datasets, make_rounds
-from toprank.rankers.tree_watch import Watch
+from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
+from toprank.rankers.tree_training import Start, booster_of, datasets, make_rounds, objective_of
+from toprank.rankers.watching import RoundWatch
+
+if TYPE_CHECKING:
+    from toprank.rankers.trees import TreeRanker
 
 __all__ = ["Place", "Plan", "check_share", "is_desertion", "train_share"]
 
@@ -36,7 +38,7 @@ __all__ = ["Place", "Plan", "check_share", "is_desertion", "train_share"]
 class Plan(NamedTuple):
     """What is trained; the same for all trainers."""
 
-    ranker: Any
+    parameters: TreeParameters
     loss: Loss | None
     gains: FloatArray
     intercept: FloatArray
@@ -73,10 +75,9 @@ def train_share(
         raise LeftAloneError("the training was given up before this trainer began")
     data, held_out = _together(rows), _together(valid)
     assert data is not None
-    ranker = copy.copy(plan.ranker)
-    ranker.threads = place.threads
+    own = replace(plan.parameters, threads=place.threads)
     if state is not None:
-        ranker.init_model = SimpleNamespace(booster_=booster_of(state.trees), best_iteration_=state.rounds)
+        own = replace(own, before=Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains))
     _quieten()
     # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
     with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
@@ -84,12 +85,12 @@ def train_share(
         checkpoints = None if place.rank else Checkpoints(place.checkpoints, client)
         watch = _SharedWatch(company, plan, state, attempt, checkpoints)
         with _network(place):
-            _make_rounds(ranker, plan, place, data, held_out, company, watch, first=state is None)
+            _make_rounds(own, plan, place, data, held_out, company, watch, first=state is None)
     return watch.outcome() if place.rank == 0 else None
 
 
 def _make_rounds(
-    ranker: Any,
+    own: TreeParameters,
     plan: Plan,
     place: Place,
     data: RankingData,
@@ -101,24 +102,24 @@ def _make_rounds(
 ) -> None:
     """This trainer's part of all rounds; `first`: they do not go on from a checkpoint."""
     judges = {
-        name: Judge(part, ranker.metric, convention=ranker.convention, max_grade=plan.tops[name] or None, threads=1)
+        name: Judge(part, own.metric, convention=own.convention, max_grade=plan.tops[name] or None, threads=1)
         for name, part in (("train", data), ("valid", held_out))
         if name in plan.tops and part is not None
     }
-    columns = categorical_columns(ranker.categorical, data)
-    parameters = lightgbm_parameters(ranker, data, len(plan.intercept), columns)
+    columns = categorical_columns(own.categorical, data)
+    words = lightgbm_parameters(own, data, len(plan.intercept), columns)
     if len(place.machines) > 1:
-        parameters |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
+        words |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
     objective = None
     if plan.loss is not None:
         bound = bound_part(plan.loss, data, plan.whole)
-        objective = objective_of(ranker, plan.loss, bound, plan.gains, plan.intercept, data.X, company)
-    if first and ranker.init_model is not None:
-        watch.first_value(ranker.init_model, judges.get("valid"))
+        objective = objective_of(own, plan.loss, bound, plan.gains, plan.intercept, data.X, company)
+    if first and own.init_model is not None:
+        watch.first_value(own.init_model, judges.get("valid"))
     scores = (lambda raw: raw) if objective is None else objective.scores
     metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
-    sets = datasets(ranker, company.weighted(data), held_out, columns)
-    make_rounds(ranker, parameters, sets, Start(plan.gains, plan.intercept, objective), metrics, watch)
+    sets = datasets(own, company.weighted(data), held_out, columns)
+    make_rounds(own, words, sets, Start(plan.gains, plan.intercept, objective), metrics, watch)
 
 
 def _together(rows: Sequence[Rows]) -> RankingData | None:
@@ -178,26 +179,25 @@ class _Company:
         )  # fmt: skip
 
 
-class _SharedWatch(Watch):
+class _SharedWatch(RoundWatch):
     """A watch whose metrics are those of all trainers together, so that all stop after the same round."""
 
     def __init__(
         self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, checkpoints: Checkpoints | None
     ) -> None:
-        ranker = plan.ranker
-        before = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
-        first = before if state is None else state.rounds
+        asked = plan.parameters
+        first = asked.rounds_before if state is None else state.rounds
         self.attempt, self.checkpoints = attempt, checkpoints
         super().__init__(
-            rounds=ranker.n_trees - (first - before),
+            steps=asked.n_trees - (first - asked.rounds_before),
             first=first,
-            higher_is_better=parse(ranker.metric).higher_is_better,  # not by a judge: not every trainer has one
-            patience=ranker.early_stopping if "valid" in plan.tops else None,
-            dart=ranker.boosting == "dart",
-            sampled=min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1,
-            callbacks=[checkpoints.tell] if ranker.verbose and checkpoints is not None else [],
+            higher_is_better=parse(asked.metric).higher_is_better,  # not by a judge: not every trainer has one
+            patience=asked.early_stopping if "valid" in plan.tops else None,
+            dart=asked.dart,
+            sampled=asked.sampled,
+            callbacks=[checkpoints.tell] if asked.verbose and checkpoints is not None else [],
         )
-        self.stopped = f"All {ranker.n_trees} rounds were made."
+        self.stopped = f"All {asked.n_trees} rounds were made."
         self.company, self.plan, self.names = company, plan, list(plan.tops)
         self.sums: dict[str, FloatArray] = {name: np.zeros(2) for name in self.names}
         if state is not None:
@@ -213,7 +213,7 @@ class _SharedWatch(Watch):
 
         return value
 
-    def first_value(self, before: Any, judge: Judge | None) -> None:
+    def first_value(self, before: TreeRanker, judge: Judge | None) -> None:
         """The validation metric of the model to go on from: the value to beat."""
         if "valid" not in self.names:
             return

@@ -6,7 +6,6 @@ are there then, from the last checkpoint. However a start ends, no trainer of it
 
 from __future__ import annotations
 
-import copy
 import secrets
 import time
 import warnings
@@ -26,12 +25,9 @@ from toprank.cluster.scoring import settled_top
 from toprank.cluster.tree_worker import Place, Plan, check_share, is_desertion, train_share
 from toprank.errors import ClusterError, DataError
 from toprank.metrics.conventions import Convention
-from toprank.rankers.tree_objective import diverging
-from toprank.rankers.tree_parameters import built_in
-from toprank.rankers.tree_start import Start, first_outputs, loss_and_gains
-from toprank.rankers.tree_text import only_trees
-from toprank.rankers.tree_training import Boosted, booster_of, check_init_model
-from toprank.rankers.tree_watch import Progress
+from toprank.rankers.tree_parameters import TreeParameters
+from toprank.rankers.tree_training import Boosted, Start, finished, first_intercept, loss_on_labels
+from toprank.rankers.watching import Progress
 
 __all__ = ["Trainers", "WorkerLostWarning", "boost"]
 
@@ -165,38 +161,35 @@ class WorkerLostWarning(UserWarning):
     """A worker was lost while trees were trained; training went on from a checkpoint."""
 
 
-def boost(data: Placed, ranker: Any, valid: Any) -> tuple[Start, Boosted]:
+def boost(data: Placed, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
     """Train trees on the partitions' workers; see `toprank.rankers.tree_training.train_trees`."""
-    if ranker.callbacks:
+    if parameters.callbacks:
         raise DataError(
             "callbacks run in this process, but on a cluster the rounds are made elsewhere; leave them out."
         )
-    if ranker.min_data_in_leaf == 0:
+    if parameters.min_data_in_leaf == 0:
         raise DataError(
             "On a cluster LightGBM only estimates how many documents a leaf has, and fails where that is none; "
             "min_data_in_leaf must be at least 1."
         )
-    check_init_model(ranker, data)
     if valid is not None and not isinstance(valid, Placed):
         raise DataError("On a cluster the validation data must be there too; give valid= to Cluster.fit.")
-    plan = _plan(data, ranker, valid)
+    plan = _plan(data, parameters, valid)
     training = _Training(data, valid, plan)
     try:
         outcome = training.run()
     finally:
         training.forget()
-    booster = booster_of(only_trees(outcome.trees))
-    if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
-        raise diverging(outcome.rounds)
-    names = ("", "") if valid is None else (str(ranker.metric), Convention.of(ranker.convention).name)
+    booster = finished(outcome.trees, outcome.rounds)
+    names = ("", "") if valid is None else (str(parameters.metric), Convention.of(parameters.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
     return Start(plan.gains, plan.intercept, None), Boosted(*result)
 
 
-def _plan(data: Placed, ranker: Any, valid: Placed | None) -> Plan:
-    by_grade = ranker.outputs == "grades" or built_in(ranker.loss) is not None
+def _plan(data: Placed, parameters: TreeParameters, valid: Placed | None) -> Plan:
+    by_grade = parameters.outputs == "grades" or parameters.built_in is not None
     grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
-    loss, gains = loss_and_gains(ranker, grades)
+    loss, gains = loss_on_labels(parameters, grades)
     whole, intercept = data.whole(), np.zeros(1)
     if loss is not None:
         check_loss(loss, data.facts)
@@ -205,19 +198,17 @@ def _plan(data: Placed, ranker: Any, valid: Placed | None) -> Plan:
         def value(constant: float) -> float:
             return float(bound.total(work.constant_value, constant)[0])
 
-        intercept = first_outputs(ranker, loss, grades, counts, value)
-    bare = copy.copy(ranker)
-    bare.callbacks = ()
+        intercept = first_intercept(parameters, loss, gains, grades, counts, value)
     tops = {}
-    if ranker.boosting != "dart" and all(data.rows.each(check_share, ranker.metric, ranker.convention)):
-        tops["train"] = max(data.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
+    if not parameters.dart and all(data.rows.each(check_share, parameters.metric, parameters.convention)):
+        tops["train"] = max(data.rows.each(settled_top, Convention.of(parameters.convention).unjudged))
     if valid is not None:
-        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
-        judge = valid.judge(ranker.metric, ranker.convention, None)
+        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(parameters.convention).unjudged))
+        judge = valid.judge(parameters.metric, parameters.convention, None)
         judge.value(_zeros)  # refuse now, not after the first tree
-        if ranker.early_stopping is not None:
+        if parameters.early_stopping is not None:
             judge.check()
-    return Plan(bare, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+    return Plan(parameters, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
 
 
 def _zeros(X: Any) -> Any:
@@ -231,7 +222,7 @@ class _Training:
         self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
         self.name, self.trainers, self.starts = f"toprank-{secrets.token_hex(8)}", 1, 0
         self.checkpoints = Checkpoints(self.name, self.runner.client)
-        self.progress = Progress(plan.ranker.metric) if plan.ranker.verbose else None
+        self.progress = Progress(plan.parameters.metric) if plan.parameters.verbose else None
 
     def run(self) -> Checkpoint:
         """Until the rounds are made."""
@@ -288,7 +279,7 @@ class _Training:
         trainers = Trainers(self.runner, f"{self.name}-{self.starts}", addresses)
         args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
-            own = self.plan.ranker.threads or threads[address]
+            own = self.plan.parameters.threads or threads[address]
             place = Place(rank, machines, hub, token, self.name, trainers.name, own, self.runner.patience)
             args.append((rows, held_out, self.plan, place, state))
         try:

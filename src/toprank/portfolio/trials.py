@@ -23,8 +23,8 @@ from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.blend import was_interrupted
 from toprank.rankers.expected_gain import ExpectedGainRanker
 from toprank.rankers.linear import LinearRanker
-from toprank.rankers.tree_watch import Round
 from toprank.rankers.trees import TreeRanker
+from toprank.rankers.watching import Round
 
 __all__ = ["Clock", "Entry", "Trial", "Trials", "portfolio", "quietly", "run_trials"]
 

@@ -19,10 +19,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.metrics.gains import Gain
 from toprank.rankers.base import finite, penalty_path, warn_constant, warn_unconverged
 from toprank.rankers.files import State
-from toprank.rankers.heads import OrdinalHead, SoftmaxHead, head_of
+from toprank.rankers.heads import OrdinalHead, SoftmaxHead, gain_table, grade_shares, head_of, whole_grades
 from toprank.rankers.path import PathRanker
 from toprank.rankers.plugin import PluginProbabilities
 from toprank.rankers.probabilities import GradeProbabilities
@@ -145,7 +144,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self.calibration_ = None
         seen = source.standardisation(self.threads)
         self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
-        self.gains_ = Gain.of(self.gain).table(np.arange(self.n_grades_, dtype=np.float64), self.n_grades_ - 1.0)
+        self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
             warn_constant(
                 f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
@@ -180,13 +179,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             )
 
     def _count_grades(self, grades: FloatArray) -> int:
-        wrong = grades[(grades != np.floor(grades)) | (grades < 0)]
-        if len(wrong):
-            raise DataError(
-                f"Grades must be whole numbers from 0 on, but a document has {wrong[0]:g}; P(grade | x) needs classes. "
-                "Round the labels, or use LinearRanker."
-            )
-        count = int(grades.max()) + 1 if self.n_grades is None else int(self.n_grades)
+        least = whole_grades(grades, "P(grade | x) needs classes. Round the labels, or use LinearRanker.")
+        count = least if self.n_grades is None else int(self.n_grades)
         if count <= grades.max():
             raise DataError(f"n_grades is {count}, but the largest training label is {grades.max():g}.")
         return max(count, 2)
@@ -246,8 +240,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """Where to start: class shares as intercepts, and directions as asked for."""
         d, grades = source.n_features, self.n_grades_
         labels, counts = source.grades()
-        shares = np.bincount(labels.astype(np.int64), counts, minlength=grades) + 1.0
-        first = self._head.start(d, shares / shares.sum())
+        first = self._head.start(d, grade_shares(labels, counts, grades))
         if by_class or self.start == "zeros":
             return first
         table = first.reshape(grades, d + 1)

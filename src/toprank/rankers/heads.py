@@ -1,17 +1,34 @@
-"""From a linear map of the features to grade probabilities: softmax over grades, or one score cut by thresholds."""
+"""Outputs and grades: how many outputs a loss asks for, what they start from, and how they become probabilities.
+
+Trees and networks have one output, the score, or one for each grade (softmax); a linear map of the features has
+softmax over the grades, or one score cut by thresholds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.losses import Loss
+from toprank.metrics.gains import Gain
 from toprank.scorers.expected_gain import Logits, grade_probabilities
 from toprank.scorers.linear import Thresholds, ordinal_probabilities
 
-__all__ = ["OrdinalHead", "SoftmaxHead", "head_of"]
+__all__ = [
+    "OrdinalHead",
+    "SoftmaxHead",
+    "first_outputs",
+    "gain_table",
+    "grade_shares",
+    "head_of",
+    "loss_and_gains",
+    "whole_grades",
+]
 
 
 @dataclass(frozen=True)
@@ -76,3 +93,88 @@ class OrdinalHead:
 def head_of(loss_name: str, n_grades: int) -> SoftmaxHead | OrdinalHead:
     """Ordinal for the ordinal likelihood, softmax for everything else."""
     return OrdinalHead(n_grades) if loss_name == "Ordinal" else SoftmaxHead(n_grades)
+
+
+def whole_grades(labels: FloatArray, remedy: str) -> int:
+    """How many grades the labels speak of, two at least; refused with a remedy where one is no whole number."""
+    wrong = labels[(labels != np.floor(labels)) | (labels < 0)]
+    if len(wrong):
+        raise DataError(f"Grades must be whole numbers from 0 on, but a document has {wrong[0]:g}; {remedy}")
+    return max(int(labels.max()) + 1, 2)
+
+
+def gain_table(gain: str | Sequence[float], n_grades: int) -> FloatArray:
+    """G of each grade."""
+    return Gain.of(gain).table(np.arange(n_grades, dtype=np.float64), n_grades - 1.0)
+
+
+def grade_shares(grades: FloatArray, counts: FloatArray, n_grades: int) -> FloatArray:
+    """The share of each grade; one that never occurs counts as if it had once."""
+    often = np.bincount(grades.astype(np.int64), counts, minlength=n_grades) + 1.0
+    shares: FloatArray = often / often.sum()
+    return shares
+
+
+def loss_and_gains(
+    loss: Loss,
+    outputs: str,
+    gain: str | Sequence[float],
+    labels: FloatArray,
+    known: FloatArray | None,
+    without_thresholds: str,
+) -> tuple[Loss, FloatArray]:
+    """The loss, which may have to know the grades, and the gain of each grade (none: the output is the score).
+
+    What does not go together is refused.
+
+    Args:
+        loss: the loss.
+        outputs: ``score`` or ``grades``.
+        gain: G.
+        labels: all labels, or just the distinct ones.
+        known: the gains of the model that training goes on from, where there is one.
+        without_thresholds: who does not learn thresholds: "trees do".
+    """
+    name = type(loss).__name__
+    if name == "Ordinal":
+        raise DataError(
+            f"Ordinal needs thresholds, which {without_thresholds} not learn; use Multinomial with outputs='grades'."
+        )
+    if loss.traits.space == "class" and outputs != "grades":
+        raise DataError(f"{name} needs an output for each grade; set outputs='grades'.")
+    if outputs != "grades":
+        return loss, np.zeros(0)
+    count = whole_grades(labels, "with outputs='grades' each is a class. Round the labels, or use outputs='score'.")
+    if known is not None:
+        if count > len(known):
+            raise DataError(f"init_model knows {len(known)} grades, but the labels go up to {count - 1}.")
+        count = len(known)
+    if loss.traits.space == "class":
+        loss = replace(loss, n_grades=count)  # type: ignore[call-arg]
+    return loss, gain_table(gain, count)
+
+
+def first_outputs(
+    loss: Loss, n_grades: int, grades: FloatArray, counts: FloatArray, value: Callable[[float], float]
+) -> FloatArray | None:
+    """What outputs start from: the logarithms of the grades' shares, or the best constant score.
+
+    That is 0 where shifts mean nothing to the loss; None where nobody knows it, since the loss is not convex.
+
+    Args:
+        loss: the loss.
+        n_grades: outputs, where there is one for each grade; 0: the output is the score.
+        grades: the distinct labels, where there is an output for each grade.
+        counts: how many documents have each.
+        value: the loss where all documents have the same score.
+    """
+    if n_grades:
+        logs: FloatArray = np.log(grade_shares(grades, counts, n_grades))
+        return logs
+    if loss.traits.shift_invariant:
+        return np.zeros(1)
+    if not loss.traits.convex:
+        return None
+    from scipy.optimize import minimize_scalar
+
+    return np.array([float(minimize_scalar(value).x)])

@@ -21,9 +21,9 @@ from toprank.losses import Loss
 from toprank.rankers.base import finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
-from toprank.rankers.neural_watch import Epoch
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed
+from toprank.rankers.watching import Epoch
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["Epoch", "NeuralRanker"]
@@ -180,9 +180,13 @@ class NeuralRanker(GradeProbabilities):
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         needs("torch", "neural", "NeuralRanker")
+        from toprank.rankers.neural_parameters import NeuralParameters
         from toprank.rankers.neural_training import train_network
 
-        trained = train_network(self, data, valid, getattr(self, "_team", None))
+        parameters = NeuralParameters.of(self)
+        if self.init_model is not None:
+            self.init_model._check_features(data)
+        trained = train_network(parameters, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_ = trained.network, trained.inputs, trained.gains
         self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
@@ -270,11 +274,11 @@ class NeuralRanker(GradeProbabilities):
 
     def state(self) -> State:
         """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
-        from toprank.rankers.neural_parameters import check_form, fitted_form
+        from toprank.rankers.neural_parameters import NeuralParameters, fitted_form
 
         plainest = {"callbacks": (), "init_model": None, "device": "cpu" if self.device == "cpu" else "auto"}
         bare = type(self)(**(self.get_params(deep=False) | plainest | fitted_form(self)))
-        check_form(bare)  # what `set_params` spoilt since would make a file that nobody can read
+        NeuralParameters.of_form(bare)  # what `set_params` spoilt since would make a file that nobody can read
         for name in (*self.saved_arrays, *self.saved_values):
             setattr(bare, name, getattr(self, name))
         state = super(NeuralRanker, bare).state()

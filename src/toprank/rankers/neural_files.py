@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,21 +11,24 @@ import torch
 from torch import nn
 
 from toprank.errors import DataError
-from toprank.rankers.neural_parameters import architecture_of, check_form
+from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.rankers.neural_scoring import prediction_network
 from toprank.scorers.networks import build
+
+if TYPE_CHECKING:
+    from toprank.rankers.neural import NeuralRanker
 
 __all__ = ["check_inputs", "restored_network"]
 
 
-def restored_network(ranker: Any, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:
+def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:
     """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit.
 
     `known` are arrays of the file that are no weights.
     """
-    check_form(ranker)
+    parameters = NeuralParameters.of_form(ranker)
     n_inputs, n_outputs = len(ranker.inputs_.centre), max(len(ranker.gains_), 1)
-    shape = architecture_of(ranker, n_inputs, n_outputs)
+    shape = parameters.architecture(n_inputs, n_outputs)
     with torch.device("meta"):  # a network of any size that a file may announce, without its memory
         network = build(shape)
     wanted_weights = network.state_dict()
@@ -43,7 +46,7 @@ def restored_network(ranker: Any, arrays: Mapping[str, npt.NDArray[Any]], known:
     return prediction_network(network, torch.device("cpu"))
 
 
-def check_inputs(ranker: Any) -> None:
+def check_inputs(ranker: NeuralRanker) -> None:
     """Refuse a transform that does not fit the number of features."""
     inputs, d = ranker.inputs_, ranker.n_features_in_
     if inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,):

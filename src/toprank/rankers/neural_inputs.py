@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,12 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, each_block
 from toprank.errors import DataError
 
-__all__ = ["TRANSFORMS", "Inputs", "Single"]
+__all__ = ["TRANSFORMS", "Inputs", "Single", "Transform"]
 
 Single = npt.NDArray[np.float32]
 
-TRANSFORMS = ("standard", "log1p", "quantile", "none")
+Transform = Literal["standard", "log1p", "quantile", "none"]
+TRANSFORMS: tuple[Transform, ...] = get_args(Transform)
 _KNOTS = 1001
 _SAMPLE = 1 << 16  # documents that quantiles are taken from, at most
 _CHUNK = 1 << 13
@@ -39,13 +40,13 @@ class Inputs:
         knots: for ``quantile``, values of each feature at even shares, (knots, features); else (0, features).
     """
 
-    kind: Literal["standard", "log1p", "quantile", "none"]
+    kind: Transform
     centre: FloatArray
     spread: FloatArray
     knots: FloatArray
 
     @classmethod
-    def of(cls, kind: Any, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Inputs:
+    def of(cls, kind: Transform, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Inputs:
         """Learn the transform; infinite values are refused, by the name of their feature."""
         d = X.shape[1]
         knots = _knots(X, names, threads) if kind == "quantile" else np.zeros((0, d))

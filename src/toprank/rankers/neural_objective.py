@@ -20,10 +20,10 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.losses.base import BoundLoss
-from toprank.metrics.gains import Gain
+from toprank.rankers.heads import first_outputs, loss_and_gains
 from toprank.rankers.neural_batches import EpochPlan
 from toprank.rankers.neural_bridge import bridged
+from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.scorers.networks import expected_gain
 
 __all__ = ["Objective"]
@@ -54,18 +54,22 @@ class Objective:
     threads: int | None
 
     @classmethod
-    def of(cls, ranker: Any, data: RankingData, device: torch.device, threads: int | None) -> Objective:
+    def of(cls, asked: NeuralParameters, data: RankingData, device: torch.device, threads: int | None) -> Objective:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        loss = make_loss(ranker.loss)
-        _check_space(loss, ranker.outputs)
-        gains = _gains(ranker, data.labels) if ranker.outputs == "grades" else np.zeros(0)
-        if loss.traits.space == "class":
-            loss = replace(loss, n_grades=len(gains))  # type: ignore[call-arg]
-        bound = loss.on(
-            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
+        before = asked.init_model
+        known = None if before is None else before.gains_
+        loss, gains = loss_and_gains(
+            make_loss(asked.loss), asked.outputs, asked.gain, data.labels, known, "a network does"
         )
-        start = _start(loss, bound, data.labels, len(gains))
-        return cls(loss, data, gains, start, _native(ranker.native, loss, device), device, threads)
+        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
+        bound = loss.on(data.labels, data.queries, **weights)
+
+        def value(constant: float) -> float:
+            return bound.at(np.full(data.n_documents, constant)).value
+
+        grades, counts = np.unique(data.labels, return_counts=True)
+        start = first_outputs(loss, len(gains), grades, counts.astype(np.float64), value)
+        return cls(loss, data, gains, start, _native(asked.native, loss, device), device, threads)
 
     @property
     def n_outputs(self) -> int:
@@ -148,50 +152,6 @@ class Objective:
             return result
 
         return value
-
-
-def _check_space(loss: Loss, outputs: str) -> None:
-    name = type(loss).__name__
-    if name == "Ordinal":
-        raise DataError(
-            "Ordinal needs thresholds, which a network does not learn; use Multinomial with outputs='grades'."
-        )
-    if loss.traits.space == "class" and outputs != "grades":
-        raise DataError(f"{name} needs an output for each grade; set outputs='grades'.")
-
-
-def _gains(ranker: Any, labels: FloatArray) -> FloatArray:
-    whole = (labels == np.floor(labels)) & (labels >= 0)
-    if not whole.all():
-        row = int(np.argmin(whole))
-        raise DataError(
-            f"Grades must be whole numbers from 0 on, but document {row} has {labels[row]:g}; with outputs='grades' "
-            "each is a class. Round the labels, or use outputs='score'."
-        )
-    count = max(int(labels.max()) + 1, 2)
-    before = ranker.init_model
-    if before is not None:
-        if count > len(before.gains_):
-            raise DataError(f"init_model knows {len(before.gains_)} grades, but the labels go up to {count - 1}.")
-        count = len(before.gains_)
-    return Gain.of(ranker.gain).table(np.arange(count, dtype=np.float64), count - 1.0)
-
-
-def _start(loss: Loss, bound: BoundLoss, labels: FloatArray, grades: int) -> FloatArray | None:
-    """Shares of the grades, 0 where shifts mean nothing to the loss, else the best constant score where it has one."""
-    if grades:
-        shares = np.bincount(labels.astype(np.int64), minlength=grades) + 1.0
-        logs: FloatArray = np.log(shares / shares.sum())
-        return logs
-    if loss.traits.shift_invariant:
-        return np.zeros(1)
-    if not loss.traits.convex:
-        return None
-    from scipy.optimize import minimize_scalar
-
-    n = len(labels)
-    found = minimize_scalar(lambda constant: bound.at(np.full(n, constant)).value)
-    return np.array([float(found.x)])
 
 
 def _native(wanted: Any, loss: Loss, device: torch.device) -> Any:

@@ -1,22 +1,26 @@
-"""What a `NeuralRanker` is asked for, checked."""
+"""What a `NeuralRanker` is asked for: checked once, and frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from toprank.data.checks import check_number, check_whole, is_whole
-from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
-from toprank.rankers.neural_inputs import TRANSFORMS
+from toprank.rankers.neural_inputs import TRANSFORMS, Transform
+from toprank.rankers.watching import Epoch, check_callbacks
 from toprank.scorers.networks import ACTIVATIONS, Architecture
 
-__all__ = ["architecture_of", "check_form", "check_init_model", "check_parameters", "fitted_form"]
+if TYPE_CHECKING:
+    from toprank.rankers.neural import NeuralRanker
+
+__all__ = ["NeuralParameters", "fitted_form"]
 
 _MOST_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -32,66 +36,109 @@ _FORM = ("network", "hidden", "activation", "norm", "width", "n_heads", "n_layer
 """Parameters that decide which weights there are, and what they are fed."""
 
 
-def check_parameters(ranker: Any) -> None:
-    """Refuse parameters that mean nothing, before any work is done."""
-    check_form(ranker)
-    _check_callbacks(ranker.callbacks)
-    parse(ranker.metric)
-    Convention.of(ranker.convention)
+@dataclass(frozen=True)
+class NeuralParameters:
+    """The parameters of a `NeuralRanker`, by the same names; see there."""
+
+    loss: Loss | str
+    network: Literal["mlp", "attention"]
+    hidden: tuple[int, ...]
+    activation: str
+    norm: Literal["none", "batch", "layer"]
+    dropout: float
+    width: int
+    n_heads: int
+    n_layers: int
+    outputs: Literal["score", "grades"]
+    gain: str | Sequence[float]
+    input_transform: Transform
+    epochs: int
+    batch_documents: int
+    learning_rate: float
+    schedule: Literal["cosine", "constant"]
+    weight_decay: float
+    clip: float | None
+    metric: str
+    convention: str
+    early_stopping: int | None
+    train_metric: bool
+    native: bool | Literal["auto"]
+    device: str
+    init_model: NeuralRanker | None
+    callbacks: Sequence[Callable[[Epoch], Any]]
+    seed: int
+    threads: int | None
+    verbose: bool
+
+    @classmethod
+    def of(cls, ranker: NeuralRanker) -> NeuralParameters:
+        """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
+        parameters = cls.of_form(ranker)
+        check_callbacks(ranker.callbacks, "an Epoch")
+        parse(ranker.metric)
+        Convention.of(ranker.convention)
+        _check_init_model(ranker)
+        return parameters
+
+    @classmethod
+    def of_form(cls, ranker: NeuralRanker) -> NeuralParameters:
+        """The same where nothing is trained: refuse names and numbers that mean nothing."""
+        given = cls(**{field.name: getattr(ranker, field.name) for field in fields(cls)})
+        for name, known in _CHOICES.items():
+            value = getattr(given, name)
+            if not isinstance(value, str) or value not in known:
+                raise UnknownNameError(f"kind of {name}", str(value), known)
+        if not isinstance(given.native, bool) and not (isinstance(given.native, str) and given.native == "auto"):
+            raise DataError(f"native must be 'auto', True or False, not {given.native!r}.")
+        _check_numbers(given)
+        return replace(given, hidden=_sizes(given))
+
+    def architecture(self, n_inputs: int, n_outputs: int) -> Architecture:
+        """The shape of the network that the parameters ask for."""
+        return Architecture(
+            network=self.network,
+            n_inputs=n_inputs,
+            n_outputs=n_outputs,
+            hidden=self.hidden,
+            activation=self.activation,
+            norm=self.norm,
+            dropout=float(self.dropout),
+            width=int(self.width),
+            n_heads=int(self.n_heads),
+            n_layers=int(self.n_layers),
+        )
 
 
-def check_form(ranker: Any) -> None:
-    """Refuse names and numbers that mean nothing."""
-    for name, known in _CHOICES.items():
-        value = getattr(ranker, name)
-        if not isinstance(value, str) or value not in known:
-            raise UnknownNameError(f"kind of {name}", str(value), known)
-    if not isinstance(ranker.native, bool) and not (isinstance(ranker.native, str) and ranker.native == "auto"):
-        raise DataError(f"native must be 'auto', True or False, not {ranker.native!r}.")
-    _check_numbers(ranker)
-
-
-def _check_numbers(ranker: Any) -> None:
+def _check_numbers(given: NeuralParameters) -> None:
     for name, least in _WHOLE.items():
-        check_whole(name, getattr(ranker, name), least, below=2**31)
-    if ranker.early_stopping is not None:
-        check_whole("early_stopping, a number of epochs or None for never,", ranker.early_stopping, 1)
-    check_number("learning_rate", ranker.learning_rate, above=0)
-    if ranker.clip is not None:
-        check_number("clip", ranker.clip, above=0)
-    check_number("weight_decay", ranker.weight_decay, least=0)
-    check_number("dropout", ranker.dropout, least=0, below=1)
+        check_whole(name, getattr(given, name), least, below=2**31)
+    if given.early_stopping is not None:
+        check_whole("early_stopping, a number of epochs or None for never,", given.early_stopping, 1)
+    check_number("learning_rate", given.learning_rate, above=0)
+    if given.clip is not None:
+        check_number("clip", given.clip, above=0)
+    check_number("weight_decay", given.weight_decay, least=0)
+    check_number("dropout", given.dropout, least=0, below=1)
 
 
-def architecture_of(ranker: Any, n_inputs: int, n_outputs: int) -> Architecture:
-    """The shape of the network that the parameters ask for."""
-    hidden = ranker.hidden
+def _sizes(given: NeuralParameters) -> tuple[int, ...]:
+    """The hidden layers as plain numbers; sizes that make no network are refused."""
+    hidden: Any = given.hidden
     plain = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
     if not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MOST_LAYERS:
         raise DataError(
             f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}."
         )
-    if ranker.n_layers > _MOST_LAYERS:
-        raise DataError(f"n_layers must be at most {_MOST_LAYERS}, not {ranker.n_layers}.")
-    if ranker.width % ranker.n_heads:
+    if given.n_layers > _MOST_LAYERS:
+        raise DataError(f"n_layers must be at most {_MOST_LAYERS}, not {given.n_layers}.")
+    if given.width % given.n_heads:
         raise DataError(
-            f"width={ranker.width} cannot be shared by n_heads={ranker.n_heads}; it must be a multiple of them."
+            f"width={given.width} cannot be shared by n_heads={given.n_heads}; it must be a multiple of them."
         )
-    return Architecture(
-        network=ranker.network,
-        n_inputs=n_inputs,
-        n_outputs=n_outputs,
-        hidden=tuple(int(size) for size in hidden),
-        activation=ranker.activation,
-        norm=ranker.norm,
-        dropout=float(ranker.dropout),
-        width=int(ranker.width),
-        n_heads=int(ranker.n_heads),
-        n_layers=int(ranker.n_layers),
-    )
+    return tuple(int(size) for size in hidden)
 
 
-def fitted_form(ranker: Any) -> dict[str, Any]:
+def fitted_form(ranker: NeuralRanker) -> dict[str, Any]:
     """The parameters that decide the form, as a fitted ranker's network has it: `set_params` may have changed them."""
     shape = asdict(ranker.network_.shape)
     del shape["n_inputs"], shape["n_outputs"]
@@ -99,15 +146,7 @@ def fitted_form(ranker: Any) -> dict[str, Any]:
     return {**shape, "outputs": outputs, "input_transform": ranker.inputs_.kind}
 
 
-def _check_callbacks(callbacks: Any) -> None:
-    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
-        raise DataError("callbacks takes a list of functions, each of which is called with an Epoch.")
-    for callback in callbacks:
-        if not callable(callback):
-            raise DataError(f"{callback!r} is no callback: it cannot be called with an Epoch.")
-
-
-def check_init_model(ranker: Any, data: RankingData) -> None:
+def _check_init_model(ranker: NeuralRanker) -> None:
     """Refuse a model that training cannot go on from."""
     before = ranker.init_model
     if before is None:
@@ -116,7 +155,6 @@ def check_init_model(ranker: Any, data: RankingData) -> None:
         raise DataError(f"init_model must be a fitted NeuralRanker, not a {type(before).__name__}.")
     if not hasattr(before, "network_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
-    before._check_features(data)
     form = fitted_form(before)
     for name in _FORM:
         mine, theirs = getattr(ranker, name), form[name]

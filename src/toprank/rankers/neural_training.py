@@ -19,9 +19,9 @@ from toprank.rankers.neural_bridge import NotFinite
 from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_objective import Objective
-from toprank.rankers.neural_parameters import architecture_of, check_init_model, check_parameters
+from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network, scores_of
-from toprank.rankers.neural_watch import Progress, Watch
+from toprank.rankers.watching import EpochWatch, Progress, judges_of
 from toprank.scorers.networks import Layout, SetAttention, build, initialise
 
 __all__ = ["Team", "Trained", "train_network"]
@@ -64,15 +64,15 @@ class Trained(NamedTuple):
     unfinished: bool
 
 
-def train_network(ranker: Any, data: RankingData, valid: RankingData | None, team: Team | None = None) -> Trained:
-    """Train as the ranker's parameters say, alone or in a team."""
-    check_parameters(ranker)
-    check_init_model(ranker, data)
-    device = chosen_device(ranker.device, None if team is None else team.place)
-    outline = build(architecture_of(ranker, data.n_features, 1))
-    with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
-        judges = _judges(ranker, data, valid)
-        run = _Run(ranker, data, device, threads, team)
+def train_network(
+    parameters: NeuralParameters, data: RankingData, valid: RankingData | None, team: Team | None = None
+) -> Trained:
+    """Train as the parameters say, alone or in a team."""
+    device = chosen_device(parameters.device, None if team is None else team.place)
+    outline = build(parameters.architecture(data.n_features, 1))
+    with torch_threads(threads_for(parameters.threads, data.n_documents, outline)) as threads:
+        judges = judges_of(parameters, data if parameters.train_metric else None, valid)
+        run = _Run(parameters, data, device, threads, team)
         held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
             held_out["train"] = run.rows
@@ -81,8 +81,8 @@ def train_network(ranker: Any, data: RankingData, valid: RankingData | None, tea
             network = prediction_network(run.network, device)
             return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
 
-        watch = _watch(ranker, judges.get("valid"), run.weights())
-        interrupted = _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
+        watch = _watch(parameters, judges.get("valid"), run.weights())
+        _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
@@ -97,22 +97,21 @@ def train_network(ranker: Any, data: RankingData, valid: RankingData | None, tea
         *names,
         watch.history,
         watch.stopped,
-        interrupted,
+        watch.interrupted,
         watch.unfinished,
     )
 
 
-def _make_epochs(run: _Run, watch: Watch, metrics: Any) -> bool:
-    """Make the epochs; whether an interrupt from the keyboard ended them."""
+def _make_epochs(run: _Run, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
+    """Make the epochs, unless an interrupt from the keyboard ends them."""
     try:
-        while not watch.over and watch.done < watch.first + watch.epochs:
+        while not watch.over and watch.done < watch.last:
             loss = run.epoch(watch.done, watch.first)
             watch.made(loss, metrics(), run.weights())
     except KeyboardInterrupt:
         if not watch.has_something_to_keep:
             raise
-        watch.end_early(f"Interrupted after {watch.done} epochs.")
-        return True
+        watch.interrupt()
     except NotFinite:
         number = watch.done + 1
         if not watch.has_a_best:
@@ -121,22 +120,26 @@ def _make_epochs(run: _Run, watch: Watch, metrics: Any) -> bool:
                 "clip, or look for labels of enormous gain."
             ) from None
         watch.end_early(f"Training diverges: in epoch {number} the scores or the loss are not finite.")
-    return False
 
 
 class _Run:
     """The moving parts of a training."""
 
     def __init__(
-        self, ranker: Any, data: RankingData, device: torch.device, threads: int, team: Team | None = None
+        self,
+        parameters: NeuralParameters,
+        data: RankingData,
+        device: torch.device,
+        threads: int,
+        team: Team | None = None,
     ) -> None:
-        self.ranker, self.data, self.device, self.team = ranker, data, device, team
-        self.objective = Objective.of(ranker, data, device, threads)
-        before = ranker.init_model
-        self.network = build(architecture_of(ranker, data.n_features, self.objective.n_outputs))
+        self.parameters, self.data, self.device, self.team = parameters, data, device, team
+        self.objective = Objective.of(parameters, data, device, threads)
+        before = parameters.init_model
+        self.network = build(parameters.architecture(data.n_features, self.objective.n_outputs))
         if before is None:
-            self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
-            initialise(self.network, torch.Generator().manual_seed(ranker.seed))
+            self.inputs = Inputs.of(parameters.input_transform, data.X, data.feature_names, threads)
+            initialise(self.network, torch.Generator().manual_seed(parameters.seed))
             if self.objective.start is not None:
                 with torch.no_grad():
                     self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
@@ -148,7 +151,7 @@ class _Run:
         # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
         self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
         self.rows = Rows(data.X, self.inputs, device, threads)
-        self.optimiser = _optimiser(self.network, ranker, device)
+        self.optimiser = _optimiser(self.network, parameters, device)
         self.dropout_rng = torch.Generator(device)
         self.keeps = 1 if device.type == "cpu" else KEEPS
         self.drawn: tuple[int, EpochPlan, Any] | None = None
@@ -162,27 +165,27 @@ class _Run:
 
         What chance decides depends on the seed and the epoch's number alone.
         """
-        ranker, network = self.ranker, self.network
+        asked, network = self.parameters, self.network
         plan, judge = self._planned(number)
-        rng = np.random.default_rng([ranker.seed, number])
+        rng = np.random.default_rng([asked.seed, number])
         # Each process of a team leaves out activations of its own.
         self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
         places = np.arange(len(plan.batches)) if self.keeps == 1 else rng.permutation(len(plan.batches))
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
-        parameters = list(network.parameters())
+        weights = list(network.parameters())
         network.train()
         for step, place in enumerate(places.tolist()):
-            progress = (number - first + step / len(plan.batches)) / ranker.epochs
+            progress = (number - first + step / len(plan.batches)) / asked.epochs
             for group in self.optimiser.param_groups:
-                group["lr"] = ranker.learning_rate * _factor(ranker.schedule, progress)
-            for weight in parameters:
+                group["lr"] = asked.learning_rate * _factor(asked.schedule, progress)
+            for weight in weights:
                 weight.grad = None
             if self.team is None:
                 total += self._backward(plan, place, judge)
             else:
                 total += self._backward_together(self.team, plan, place, judge)
-            if ranker.clip is not None:
-                nn.utils.clip_grad_norm_(parameters, ranker.clip)
+            if asked.clip is not None:
+                nn.utils.clip_grad_norm_(weights, asked.clip)
             self.optimiser.step()
         mean = float(total) / len(plan.batches)
         if not math.isfinite(mean):
@@ -193,12 +196,12 @@ class _Run:
         """The batches of an epoch and their losses, drawn anew every `keeps` epochs; a loss binds them when needed."""
         drawn = number - number % self.keeps
         if self.drawn is None or self.drawn[0] != drawn:
-            rng = np.random.default_rng([self.ranker.seed, drawn, 1])
+            rng = np.random.default_rng([self.parameters.seed, drawn, 1])
             alike = isinstance(self.network, SetAttention)
-            plan = plan_epoch(self.data.queries, self.ranker.batch_documents, rng, alike=alike)
+            plan = plan_epoch(self.data.queries, self.parameters.batch_documents, rng, alike=alike)
             if self.team is not None:
                 plan = self.team.share(plan)
-            self.drawn = drawn, plan, self.objective.drawn_anew(self.ranker.seed, drawn).epoch(plan)
+            self.drawn = drawn, plan, self.objective.drawn_anew(self.parameters.seed, drawn).epoch(plan)
         return self.drawn[1:]
 
     def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
@@ -232,36 +235,23 @@ def _factor(schedule: str, progress: float) -> float:
     return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _optimiser(network: nn.Module, ranker: Any, device: torch.device) -> torch.optim.Optimizer:
+def _optimiser(network: nn.Module, parameters: NeuralParameters, device: torch.device) -> torch.optim.Optimizer:
     """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
     decayed = [weight for weight in network.parameters() if weight.ndim > 1]
     free = [weight for weight in network.parameters() if weight.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": ranker.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=ranker.learning_rate, fused=device.type in ("cpu", "cuda"))
+    groups = [{"params": decayed, "weight_decay": parameters.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=parameters.learning_rate, fused=device.type in ("cpu", "cuda"))
 
 
-def _judges(ranker: Any, data: RankingData, valid: RankingData | None) -> dict[str, Judge]:
-    judges = {}
-    for name, of in (("train", data if ranker.train_metric else None), ("valid", valid)):
-        if of is not None:
-            judges[name] = Judge(of, ranker.metric, convention=ranker.convention, threads=ranker.threads)
-            judges[name](np.zeros(of.n_documents))  # refuse what cannot be judged now, not after the first epoch
-    if valid is not None and ranker.early_stopping is not None:
-        judges["valid"].for_choosing()
-    return judges
-
-
-def _watch(ranker: Any, judge: Judge | None, weights: dict[str, Any]) -> Watch:
-    before = ranker.init_model
-    callbacks = list(ranker.callbacks)
-    if ranker.verbose:
-        callbacks.insert(0, Progress(ranker.metric))
-    return Watch(
-        epochs=ranker.epochs,
+def _watch(parameters: NeuralParameters, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
+    before = parameters.init_model
+    progress = [Progress(parameters.metric)] if parameters.verbose else []
+    return EpochWatch(
+        steps=parameters.epochs,
         first=0 if before is None else before.best_epoch_,
         first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
-        weights=weights,
+        first_model=weights,
         higher_is_better=judge is None or judge.higher_is_better,
-        patience=None if judge is None else ranker.early_stopping,
-        callbacks=callbacks,
+        patience=None if judge is None else parameters.early_stopping,
+        callbacks=[*progress, *parameters.callbacks],
     )

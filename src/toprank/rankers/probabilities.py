@@ -18,11 +18,12 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.calibration import Calibration, Spread, fit_calibration, simulate, variances
 from toprank.rankers.files import State
+from toprank.rankers.heads import gain_table
 
 __all__ = [
     "CalibrationCurve",
@@ -232,8 +233,7 @@ class GradeProbabilities(Ranker):
 
     def _gains(self, gain: str | Sequence[float]) -> FloatArray:
         """G of each grade."""
-        grades = np.arange(len(self.gains_), dtype=np.float64)
-        return Gain.of(gain).table(grades, grades[-1])
+        return gain_table(gain, len(self.gains_))
 
 
 def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: Discount) -> FloatArray:

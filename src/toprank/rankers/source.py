@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
@@ -23,6 +24,10 @@ from toprank.rankers.objective import RankingObjective
 from toprank.scorers.base import Scorer
 from toprank.scorers.features import Features, Standardisation
 from toprank.solvers.base import WithHessian
+
+if TYPE_CHECKING:
+    from toprank.rankers.tree_parameters import TreeParameters
+    from toprank.rankers.tree_training import Boosted, Start
 
 __all__ = ["InMemory", "ScoreJudge", "Source", "source_of"]
 
@@ -87,8 +92,8 @@ class Source(ABC):
         """A metric of these data."""
 
     @abstractmethod
-    def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
-        """Train trees as the ranker says; see `toprank.rankers.tree_training.train_trees`."""
+    def boost(self, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
+        """Train trees as the parameters say; see `toprank.rankers.tree_training.train_trees`."""
 
 
 class InMemory(Source):
@@ -109,15 +114,16 @@ class InMemory(Source):
         """See `RankingData.fingerprint`."""
         return self.data.fingerprint
 
+    @override
     def standardisation(self, threads: int | None) -> Standardisation:
-        """See `Source.standardisation`."""
         return Standardisation.of(self.data.X, self.feature_names, threads)
 
+    @override
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        """See `Source.grades`."""
         values, counts = np.unique(self.data.labels, return_counts=True)
         return values, counts.astype(np.float64)
 
+    @override
     def objective(
         self,
         scorer: Scorer,
@@ -127,29 +133,28 @@ class InMemory(Source):
         *,
         weighted: bool = True,
     ) -> RankingObjective:
-        """See `Source.objective`."""
         data = self.data
         weights = {"document_weights": data.document_weights, "query_weights": data.query_weights} if weighted else {}
         bound = loss.on(data.labels, data.queries, **weights)
         features = Features(data.X, standardisation, complete=standardisation.complete)
         return RankingObjective(scorer, features, bound, threads)
 
+    @override
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
-        """See `Source.score_spread`."""
         features = Features(self.data.X, standardisation, complete=standardisation.complete)
         return float(features.times(slice(0, self.n_documents), direction).std())
 
+    @override
     def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
-        """See `Source.judge`."""
         judge = Judge(self.data, metric, convention=convention, threads=threads)
         value = partial(_value, judge)
         return ScoreJudge(judge.name, judge.measure, judge.convention, value, judge.for_choosing)
 
-    def boost(self, ranker: Any, valid: Any) -> tuple[Any, Any]:
-        """See `Source.boost`."""
+    @override
+    def boost(self, parameters: TreeParameters, valid: RankingData | None) -> tuple[Start, Boosted]:
         from toprank.rankers.tree_training import train_trees
 
-        return train_trees(ranker, self.data, valid)
+        return train_trees(parameters, self.data, valid)
 
 
 def _value(judge: Judge, score: Score) -> float:

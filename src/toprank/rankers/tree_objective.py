@@ -3,22 +3,27 @@
 LightGBM's step for a leaf is −Σ gradient / (Σ curvature + l2). The objective is the *sum* over queries (query weights
 are scaled to a mean of 1), as in LightGBM's own ranking objectives, so that `l2` and `min_sum_hessian_in_leaf` mean
 the same there and here. Sums are made in double precision; single precision begins where LightGBM begins.
+
+Where a loss does not know its curvature but a bound of it, the bound may be loose by any factor, and trees that go by
+it crawl: hinges and smoothed metrics are nearly straight where boosting starts, so that one tree is grown again and
+again. Friedman (2001) asks the loss itself, by a search along each tree; LightGBM gives a tree its values before anyone
+can look, so here each tree is searched for the sake of the next (`Stride`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, each_block, kernel
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss
-from toprank.rankers.tree_stride import Stride
+from toprank.losses.base import BoundLoss, Loss
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = [
@@ -26,9 +31,11 @@ __all__ = [
     "LikelihoodObjective",
     "QuerySample",
     "ScoreObjective",
+    "Stride",
     "Together",
     "TreeObjective",
     "diverging",
+    "needs_search",
 ]
 
 Single = npt.NDArray[np.float32]
@@ -36,6 +43,7 @@ Single = npt.NDArray[np.float32]
 FLOOR = 1e-6
 """The least curvature of a row that has a gradient, as a share of the mean curvature of all rows."""
 _ROWS = 1 << 14
+_DOUBLINGS = 30  # a loss without a lower bound would have the steps doubled for ever
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,80 @@ class Together(Protocol):
 
     def sum(self, numbers: FloatArray) -> FloatArray:
         """The sum over all trainers; each must ask at the same point."""
+
+
+class Judged(NamedTuple):
+    """A loss at some scores."""
+
+    scores: FloatArray
+    value: float
+    grad: FloatArray
+    diagonal: FloatArray
+
+
+def needs_search(loss: Loss) -> bool:
+    """Whether the loss has a value to search by, and a curvature that may be far from its own."""
+    return loss.traits.exact_gradient and loss.traits.curvature != "exact"
+
+
+class Stride:
+    """By which share of the bound steps may go, from how the loss fell along the last tree.
+
+    Along the tree h from the scores s the bound c promises the length t = −g·h/(h·c·h), and that the loss falls by half
+    of what its slope says, ½·t·|g·h|: that is where a parabola has its minimum. As long as twice the length keeps the
+    same promise, the bound is too large by another factor of 2.
+
+    Args:
+        bound: the loss on the training data.
+        before: the scores without the last tree, where training goes on from a model.
+        factor: what a mean over these queries is multiplied by to be a part of the sum over all.
+        threads: number of threads; results do not depend on it.
+        together: the other trainers, where there are any.
+    """
+
+    def __init__(
+        self,
+        bound: BoundLoss,
+        before: FloatArray | None,
+        *,
+        factor: float,
+        threads: int | None = None,
+        together: Together | None = None,
+    ) -> None:
+        self.bound, self.factor, self.threads, self.together = bound, factor, threads, together
+        self.last = None if before is None else self.judge(before)
+
+    def judge(self, scores: FloatArray) -> Judged:
+        """The loss at these scores, with the bound of its curvature."""
+        now = self.bound.at(scores, curvature=True, threads=self.threads)
+        assert now.curvature is not None
+        return Judged(np.array(scores), now.value, now.grad, now.curvature.diagonal())
+
+    def share(self, now: Judged) -> float:
+        """What the bound is multiplied by for the next tree: 1, ½, ¼ …"""
+        last, self.last = self.last, now
+        if last is None:
+            return 1.0
+        tree = now.scores - last.scores
+        value, slope, bend = self._sum(last.value, float(last.grad @ tree), float(tree @ (last.diagonal * tree)))
+        if not (slope < 0 and bend > 0):
+            return 1.0
+        length, share = -slope / bend, 1.0
+        for _ in range(_DOUBLINGS):
+            there = last.scores + 2.0 * length * tree
+            if not self._value(there) <= value + length * slope:
+                break
+            length, share = 2.0 * length, share / 2.0
+        return share
+
+    def _value(self, scores: FloatArray) -> float:
+        # A trainer that refused its scores alone would leave the others waiting.
+        usable = np.isfinite(scores).all()
+        return float(self._sum(self.bound.at(scores, threads=self.threads).value if usable else np.inf)[0])
+
+    def _sum(self, *parts: float) -> FloatArray:
+        own = self.factor * np.array(parts, dtype=np.float64)
+        return own if self.together is None else self.together.sum(own)
 
 
 class TreeObjective(ABC):
@@ -136,8 +218,8 @@ class ScoreObjective(TreeObjective):
 
     stride: Stride | None = None
 
+    @override
     def fill(self, raw: FloatArray) -> bool:
-        """See `TreeObjective.fill`."""
         if self.stride is None:
             grad, diagonal = self.bound.derivatives(self.scores(raw), threads=self.threads)
         else:
@@ -146,8 +228,8 @@ class ScoreObjective(TreeObjective):
         floor = self.floor(diagonal, self.factor)
         return _pack(grad[:, None], diagonal[:, None], self.factor, self.factor, floor, self.grad, self.curvature)
 
+    @override
     def scores(self, raw: FloatArray) -> FloatArray:
-        """See `TreeObjective.scores`."""
         return raw + self.intercept[0] if self.intercept[0] else raw
 
 
@@ -161,16 +243,16 @@ class LikelihoodObjective(TreeObjective):
         super().__init__(bound, intercept, **options)  # type: ignore[arg-type]
         self.gains = gains
 
+    @override
     def fill(self, raw: FloatArray) -> bool:
-        """See `TreeObjective.fill`."""
         grad, diagonal = self.bound.derivatives(raw + self.intercept, threads=self.threads)
         outputs = len(self.intercept)
         more = self.factor * outputs / (outputs - 1)
         floor = self.floor(diagonal, more)
         return _pack(grad, diagonal, self.factor, more, floor, self.grad, self.curvature)
 
+    @override
     def scores(self, raw: FloatArray) -> FloatArray:
-        """See `TreeObjective.scores`."""
         result: FloatArray = grade_probabilities(raw + self.intercept) @ self.gains
         return result
 
@@ -184,8 +266,8 @@ class ExpectedGainObjective(LikelihoodObjective):
     stands for how the softmax bends, s'' = Σ a_k (δ_k − mean δ)², and keeps every step below 1.
     """
 
+    @override
     def fill(self, raw: FloatArray) -> bool:
-        """See `TreeObjective.fill`."""
         chances = np.empty(raw.shape)
         scores = np.empty(len(raw))
 

@@ -1,19 +1,34 @@
-"""What a `TreeRanker` is asked for, checked and said in LightGBM's words."""
+"""What a `TreeRanker` is asked for: checked once, frozen, and said in LightGBM's words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.compute import available_threads
+from toprank.compute import FloatArray, available_threads
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.losses import Loss
 from toprank.rankers.tree_library import allowed_threads
+from toprank.rankers.watching import Round, check_callbacks
 
-__all__ = ["built_in", "categorical_columns", "check_callbacks", "lightgbm_parameters", "monotone_directions"]
+if TYPE_CHECKING:
+    from toprank.rankers.source import Source
+    from toprank.rankers.trees import TreeRanker
+
+__all__ = [
+    "Columns",
+    "Grown",
+    "TreeParameters",
+    "built_in",
+    "categorical_columns",
+    "lightgbm_parameters",
+    "monotone_directions",
+]
 
 _FURTHER = (
     "max_depth",
@@ -87,19 +102,178 @@ def training_threads(threads: int | None, data: RankingData) -> int:
     return allowed_threads(min(available_threads(), enough), asked=False)
 
 
-def lightgbm_parameters(ranker: Any, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
-    """The parameters of LightGBM for a ranker that trains on these data."""
-    _check_numbers(ranker)
-    threads = training_threads(ranker.threads, data)
+class Columns(NamedTuple):
+    """Features of no data."""
+
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+
+
+class Grown(NamedTuple):
+    """Trees that training goes on from."""
+
+    booster: Any
+    rounds: int
+    intercept: FloatArray
+    """What they start from, one number for each output."""
+    gains: FloatArray
+    """G of each grade; empty where the output is the score itself."""
+
+
+@dataclass(frozen=True)
+class TreeParameters:
+    """The parameters of a `TreeRanker`, by the same names; see there. What is said by none of them was refused."""
+
+    loss: Loss | str
+    n_trees: int
+    num_leaves: int
+    learning_rate: float
+    min_data_in_leaf: int
+    l2: float
+    feature_fraction: float
+    row_fraction: float
+    query_fraction: float
+    boosting: str
+    monotone: Sequence[int] | Mapping[str | int, int] | None
+    categorical: Sequence[int | str]
+    outputs: str
+    gain: str | Sequence[float]
+    metric: str
+    convention: str
+    early_stopping: int | None
+    max_bin: int
+    init_model: TreeRanker | None
+    callbacks: Sequence[Callable[[Round], Any]]
+    extra: Mapping[str, Any]
+    seed: int
+    threads: int | None
+    verbose: bool
+    before: Grown | None = None
+    """The trees of `init_model`, or of a checkpoint."""
+
+    @classmethod
+    def of(cls, ranker: TreeRanker) -> TreeParameters:
+        """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
+        given = {field.name: getattr(ranker, field.name) for field in fields(cls) if field.name != "before"}
+        _check_callbacks(ranker.callbacks)
+        before = _grown(ranker)
+        if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
+            raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
+        parameters = cls(**given | {"before": before, "extra": dict(ranker.extra or {})})
+        _check_numbers(parameters)
+        if parameters.outputs == "grades":
+            if parameters.built_in:
+                raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
+            if parameters.monotone is not None:
+                raise DataError(
+                    "monotone speaks of the score; with outputs='grades' there is one output for each grade."
+                )
+        parameters.sampling()
+        parameters.further()
+        return parameters
+
+    @property
+    def built_in(self) -> str | None:
+        """LightGBM's name of its own objective, where that is asked for."""
+        return built_in(self.loss)
+
+    @property
+    def dart(self) -> bool:
+        """Whether each round leaves out some of the earlier trees at random."""
+        return self.boosting == "dart"
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a round sees a part of the documents or features."""
+        return min(self.feature_fraction, self.row_fraction, self.query_fraction) < 1
+
+    @property
+    def rounds_before(self) -> int:
+        """Rounds that were made already."""
+        return 0 if self.before is None else self.before.rounds
+
+    def sampling(self) -> dict[str, Any]:
+        """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
+        objective = self.built_in
+        if self.row_fraction < 1 and self.query_fraction < 1 and objective is not None:
+            raise DataError(
+                "LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1."
+            )
+        if self.row_fraction < 1:
+            return {"bagging_fraction": self.row_fraction, "bagging_freq": 1}
+        if self.query_fraction < 1 and objective is not None:
+            if objective != "lambdarank":
+                raise DataError(f"{self.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
+            return {"bagging_fraction": self.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
+        return {}
+
+    def further(self) -> dict[str, Any]:
+        """The parameters that LightGBM knows and `TreeRanker` has no name for."""
+        extra = dict(self.extra)
+        known = [*_FURTHER, *(_OF_BUILT_IN if self.built_in else ())]
+        for name in extra:
+            if name not in known:
+                raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
+        if "force_row_wise" in extra or "force_col_wise" in extra:
+            extra = {"force_row_wise": False, "force_col_wise": False} | extra
+        if extra.get("data_sample_strategy") == "goss" and self.row_fraction < 1:
+            raise DataError("GOSS samples rows by their gradients; leave row_fraction at 1.")
+        return extra
+
+
+def _grown(ranker: TreeRanker) -> Grown | None:
+    """The trees to go on from; a model that they cannot be had from is refused."""
+    before = ranker.init_model
+    if before is None:
+        return None
+    if not isinstance(before, type(ranker)):
+        raise DataError(f"init_model must be a fitted TreeRanker, not a {type(before).__name__}.")
+    if not hasattr(before, "booster_"):
+        raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
+    if before.outputs != ranker.outputs:
+        raise DataError(f"init_model has outputs='{before.outputs}', so it cannot go on with '{ranker.outputs}'.")
+    return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    check_callbacks(callbacks, "a Round")
+    for callback in callbacks:
+        if type(callback).__module__.partition(".")[0] == "lightgbm":
+            raise DataError(
+                f"{type(callback).__name__.strip('_')} is a callback of LightGBM's and knows nothing of a Round. Use "
+                "early_stopping=, verbose= and history_, or a function of your own."
+            )
+
+
+def _check_numbers(parameters: TreeParameters) -> None:
+    whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
+    for name, least in whole.items():
+        check_whole(name, getattr(parameters, name), least, below=2**31)
+    if parameters.early_stopping is not None:
+        check_whole("early_stopping, a number of rounds or None for never,", parameters.early_stopping, 1)
+    check_number("learning_rate", parameters.learning_rate, above=0)
+    check_number("l2", parameters.l2, least=0)
+    for name in ("feature_fraction", "row_fraction", "query_fraction"):
+        check_number(name, getattr(parameters, name), above=0, most=1)
+    for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
+        if getattr(parameters, name) not in known:
+            raise UnknownNameError(f"kind of {name}", str(getattr(parameters, name)), known)
+
+
+def lightgbm_parameters(
+    asked: TreeParameters, data: RankingData, outputs: int, categorical: list[int]
+) -> dict[str, Any]:
+    """The parameters of LightGBM for a training on these data."""
+    threads = training_threads(asked.threads, data)
     parameters: dict[str, Any] = {
-        "boosting": ranker.boosting,
-        "num_leaves": ranker.num_leaves,
-        "learning_rate": ranker.learning_rate,
-        "min_data_in_leaf": ranker.min_data_in_leaf,
-        "lambda_l2": ranker.l2,
-        "feature_fraction": ranker.feature_fraction,
-        "max_bin": ranker.max_bin,
-        "seed": ranker.seed,
+        "boosting": asked.boosting,
+        "num_leaves": asked.num_leaves,
+        "learning_rate": asked.learning_rate,
+        "min_data_in_leaf": asked.min_data_in_leaf,
+        "lambda_l2": asked.l2,
+        "feature_fraction": asked.feature_fraction,
+        "max_bin": asked.max_bin,
+        "seed": asked.seed,
         "num_threads": threads,
         "deterministic": True,
         "feature_pre_filter": False,  # LightGBM cannot train once it has filtered every feature away
@@ -112,60 +286,16 @@ def lightgbm_parameters(ranker: Any, data: RankingData, outputs: int, categorica
     # By columns, threads share out the features; with few of them, the rows.
     by_rows = data.n_features < _COLUMNS_PER_THREAD * threads
     parameters["force_row_wise" if by_rows else "force_col_wise"] = True
-    directions = monotone_directions(ranker.monotone, data)
+    directions = monotone_directions(asked.monotone, data)
     if directions is not None:
         both = [column for column in categorical if directions[column]]
         if both:
             raise DataError(f"Feature number {both[0]} (from 0) cannot be both categorical and monotone.")
         parameters["monotone_constraints"] = directions
-    return parameters | _sampling(ranker) | _further(ranker, parameters)
+    return parameters | asked.sampling() | asked.further()
 
 
-def _check_numbers(ranker: Any) -> None:
-    whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
-    for name, least in whole.items():
-        check_whole(name, getattr(ranker, name), least, below=2**31)
-    if ranker.early_stopping is not None:
-        check_whole("early_stopping, a number of rounds or None for never,", ranker.early_stopping, 1)
-    check_number("learning_rate", ranker.learning_rate, above=0)
-    check_number("l2", ranker.l2, least=0)
-    for name in ("feature_fraction", "row_fraction", "query_fraction"):
-        check_number(name, getattr(ranker, name), above=0, most=1)
-    for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
-        if getattr(ranker, name) not in known:
-            raise UnknownNameError(f"kind of {name}", str(getattr(ranker, name)), known)
-
-
-def _sampling(ranker: Any) -> dict[str, Any]:
-    """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
-    objective = built_in(ranker.loss)
-    if ranker.row_fraction < 1 and ranker.query_fraction < 1 and objective is not None:
-        raise DataError("LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1.")
-    if ranker.row_fraction < 1:
-        return {"bagging_fraction": ranker.row_fraction, "bagging_freq": 1}
-    if ranker.query_fraction < 1 and objective is not None:
-        if objective != "lambdarank":
-            raise DataError(f"{ranker.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
-        return {"bagging_fraction": ranker.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
-    return {}
-
-
-def _further(ranker: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-    if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
-        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
-    extra = {} if ranker.extra is None else dict(ranker.extra)
-    known = [*_FURTHER, *(_OF_BUILT_IN if built_in(ranker.loss) else ())]
-    for name in extra:
-        if name not in known:
-            raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
-    if "force_row_wise" in extra or "force_col_wise" in extra:
-        extra = {"force_row_wise": False, "force_col_wise": False} | extra
-    if extra.get("data_sample_strategy") == "goss" and ("bagging_freq" in own or ranker.row_fraction < 1):
-        raise DataError("GOSS samples rows by their gradients; leave row_fraction at 1.")
-    return extra
-
-
-def monotone_directions(monotone: Any, data: Any) -> list[int] | None:
+def monotone_directions(monotone: Any, data: RankingData | Source | Columns) -> list[int] | None:
     """−1, 0 or 1 for each feature, or None where nothing is constrained."""
     if monotone is None:
         return None
@@ -202,7 +332,7 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     return columns
 
 
-def _column(feature: Any, data: Any, role: str) -> int:
+def _column(feature: Any, data: RankingData | Source | Columns, role: str) -> int:
     if isinstance(feature, str):
         names = data.feature_names
         if names is None:
@@ -213,17 +343,3 @@ def _column(feature: Any, data: Any, role: str) -> int:
     if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < data.n_features:
         raise DataError(f"{role} names the feature {feature!r}; they are numbered from 0 to {data.n_features - 1}.")
     return int(feature)
-
-
-def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuse what cannot be called with a `Round`."""
-    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
-        raise DataError("callbacks takes a list of functions, each of which is called with a Round.")
-    for callback in callbacks:
-        if not callable(callback):
-            raise DataError(f"{callback!r} is no callback: it cannot be called with a Round.")
-        if type(callback).__module__.partition(".")[0] == "lightgbm":
-            raise DataError(
-                f"{type(callback).__name__.strip('_')} is a callback of LightGBM's and knows nothing of a Round. Use "
-                "early_stopping=, verbose= and history_, or a function of your own."
-            )

@@ -5,7 +5,6 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -23,10 +22,10 @@ from toprank.rankers.plainly import plain
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed
 from toprank.rankers.source import Source, source_of
-from toprank.rankers.tree_parameters import monotone_directions
+from toprank.rankers.tree_parameters import Columns, TreeParameters, monotone_directions
 from toprank.rankers.tree_text import only_trees, rewritten_trees
 from toprank.rankers.tree_training import booster_of
-from toprank.rankers.tree_watch import Round
+from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = ["Round", "TreeRanker"]
@@ -171,7 +170,10 @@ class TreeRanker(GradeProbabilities):
     # ---- training ----
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        start, boosted = source_of(data).boost(self, valid)
+        parameters = TreeParameters.of(self)
+        if self.init_model is not None:
+            self.init_model._check_features(data)
+        start, boosted = source_of(data).boost(parameters, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
         self.booster_, self.best_iteration_ = boosted.booster, boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
@@ -283,7 +285,7 @@ class TreeRanker(GradeProbabilities):
         outputs = self.booster_.num_model_per_iteration()
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
-        monotone_directions(self.directions_, SimpleNamespace(n_features=self.n_features_in_))
+        monotone_directions(self.directions_, Columns(self.n_features_in_))
 
 
 def _joined(blocks: Iterable[FloatArray]) -> FloatArray:

@@ -1,0 +1,340 @@
+"""A training that goes in rounds or epochs, watched: the metric after each, the best, when to stop, the time left.
+
+`Watch` is what trees and networks have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` is told of
+each epoch by the loop that makes them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+
+__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "check_callbacks", "judges_of"]
+
+
+class Round(NamedTuple):
+    """What a callback sees after each round; one that returns True ends the training."""
+
+    number: int
+    """Rounds in the model so far, those of `init_model` included."""
+    last: int
+    """The number of the last round, if nothing ends the training before."""
+    train: float | None
+    """The metric on the training data, where it is judged."""
+    valid: float | None
+    """The metric on the validation data, where there are any."""
+    best: int
+    """The best round on the validation data so far; without any, the last."""
+    seconds: float
+    """Time since training began."""
+    seconds_left: float
+    """Time until the last round, if they go on like this."""
+    booster: Any
+    """LightGBM's booster, to look at."""
+
+
+class Epoch(NamedTuple):
+    """What a callback sees after each epoch; one that returns True ends the training."""
+
+    number: int
+    """Epochs so far, those of `init_model` included."""
+    last: int
+    """The number of the last epoch, if nothing ends the training before."""
+    loss: float
+    """The mean loss of the epoch's batches, each before its step."""
+    train: float | None
+    """The metric on the training data, where it was asked for."""
+    valid: float | None
+    """The metric on the validation data, where there are any."""
+    best: int
+    """The best epoch on the validation data so far; without any, the last."""
+    seconds: float
+    """Time since training began."""
+    seconds_left: float
+    """Time until the last epoch, if they go on like this."""
+
+
+class Watched(Protocol):
+    """What is asked of a training's parameters to judge it."""
+
+    @property
+    def metric(self) -> str:
+        """What the history tells and validation is judged by."""
+
+    @property
+    def convention(self) -> str:
+        """The rules of that metric."""
+
+    @property
+    def early_stopping(self) -> int | None:
+        """Steps without a better metric after which to stop."""
+
+    @property
+    def threads(self) -> int | None:
+        """Number of threads."""
+
+
+def judges_of(
+    wanted: Watched, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
+) -> dict[str, Judge]:
+    """Who judges after each step, "train" and "valid"; what cannot be judged is refused now, not after the first.
+
+    `lenient`: where the metric does not take the training labels, which a loss may take, such as negative ones, they
+    are not judged.
+    """
+    judges = {}
+    for name, data in (("train", train), ("valid", valid)):
+        if data is None:
+            continue
+        judge = Judge(data, wanted.metric, convention=wanted.convention, threads=wanted.threads)
+        try:
+            judge(np.zeros(data.n_documents))
+        except DataError:
+            if lenient and name == "train":
+                continue
+            raise
+        judges[name] = judge
+    if valid is not None and wanted.early_stopping is not None:
+        judges["valid"].for_choosing()
+    return judges
+
+
+def check_callbacks(callbacks: Any, seen: str) -> None:
+    """Refuse what cannot be called with what there is to see, such as "a Round"."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
+    for callback in callbacks:
+        if not callable(callback):
+            raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")
+
+
+class Watch(ABC):
+    """Keeps the history and the best model, and says when to stop.
+
+    Args:
+        steps: how many to make.
+        first: steps made before (continued training).
+        first_value: the validation metric after those: the value to beat.
+        first_model: the model after those.
+        higher_is_better: the direction of the metric.
+        patience: stop after so many steps without a better validation metric, and keep the best; None: keep the last.
+        callbacks: called with what there is to see after each step.
+    """
+
+    unit: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        steps: int,
+        first: int = 0,
+        first_value: float | None = None,
+        first_model: Any = None,
+        higher_is_better: bool = True,
+        patience: int | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] = (),
+    ) -> None:
+        self.steps, self.first, self.best_value, self.patience = steps, first, first_value, patience
+        self.higher_is_better, self.callbacks = higher_is_better, callbacks
+        self.best = self.done = first
+        self.history: dict[str, list[float]] = {self.unit: []}
+        self.stopped = f"All {steps} {self.unit}s were made."
+        self.over = self.unfinished = self.interrupted = False
+        self.last_model, self.best_model = None, first_model
+        self._begin = time.perf_counter()
+
+    def note(self, row: Mapping[str, float], metrics: Mapping[str, float], model: Any) -> None:
+        """Look at a step that was just made; `row` is told in the history besides the metrics."""
+        number = self.done + 1
+        told = {self.unit: number, **row, **metrics}
+        history = {name: [*self.history.get(name, ()), value] for name, value in told.items()}
+        # Nothing is called here, so that no interrupt comes between: a step that counts has its model and its row.
+        self.last_model, self.history, self.done = model, history, number
+        valid = metrics.get("valid")
+        self._compare(valid)
+        self._tell(row, metrics.get("train"), valid)
+        if self.interrupted:
+            self._stop(self._interruption)
+        if valid is not None and self.patience is not None and self.done - self.best >= self.patience:
+            self._stop(f"The validation metric did not improve for {self.patience} {self.unit}s.")
+
+    def _compare(self, value: float | None) -> None:
+        if value is None or value != value:  # NaN: no query could be judged
+            return
+        sign = 1.0 if self.higher_is_better else -1.0
+        if self.best_value is None or sign * value > sign * self.best_value:
+            self.best, self.best_value, self.best_model = self.done, value, self._copy_of_best()
+
+    def _copy_of_best(self) -> Any:
+        """What must be kept of the step that is the best so far."""
+        return self.last_model
+
+    def _tell(self, row: Mapping[str, float], train: float | None, valid: float | None) -> None:
+        seconds = time.perf_counter() - self._begin
+        made = self.done - self.first
+        left = seconds / made * (self.steps - made)
+        best = self.done if valid is None else self.best
+        times = {"seconds": seconds, "seconds_left": left}
+        seen = self.seen(number=self.done, last=self.last, train=train, valid=valid, best=best, **row, **times)
+        wishes = [callback(seen) for callback in self.callbacks]
+        if any(wish is True for wish in wishes):
+            self._stop(f"A callback ended the training after {self.done} {self.unit}s.")
+
+    @abstractmethod
+    def seen(self, **what: Any) -> Round | Epoch:
+        """What callbacks are shown."""
+
+    def _stop(self, reason: str) -> None:
+        if not self.over:
+            self.over, self.stopped = True, reason
+
+    @property
+    def _interruption(self) -> str:
+        return f"Interrupted after {self.done} {self.unit}s."
+
+    def interrupt(self) -> None:
+        """Note that the training was interrupted from the keyboard."""
+        self.interrupted = True
+        self.end_early(self._interruption)
+
+    def end_early(self, reason: str) -> None:
+        """Note that the training did not come to its end."""
+        self.over = self.unfinished = True
+        self.stopped = reason
+
+    @property
+    def last(self) -> int:
+        """The number of the last step, if nothing ends the training before."""
+        return self.first + self.steps
+
+    @property
+    def has_something_to_keep(self) -> bool:
+        """Whether a step was made, in this training."""
+        return self.done > self.first
+
+    @property
+    def has_a_best(self) -> bool:
+        """Whether the model to keep was chosen on validation data."""
+        return self.patience is not None and self.best_value is not None
+
+    def kept(self) -> tuple[Any, int, float | None]:
+        """The model to keep, its steps and validation metric: the best where we may stop early, else the last."""
+        if self.has_a_best:
+            return self.best_model, self.best, self.best_value
+        valid = self.history.get("valid")
+        return self.last_model, self.done, valid[-1] if valid else None
+
+
+class EpochWatch(Watch):
+    """A watch of epochs; the models are copies of the weights."""
+
+    unit = "epoch"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.history["loss"] = []
+
+    def made(self, loss: float, metrics: Mapping[str, float], weights: Any) -> None:
+        """Look at an epoch that was just made."""
+        self.note({"loss": loss}, metrics, weights)
+
+    @override
+    def seen(self, **what: Any) -> Epoch:
+        return Epoch(**what)
+
+
+class RoundWatch(Watch):
+    """A watch of rounds, and a callback of LightGBM's; the model is its booster, of which any beginning can be kept.
+
+    Args:
+        dart: whether trees are left out at random. DART changes the weights of old trees, so that the best model is
+            not the beginning of a later one and its text must be kept.
+        sampled: whether a round that finds no split may be followed by one that does.
+        options: see `Watch`.
+    """
+
+    unit = "round"
+    before_iteration = False
+    order = 0
+
+    def __init__(self, *, dart: bool = False, sampled: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.dart, self.sampled = dart, sampled
+        self.booster: Any = None
+        self._untouched: Any = None
+
+    def settle_draws(self) -> None:
+        """Make DART's random draws depend on the seed alone; called once in each round, with the scores in hand.
+
+        A flag of LightGBM's says whether the trees to leave out were drawn already. It is not set when training
+        begins, so asking for the first scores draws once or not at all, by chance, and all later draws are shifted.
+        Setting any parameter begins the draws anew, and by now the flag is set.
+        """
+        if self.dart and self._untouched is not None:
+            self._untouched.reset_parameter({"verbosity": -1})
+        self._untouched = None
+
+    def before_the_first(self, env: Any) -> None:
+        """Take hold of the booster before the first round."""
+        if env.iteration == env.begin_iteration:
+            self._untouched = env.model
+
+    before_the_first.before_iteration = True  # type: ignore[attr-defined]
+
+    def __call__(self, env: Any) -> None:
+        """Look at a round that was just made."""
+        self.booster = env.model
+        if env.model.current_iteration() > self.done:
+            self.note({}, {one[0]: float(one[2]) for one in env.evaluation_result_list}, None)
+        elif not self.sampled:  # LightGBM takes a round without a split back
+            self._stop(f"After {self.done} rounds no split was left that improves the fit.")
+        if self.over:
+            from lightgbm.callback import EarlyStopException
+
+            raise EarlyStopException(self.done - 1, [])
+
+    @override
+    def _copy_of_best(self) -> str | None:
+        whole = self.dart and self.patience is not None
+        return self.booster.model_to_string(num_iteration=-1) if whole else None
+
+    @override
+    def seen(self, **what: Any) -> Round:
+        return Round(booster=self.booster, **what)
+
+    @override
+    def kept(self) -> tuple[str, int, float | None]:
+        text, rounds, valid = super().kept()
+        return text or self.booster.model_to_string(num_iteration=rounds), rounds, valid
+
+
+class Progress:
+    """A callback that tells on standard error where the training stands, about once a second."""
+
+    def __init__(self, metric: str) -> None:
+        self.metric, self.told = metric, -1.0
+
+    def __call__(self, now: Round | Epoch) -> None:
+        """Tell, unless that was done a moment ago."""
+        if now.seconds - self.told < 1.0 and now.number < now.last:
+            return
+        self.told = now.seconds
+        unit = "epoch" if isinstance(now, Epoch) else "round"
+        parts = [f"{unit} {now.number}/{now.last}"]
+        if isinstance(now, Epoch):
+            parts.append(f"loss {now.loss:.4g}")
+        if now.train is not None:
+            parts.append(f"train {self.metric} {now.train:.4f}")
+        if now.valid is not None:
+            parts.append(f"valid {self.metric} {now.valid:.4f} (best in {unit} {now.best})")
+        sys.stderr.write("  ".join([*parts, f"about {now.seconds_left:.0f} s left"]) + "\n")
