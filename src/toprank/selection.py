@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import warn_unconverged
 from toprank.systems import System, get
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["Selected", "select"]
 
@@ -36,7 +39,7 @@ class Selected:
     """The ranker that validation data prefer, and everything that was tried."""
 
     system: str
-    ranker: Any
+    ranker: Ranker
     options: dict[str, Any]
     """The chosen hyper-parameters."""
     metric: str
@@ -294,7 +297,7 @@ class _Search:
         return judge.per_query(one.ranker.predict(self.valid))
 
 
-def _path(ranker: Any, metric: str) -> list[dict[str, Any]]:
+def _path(ranker: Ranker, metric: str) -> list[dict[str, Any]]:
     """What the ranker tried by itself, a row each; one row where it looks after itself (rounds, restarts)."""
     if hasattr(ranker, "path_"):
         path: list[dict[str, Any]] = ranker.path_

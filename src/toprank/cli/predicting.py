@@ -12,6 +12,7 @@ from toprank.cli.columns import GUESSED, Columns, reads_data
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.rankers.base import Ranker
 
 Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.")]
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
@@ -28,7 +29,7 @@ def _load(model: Path, data: Path, quiet: bool, options: dict[str, Any]) -> tupl
     return ranker, common.read_alike(data, quiet, options, like=ranker)
 
 
-def _use_threads(ranker: Any, threads: int | None) -> None:
+def _use_threads(ranker: Ranker, threads: int | None) -> None:
     """Predict on so many threads; the members of a blend each."""
     if threads is not None and hasattr(ranker, "threads"):
         ranker.set_params(threads=threads)

@@ -19,6 +19,7 @@ from toprank.errors import FileError
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.portfolio import Choice
+    from toprank.rankers.base import Ranker
     from toprank.systems import System
 
 _AUTO = "auto"
@@ -91,7 +92,7 @@ def train(
         raise leave_interrupted(model)
 
 
-def _cut_off(ranker: Any) -> bool:
+def _cut_off(ranker: Ranker) -> bool:
     """Whether Ctrl-C ended the training, and the ranker is what was there by then."""
     from toprank.rankers.blend import was_interrupted
 
@@ -197,7 +198,7 @@ def _tell(choice: Choice, model: Path, json: bool, quiet: bool) -> None:
     common.say(f"{model}: {choice.name}, {choice.ranker.n_features_in_} features", quiet)
 
 
-def _save(ranker: Any, system: str, data: RankingData | None, metric: str, convention: str, model: Path) -> None:
+def _save(ranker: Ranker, system: str, data: RankingData | None, metric: str, convention: str, model: Path) -> None:
     """Write the model; with data, also what it reaches on them. After Ctrl-C there is no time for that."""
     from toprank.data.typed import typed_command
 
@@ -239,7 +240,7 @@ def _train(
     return ranker, tried, notes
 
 
-def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: str) -> dict[str, float]:
+def _training_metrics(ranker: Ranker, data: RankingData, metric: str, convention: str) -> dict[str, float]:
     from toprank.metrics import evaluate
 
     means = evaluate(ranker.predict(data), data, [metric], convention=convention).mean
@@ -247,7 +248,7 @@ def _training_metrics(ranker: Any, data: RankingData, metric: str, convention: s
 
 
 def _report(
-    name: str, ranker: Any, tried: list[dict[str, Any]], notes: tuple[str, ...], model: Path, json: bool, quiet: bool
+    name: str, ranker: Ranker, tried: list[dict[str, Any]], notes: tuple[str, ...], model: Path, json: bool, quiet: bool
 ) -> None:
     solution = getattr(ranker, "solution_", None)
     if json:

@@ -10,12 +10,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toprank.cluster.connecting import Cluster, connect
 from toprank.cluster.dataset import Placed, QueriesMovedWarning
 from toprank.cluster.sources import Parts, read
 from toprank.errors import ClusterError, needs
+
+if TYPE_CHECKING:
+    from toprank.rankers.neural import NeuralRanker
 
 __all__ = [
     "Cluster",
@@ -29,7 +32,7 @@ __all__ = [
 ]
 
 
-def fit_distributed(ranker: Any, data: Any, **options: Any) -> Any:
+def fit_distributed(ranker: NeuralRanker, data: Any, **options: Any) -> NeuralRanker:
     """Train a `NeuralRanker` by several processes; see `toprank.rankers.neural_group.fit_distributed`."""
     needs("torch", "neural", "fit_distributed")
     from toprank.rankers.neural_group import fit_distributed as fit

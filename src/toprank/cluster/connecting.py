@@ -174,11 +174,11 @@ class Cluster:
                     one.release()
         return ranker
 
-    def predict(self, ranker: Any, data: Any) -> FloatArray:
+    def predict(self, ranker: Ranker, data: Any) -> FloatArray:
         """Scores of all documents: partition after partition, in the order of their rows as they were given."""
         return predicted(self.place(data), ranker)
 
-    def write_predictions(self, ranker: Any, data: Any, folder: str | os.PathLike[str]) -> list[str]:
+    def write_predictions(self, ranker: Ranker, data: Any, folder: str | os.PathLike[str]) -> list[str]:
         """The scores of each partition in a file of its own, written by the workers; the paths, in order.
 
         For more scores than fit into this process. File ``part-00003.scores`` has a line for each row of partition 3
@@ -190,7 +190,7 @@ class Cluster:
 
     def evaluate(
         self,
-        ranker: Any,
+        ranker: Ranker,
         data: Any,
         metrics: Metrics = "ndcg@10",
         *,

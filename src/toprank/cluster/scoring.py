@@ -30,6 +30,7 @@ from toprank.rankers.source import Score
 
 if TYPE_CHECKING:
     from toprank.cluster.dataset import Placed
+    from toprank.rankers.base import Ranker
 
 __all__ = ["part_extremes", "part_values", "predicted", "settled_top", "write_predicted"]
 
@@ -108,7 +109,7 @@ class PartScores(NamedTuple):
 
 
 @in_sentences
-def part_scores(rows: Rows, ranker: Any) -> PartScores:
+def part_scores(rows: Rows, ranker: Ranker) -> PartScores:
     """Scores of a partition's documents, as they lie."""
     assert rows.data is not None
     return PartScores(scores_of(ranker, rows.data), rows.order, rows.owners)
@@ -177,7 +178,7 @@ def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
     return result
 
 
-def predicted(placed: Placed, ranker: Any) -> FloatArray:
+def predicted(placed: Placed, ranker: Ranker) -> FloatArray:
     """Scores of all documents: partition after partition, in the order of their rows."""
     found = placed.rows.each(part_scores, ranker)
     starts = np.concatenate([[0], np.cumsum(placed.sizes)])
@@ -190,7 +191,7 @@ def predicted(placed: Placed, ranker: Any) -> FloatArray:
     return scores
 
 
-def write_predicted(placed: Placed, ranker: Any, folder: str | os.PathLike[str]) -> list[str]:
+def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[str]) -> list[str]:
     """The scores of each partition, as it was given, in a file of its own; all files appear, or none."""
     runner, root = placed.runner, os.path.abspath(folder)
     aside = os.path.join(root, f".scores-{secrets.token_hex(8)}")
@@ -210,7 +211,7 @@ def write_predicted(placed: Placed, ranker: Any, folder: str | os.PathLike[str])
     return [os.path.join(root, name) for name in names]
 
 
-def _write_aside(placed: Placed, ranker: Any, paths: list[str]) -> None:
+def _write_aside(placed: Placed, ranker: Ranker, paths: list[str]) -> None:
     """Score the partitions, send the scores of rows that were moved back where they came from, and write."""
     runner, homes = placed.runner, placed.stored_rows.homes
     futures, places = placed.rows.placement()

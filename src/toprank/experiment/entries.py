@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toprank import losses
 from toprank.data.dataset import RankingData
@@ -15,13 +15,16 @@ from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.selection import select
 from toprank.systems import System, get
 
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
 __all__ = ["Chosen", "Entry", "entries_of"]
 
 
 class Chosen(NamedTuple):
     """A fitted ranker and how it was chosen."""
 
-    ranker: Any
+    ranker: Ranker
     options: dict[str, Any]
     metric: str | None
     convention: str
@@ -36,7 +39,7 @@ class Entry:
     name: str
     system: System | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    ranker: Any = None
+    ranker: Ranker | None = None
 
     def unfitted(self) -> Any:
         """The ranker before any choice."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from toprank.data.checks import digest
 from toprank.data.dataset import RankingData
 from toprank.data.store import SUFFIX, open_store, write_store
 from toprank.errors import FileError, FormatError, ToprankError
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["Cell", "CellStore", "Failure", "plain"]
 
@@ -145,7 +148,7 @@ class CellStore:
         return self.folder / "cells" / f"{key}.toprank"
 
     def write(
-        self, key: str, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Any
+        self, key: str, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Ranker | None
     ) -> None:
         """Write a finished cell; None for `relevance`: no probabilities; for `ranker`: it is not kept."""
         if ranker is not None:
@@ -160,7 +163,7 @@ class CellStore:
         with output(self._record(key)) as stream:
             stream.write(text.encode())
 
-    def _keep(self, key: str, ranker: Any) -> str:
+    def _keep(self, key: str, ranker: Ranker) -> str:
         try:
             ranker.save(self.model(key))
         except (ToprankError, AttributeError) as problem:  # a classifier inside, or a ranker of someone else

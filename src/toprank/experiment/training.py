@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from toprank.experiment.entries import Chosen, Entry
 from toprank.experiment.store import CellStore, plain
 from toprank.metrics.conventions import Convention
 
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
 __all__ = ["Outcome", "Task", "blind", "compute", "labels_only", "signed_weights", "write_copies"]
 
 
-def signed_weights(ranker: Any) -> tuple[str, FloatArray] | None:
+def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
     """What the numbers mean, and one for each feature; None where the ranker has no coefficients."""
     coef = getattr(ranker, "coef_", None)
     spread = getattr(getattr(ranker, "standardisation_", None), "spread", None)
@@ -123,11 +126,11 @@ def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
     return Outcome(seconds, None)
 
 
-def _keep(task: Task, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Any) -> None:
+def _keep(task: Task, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Ranker) -> None:
     CellStore(task.folder).write(task.key, record, scores, relevance, ranker if task.keep_model else None)
 
 
-def _relevance(ranker: Any, test: RankingData) -> FloatArray | None:
+def _relevance(ranker: Ranker, test: RankingData) -> FloatArray | None:
     """P(grade ≥ 1) of the test documents, where the ranker gives P(grade | x)."""
     if not hasattr(ranker, "predict_proba"):
         return None
@@ -157,7 +160,7 @@ def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict
     }
 
 
-def _importances(ranker: Any) -> list[float]:
+def _importances(ranker: Ranker) -> list[float]:
     try:
         return [float(share) for share in ranker.feature_importances_]
     except (AttributeError, TypeError, ValueError):  # not every ranker can tell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -17,6 +17,9 @@ from toprank.portfolio.choosing import Decision, decide
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker, was_interrupted
 from toprank.rankers.trees import TreeRanker
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["auto"]
 
@@ -150,7 +153,7 @@ def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
 class Outcome(NamedTuple):
     """The final ranker."""
 
-    ranker: Any
+    ranker: Ranker
     sentence: str = ""
     """What became of training it again on all the data."""
     out_of_time: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from toprank.metrics.evaluation import Judge
 from toprank.portfolio.choosing import Decision
 from toprank.portfolio.trials import Trials
 from toprank.significance import Interval
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["Candidate", "Choice", "Told", "table_of", "tell"]
 
@@ -42,7 +45,7 @@ class Candidate:
 class Choice:
     """The ranker that `auto` settled on; printing it shows the table and the story."""
 
-    ranker: Any
+    ranker: Ranker
     name: str
     """The chosen candidate, or "blend of …"."""
     story: str

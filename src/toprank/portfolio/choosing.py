@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from toprank.metrics.evaluation import Judge
 from toprank.portfolio.trials import Trial
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval, t_interval
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["MOST_MEMBERS", "Decision", "decide"]
 
@@ -38,7 +41,7 @@ class Decision:
     """The trials that cannot be told apart from the best, at most `MOST_MEMBERS`, the best first."""
     weights: list[float]
     """Their weights in a blend, summing to 1."""
-    ranker: Any
+    ranker: Ranker
     values: FloatArray
     """The metric of the chosen ranker on each validation query."""
     blend: Interval | None = None

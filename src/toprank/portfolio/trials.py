@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -26,6 +26,9 @@ from toprank.rankers.linear import LinearRanker
 from toprank.rankers.trees import TreeRanker
 from toprank.rankers.watching import Round
 
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
 __all__ = ["Clock", "Entry", "Trial", "Trials", "portfolio", "quietly", "run_trials"]
 
 _PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001)
@@ -40,7 +43,7 @@ class Entry(NamedTuple):
     """A ranker to try."""
 
     name: str
-    ranker: Any
+    ranker: Ranker
     """Not fitted."""
     kind: Literal["solver", "trees"]
     """Trees tell each round and can be stopped; a solver runs to its end."""
@@ -124,7 +127,7 @@ class Trial:
     """A ranker that was fitted, and what it scores on the validation data."""
 
     name: str
-    ranker: Any
+    ranker: Ranker
     values: FloatArray
     """The metric of each validation query."""
     seconds: float

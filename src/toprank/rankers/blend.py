@@ -249,6 +249,6 @@ def score_spread(scores: FloatArray, queries: Queries) -> float:
     return float(np.sqrt(queries.mean(centred**2)).mean())
 
 
-def was_interrupted(ranker: Any) -> bool:
+def was_interrupted(ranker: Ranker) -> bool:
     """Whether the training of a fitted ranker was ended from the keyboard."""
     return any(row.get("interrupted") for row in getattr(ranker, "path_", ()))

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from toprank import __version__
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FileError, FormatError
 from toprank.rankers.schema import described, needed
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
@@ -54,7 +57,7 @@ class State(NamedTuple):
 # ---- writing ----
 
 
-def save(ranker: Any, path: str | PathLike[str]) -> None:
+def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     """Write a fitted ranker to one file, wholly or not at all. What could not be read again is not written."""
     _check_path(path)
     state: State = ranker.state()

@@ -64,7 +64,7 @@ _KINDS: dict[str, type[ToprankError]] = {"data": DataError, "file": FileError}
 
 
 def fit_distributed(
-    ranker: Any, data: Any, *, valid: Any = None, processes: int | None = 2, patience: float = 600.0
+    ranker: NeuralRanker, data: Any, *, valid: Any = None, processes: int | None = 2, patience: float = 600.0
 ) -> Any:
     """Train a `NeuralRanker` by several processes.
 
@@ -259,7 +259,7 @@ def _group(patience: float) -> Iterator[GlooGroup]:
         gloo.destroy_process_group()
 
 
-def _fit_in_group(ranker: Any, data: Any, valid: Any, patience: float) -> Any:
+def _fit_in_group(ranker: NeuralRanker, data: Any, valid: Any, patience: float) -> NeuralRanker:
     """Take part in a training that the launcher started."""
     parts = [read(part) if isinstance(part, str | os.PathLike) else part for part in (data, valid)]
     with _group(patience) as group:

@@ -77,7 +77,7 @@ class ExpectedValue:
         return self.spread
 
 
-def has_grades(ranker: Any) -> bool:
+def has_grades(ranker: Ranker) -> bool:
     """Whether a ranker has P(grade | x): by what it has learnt, or before that by what it is asked for."""
     gains = getattr(ranker, "gains_", None)
     return getattr(ranker, "outputs", "grades") == "grades" if gains is None else len(gains) > 0

@@ -11,13 +11,16 @@ import reprlib
 import sys
 from collections.abc import Mapping
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.errors import DataError
 from toprank.rankers.plainly import from_plain
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["OF_THE_MACHINE", "Numbers", "described", "fits", "needed", "read_parameters", "read_training", "read_value"]
 
@@ -114,7 +117,7 @@ def read_parameters(kind: type, given: Any) -> dict[str, Any]:
     return parameters
 
 
-def described(ranker: Any, metadata: Any) -> None:
+def described(ranker: Ranker, metadata: Any) -> None:
     """Give a restored ranker what every model file says of its features and its training."""
     features = read_value(metadata, "features", dict[str, Any])
     count, names = read_value(features, "count", int), read_value(features, "names", list[str] | None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
 __all__ = ["check_solver_options", "tolerances_of"]
 
 
-def check_solver_options(ranker: Any) -> None:
+def check_solver_options(ranker: Ranker) -> None:
     """Refuse what means nothing, also where there are no validation data and nothing would be judged by it."""
     parse(ranker.metric)
     Convention.of(ranker.convention)

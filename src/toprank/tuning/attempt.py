@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.systems import System
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["Attempt", "Interrupts", "OutOfTimeError", "Outcome", "PrunedError", "Question", "divide"]
 
@@ -138,7 +141,7 @@ class Question(NamedTuple):
         option, _ = _ROUNDS.get(self.system.ranker, (None, None))
         return None if option is None else int(getattr(self.ranker({}), option))
 
-    def rounds_of(self, ranker: Any) -> int | None:
+    def rounds_of(self, ranker: Ranker) -> int | None:
         """How many rounds a fitted ranker kept."""
         _, kept = _ROUNDS.get(self.system.ranker, (None, None))
         return None if kept is None else int(getattr(ranker, kept))

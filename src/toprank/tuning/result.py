@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["Tuned"]
 
@@ -20,7 +23,7 @@ class Tuned:
     """
 
     system: str
-    ranker: Any
+    ranker: Ranker
     """Fitted with the best options: on the training data, with the validation data to stop by; after folds, on all."""
     options: dict[str, Any]
     """The best of the hyper-parameters that were searched."""

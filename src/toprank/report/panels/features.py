@@ -15,6 +15,7 @@ from toprank.experiment.training import signed_weights
 from toprank.report.parts import Panel, panel, side_by_side
 
 if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
     from toprank.report.content import Part
 
 __all__ = ["FEATURES", "Weights", "weights_of_cells", "weights_of_rankers"]
@@ -67,7 +68,7 @@ def _most_important(system: str, style: int, meaning: str, values: FloatArray, n
     return Weights(system, style, meaning, tuple(called), tuple(values[order].tolist()), len(values))
 
 
-def _weights_of(ranker: Any) -> tuple[str, FloatArray] | None:
+def _weights_of(ranker: Ranker) -> tuple[str, FloatArray] | None:
     signed = signed_weights(ranker)
     if signed is not None:
         return signed
