@@ -34,9 +34,9 @@ def parts(data):
 def entries():
     trees = {"n_trees": 30, "num_leaves": 4, "min_data_in_leaf": 5, "threads": 1}
     return [
-        Entry("ListNet", tr.LinearRanker("ListNet", l2=(1.0, 0.01)), "solver", 1.0),
-        Entry("LambdaMART", tr.TreeRanker(**trees), "trees", 1.0),
-        Entry("MART", tr.TreeRanker("Squared", query_fraction=0.5, **trees), "trees", 1.0),
+        Entry("ListNet", tr.LinearRanker("ListNet", l2=(1.0, 0.01)), 1.0),
+        Entry("LambdaMART", tr.TreeRanker(**trees), 1.0),
+        Entry("MART", tr.TreeRanker("Squared", query_fraction=0.5, **trees), 1.0),
     ]
 
 
@@ -253,8 +253,10 @@ class FakeTime:
         return self.now
 
 
-def slow(name, seconds, clock, kind="solver", work=1.0):
+def slow(name, seconds, clock, in_rounds=False, work=1.0):
     class Slow(tr.LinearRanker):
+        rounds = tr.TreeRanker.rounds if in_rounds else None
+
         def fit(self, X, y=None, qid=None, *, valid=None):
             clock.now += seconds
             return super().fit(X, y, qid, valid=valid)
@@ -263,7 +265,7 @@ def slow(name, seconds, clock, kind="solver", work=1.0):
             options.pop("callbacks", None)
             return super().set_params(**options)
 
-    return Entry(name, Slow(), kind, work)
+    return Entry(name, Slow(), work)
 
 
 def test_what_does_not_fit_is_left_out(parts, monkeypatch):
@@ -275,8 +277,8 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
         slow("too long", 8, clock, work=2.0),  # two times 4 s are expected, 3 s are left
         slow("quick", 1, clock, work=0.25),
         slow("late", 4, clock),
-        slow("trees", 2, clock, kind="trees"),  # nothing is known about trees yet
-        slow("more trees", 2, clock, kind="trees"),
+        slow("trees", 2, clock, in_rounds=True),  # nothing is known about trees yet
+        slow("more trees", 2, clock, in_rounds=True),
     ]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     choice = tr.auto(*parts, budget=12)
@@ -310,7 +312,7 @@ def test_there_is_no_training_again_without_time(data, monkeypatch):
 
 def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
     long = tr.TreeRanker("Squared", n_trees=10**6, early_stopping=None, learning_rate=1e-4, threads=1)
-    made = [entries()[0], Entry("endless", long, "trees", 1.0), *entries()[1:]]
+    made = [entries()[0], Entry("endless", long, 1.0), *entries()[1:]]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     choice = tr.auto(*parts, budget=1.0)
     row = next(row for row in choice.table if row.name == "endless")
@@ -331,7 +333,7 @@ def test_the_last_round_is_not_cut_short():
 
 @pytest.mark.parametrize("stopper", [Stopped, HalfDone])
 def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
-    short.insert(1, Entry("stopper", stopper(), "solver", 1.0))
+    short.insert(1, Entry("stopper", stopper(), 1.0))
     choice = tr.auto(data, budget=600)
     assert choice.interrupted
     assert not choice.refitted
@@ -342,7 +344,7 @@ def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
 
 
 def test_an_interrupt_before_anything_is_there(data, short):
-    short.insert(0, Entry("stopper", Stopped(), "solver", 1.0))
+    short.insert(0, Entry("stopper", Stopped(), 1.0))
     with pytest.raises(KeyboardInterrupt):
         tr.auto(data, budget=600)
 
@@ -413,7 +415,7 @@ def test_few_queries_with_validation_data_are_enough(parts, short):
 
 def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
     halves = [part.replace(labels=part.labels / 2) for part in parts]
-    short.append(Entry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), "trees", 3.0))
+    short.append(Entry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), 3.0))
     choice = tr.auto(*halves, budget=600)
     assert list(choice.refused) == ["McRank"]
     assert "McRank does not go with these data" in choice.story
@@ -489,7 +491,7 @@ def invoke(*arguments, status=0):
 
 def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_path):
     tr.write(data, tmp_path / "d.txt")
-    short[:] = [short[0], Entry("stopper", Stopped(), "solver", 1.0)]
+    short[:] = [short[0], Entry("stopper", Stopped(), 1.0)]
     paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "AUTO", "--budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -20,6 +18,7 @@ from toprank.rankers.neural_devices import chosen_device, torch_threads
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.neural_objective import Objective
 from toprank.rankers.neural_objective import _native as native_of
+from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.scorers.networks import Architecture, Layout, build, initialise
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]
@@ -94,8 +93,8 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
     """From the loss through scores, expected gains, attention and layers to every weight, in double precision."""
     if name == "Multinomial" and outputs == "score":
         return
-    wanted = {"loss": name, "outputs": outputs, "gain": "exponential", "init_model": None, "native": False}
-    objective = Objective.of(SimpleNamespace(**wanted), data, torch.device("cpu"), 1)
+    wanted = {"loss": name, "outputs": outputs, "native": False}
+    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), data, torch.device("cpu"), 1)
     network = made(kind, n_outputs=objective.n_outputs, norm="layer", seed=3)
     plan = plan_epoch(data.queries, 10, np.random.default_rng(0), alike=kind == "attention")
     assert len(plan.batches) > 1
@@ -125,8 +124,8 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
 
 
 def test_batches_add_up_to_the_loss_on_all_queries(data):
-    wanted = {"loss": "LambdaRank", "outputs": "score", "init_model": None, "native": False}
-    objective = Objective.of(SimpleNamespace(**wanted), data, torch.device("cpu"), 1)
+    wanted = {"loss": "LambdaRank", "outputs": "score", "native": False}
+    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), data, torch.device("cpu"), 1)
     scores = np.random.default_rng(0).normal(size=data.n_documents)
     judged = bound_to(losses.LambdaRank(), data).at(scores)
     for budget in (1, 7, 1000):
@@ -163,8 +162,8 @@ def test_native_batches_know_what_is_true_of_all_data(data, loss):
     labels[-1] = 4.0
     rare = data.replace(labels=labels)
     outputs = "grades" if loss.traits.space == "class" else "score"
-    wanted = {"loss": loss, "outputs": outputs, "init_model": None, "native": True, "gain": "exponential"}
-    objective = Objective.of(SimpleNamespace(**wanted), rare, torch.device("cpu"), 1)
+    wanted = {"loss": loss, "outputs": outputs, "native": True}
+    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), rare, torch.device("cpu"), 1)
     shape = (rare.n_documents, objective.n_outputs)
     scores = np.random.default_rng(0).normal(size=shape)
     judged = bound_to(objective.loss, rare).at(scores if outputs == "grades" else scores[:, 0])

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Selected", "select"]
 
-_PATHS = ("LinearRanker", "ExpectedGainRanker")  # rankers that take several penalties at once, each from the last
 _ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
 _STEPS = 5  # beyond an edge of the grid
 _NAMED = 5  # candidates in a sentence
@@ -138,12 +137,11 @@ class _Search:
         self.better = 1.0 if parse(metric).higher_is_better else -1.0
         grid = {name: values for name, values in system.grid.items() if name not in options}
         self.searched = tuple(grid)
-        self.penalties = grid.pop("l2", None) if system.ranker in _PATHS else None
+        self.penalties = grid.pop("l2", None) if system.kind.walks_penalties else None
         self.combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
-        # Several combinations share the cores, one each; a single one may have them all. So may each of several
-        # networks: PyTorch has one setting for the number of threads, and one device, so they are trained one after the
-        # other.
-        self.at_once = 1 if system.ranker == "NeuralRanker" else threads
+        # Several combinations share the cores, one each; a single one may have them all, and so may each of several
+        # that are trained one after the other.
+        self.at_once = 1 if system.kind.trains_alone else threads
         own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads
         self.shared = {**options, "metric": metric, "convention": convention, "threads": own_threads}
         self.rough = _rough(system)
@@ -310,8 +308,7 @@ def _is_unconverged(row: Mapping[str, Any]) -> bool:
 
 
 def _rough(system: System) -> dict[str, float]:
-    linear = system.ranker == "LinearRanker"  # the others do not solve to a gap
-    kinked = linear and system.loss is not None and not make_loss(system.loss).traits.smooth
+    kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
     return {"tolerance": _ROUGH} if kinked else {}
 
 

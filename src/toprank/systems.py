@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toprank import losses
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
 
 __all__ = ["SYSTEMS", "System", "get", "make", "names"]
 
@@ -46,15 +49,21 @@ class System:
     metric: str = "ndcg@10"
     exact_grid: bool = False
 
-    def make(self, **options: Any) -> Any:
-        """An unfitted ranker; `options` go over the system's own. Networks need PyTorch only when they are fitted."""
+    @property
+    def kind(self) -> type[Ranker]:
+        """The class of its ranker, which says what it can do."""
         from toprank import rankers
 
+        kind: type[Ranker] = getattr(rankers, self.ranker)
+        return kind
+
+    def make(self, **options: Any) -> Any:
+        """An unfitted ranker; `options` go over the system's own. Networks need PyTorch only when they are fitted."""
         if "loss" in options:
             raise DataError(
                 f"{self.name} has a loss of its own; choose another system, or a ranker of toprank.rankers."
             )
-        kind = getattr(rankers, self.ranker)
+        kind = self.kind
         merged = {**self.options, **self.plain_options(options)}
         defaults = kind().get_params(deep=False)
         known = set(defaults)

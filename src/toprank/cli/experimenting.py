@@ -18,8 +18,6 @@ from toprank.errors import DataError
 if TYPE_CHECKING:
     from toprank.experiment import Results
 
-_GROUPS = {"all-linear": ("LinearRanker",), "all-trees": ("TreeRanker",), "all-networks": ("NeuralRanker",)}
-
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
 
@@ -182,8 +180,7 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
     for word in (part.strip() for part in text.split(",") if part.strip()):
         if word.lower() == "auto":
             raise typer.BadParameter("auto belongs to toprank train: it tries several systems; name those to compare.")
-        kinds = _GROUPS.get(word.lower())
-        group = [one.name for one in SYSTEMS.values() if word.lower() == "all" or (kinds and one.ranker in kinds)]
+        group = [one.name for one in SYSTEMS.values() if word.lower() in ("all", f"all-{one.kind.family}")]
         for name in group or [get(word).name]:
             names.setdefault(name, {})
     for setting in settings:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 _BUDGET = 120.0
-_IN_ROUNDS = ("TreeRanker", "NeuralRanker")  # rankers that tell round, metric and time left themselves
 _UNSEARCHED = (
     "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
     "The metric is that of the training data."
@@ -223,7 +222,7 @@ def _train(
     from toprank.selection import select
 
     notes: tuple[str, ...] = ()
-    tells = common.is_watched(quiet) and system.ranker in _IN_ROUNDS
+    tells = common.is_watched(quiet) and system.kind.rounds is not None
     asked = {"verbose": True, **options} if tells else options
     if tells and valid is not None:
         n = prod(len(values) for name, values in system.grid.items() if name not in options)

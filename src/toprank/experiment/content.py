@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank import __version__
+from toprank import __version__, rankers
 from toprank.data.checks import digest
 from toprank.errors import DataError
 
@@ -68,7 +68,8 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
     """The key of a cell; `system` and `convention` as `described`."""
     told = json.dumps(system)
     own_code = '"source": ' in told.replace('"source": ""', "")  # which may use any package that is there
-    packages = (*_COMPUTING, "torch") if own_code or "NeuralRanker" in told else _COMPUTING
+    kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in told]
+    packages = {*_COMPUTING, *(name for kind in kinds for name in kind.packages)}
     used = {name: version for name, version in versions().items() if name in packages}
     what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
     text = json.dumps(what, sort_keys=True, ensure_ascii=False)

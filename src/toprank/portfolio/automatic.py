@@ -16,7 +16,6 @@ from toprank.portfolio.choice import Choice, Told, table_of, tell
 from toprank.portfolio.choosing import Decision, decide
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker, was_interrupted
-from toprank.rankers.trees import TreeRanker
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -187,12 +186,15 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: b
     return Outcome(ranker, sentence)
 
 
-def settled(trial: Trial) -> Any:
+def settled(trial: Trial) -> Ranker:
     """An unfitted copy whose penalty or number of rounds is the one that validation found."""
-    ranker = clone(trial.ranker)
-    if isinstance(ranker, TreeRanker):
-        return ranker.set_params(n_trees=trial.ranker.best_iteration_, early_stopping=None)
-    return ranker.set_params(l2=trial.ranker.l2_)
+    ranker: Ranker = clone(trial.ranker)
+    rounds = ranker.rounds
+    if rounds is None:
+        ranker.set_params(l2=trial.ranker.l2_)
+    else:
+        ranker.set_params(**{rounds.option: getattr(trial.ranker, rounds.kept), "early_stopping": None})
+    return ranker
 
 
 def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) -> Choice:

@@ -7,8 +7,8 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -16,15 +16,12 @@ from sklearn.base import clone
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.losses import LambdaRank
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.blend import was_interrupted
-from toprank.rankers.expected_gain import ExpectedGainRanker
-from toprank.rankers.linear import LinearRanker
-from toprank.rankers.trees import TreeRanker
-from toprank.rankers.watching import Round
+from toprank.rankers.watching import Epoch, Round
+from toprank.systems import System, get
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -44,11 +41,14 @@ class Entry(NamedTuple):
 
     name: str
     ranker: Ranker
-    """Not fitted."""
-    kind: Literal["solver", "trees"]
-    """Trees tell each round and can be stopped; a solver runs to its end."""
+    """Not fitted. One that learns in rounds can be stopped; a solver runs to its end."""
     work: float
     """Expected time, in units that the entries of one kind share."""
+
+    @property
+    def in_rounds(self) -> bool:
+        """Which of the two kinds it is."""
+        return self.ranker.rounds is not None
 
 
 def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[Entry]:
@@ -57,38 +57,41 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
     Quick linear models come first, so that there is always an answer; then trees, the most promising losses first.
     """
     judged: dict[str, Any] = {"metric": metric, "convention": convention, "threads": threads}
-
-    def linear(name: str, loss: str, work: float = 1.0, **options: Any) -> Entry:
-        return Entry(name, LinearRanker(loss, **{"l2": _PENALTIES} | judged | options), "solver", work)
-
-    settings = {"n_trees": _ROUNDS, "early_stopping": _PATIENCE, "seed": seed} | tree_settings(data) | judged
+    rounds = {"n_trees": _ROUNDS, "early_stopping": _PATIENCE, "seed": seed} | tree_settings(data) | judged
     n_grades = float(max(len(data.grades.values), 2))
 
-    def trees(name: str, loss: Any, sampled: bool = False, **options: Any) -> Entry:
-        if sampled:
-            options |= {"num_leaves": 2 * settings["num_leaves"] + 1, "feature_fraction": 0.5, "query_fraction": 0.7}
-            name += " (sampled)"
-        work = n_grades if options.get("outputs") == "grades" else 1.0
-        return Entry(name, TreeRanker(loss, **settings | options), "trees", work)
+    def solver(name: str, work: float = 1.0, **options: Any) -> Entry:
+        return Entry(name, get(name).make(**{"l2": _PENALTIES} | judged | options), work)
 
-    expected_gain = ExpectedGainRanker("Cosine", start="linear", l2=_FEW_PENALTIES, seed=seed, **judged)
+    def trees(system: str | System, name: str | None = None, sampled: bool = False, **options: Any) -> Entry:
+        system = get(system) if isinstance(system, str) else system
+        name = name or system.name
+        if sampled:
+            options |= {"num_leaves": 2 * rounds["num_leaves"] + 1, "feature_fraction": 0.5, "query_fraction": 0.7}
+            name += " (sampled)"
+        ranker = system.make(**rounds | options)
+        return Entry(name, ranker, n_grades if ranker.outputs == "grades" else 1.0)
+
     measure = parse(metric).name
-    lambdas = LambdaRank(metric=measure if measure in _LAMBDA_METRICS else "ndcg")
+    # The system LambdaMART has only the pairs of the first 30 ranks.
+    lambdas: dict[str, Any] = {"name": "LambdaMART-all-pairs", "truncation": None, "norm": False}
+    lambdas["loss.metric"] = measure if measure in _LAMBDA_METRICS else "ndcg"
+    mart, lightgbm = get("MART"), get("LambdaMART-lightgbm")
     return [
-        linear("ListNet", "ListNet"),
-        linear("cs-RgList", "CostSensitiveListMLE", 2.0, scale=False, l2=_RAW_PENALTIES),
-        linear("RankNet-linear", "Logistic", 3.0),
-        trees("LambdaMART-all-pairs", lambdas),  # the system LambdaMART has only those of the first 30 ranks
-        trees("McRank", "Multinomial", outputs="grades"),
-        trees("LambdaMART-lightgbm", "lightgbm:lambdarank"),
-        trees("MART", "Squared"),
-        trees("RankNet-trees", "Logistic"),
-        trees("XE-NDCG-lightgbm", "lightgbm:rank_xendcg"),
-        Entry("ExpectedGain-cosine", expected_gain, "solver", _EXPECTED_GAIN_WORK),
-        trees("McRank", "Multinomial", sampled=True, outputs="grades"),
-        trees("LambdaMART-all-pairs", lambdas, sampled=True),
-        trees("MART", "Squared", sampled=True),
-        trees("QueryMART", "QuerySquared"),
+        solver("ListNet"),
+        solver("cs-RgList", 2.0, l2=_RAW_PENALTIES),
+        solver("RankNet-linear", 3.0),
+        trees("LambdaMART", **lambdas),
+        trees("McRank"),
+        trees(lightgbm),
+        trees(mart),
+        trees(replace(mart, name="RankNet-trees", loss="Logistic")),
+        trees(replace(lightgbm, name="XE-NDCG-lightgbm", options={"loss": "lightgbm:rank_xendcg"})),
+        solver("ExpectedGain-cosine", _EXPECTED_GAIN_WORK, l2=_FEW_PENALTIES, seed=seed),
+        trees("McRank", sampled=True),
+        trees("LambdaMART", **lambdas, sampled=True),
+        trees(mart, sampled=True),
+        trees(replace(mart, name="QueryMART", loss="QuerySquared")),
     ]
 
 
@@ -153,12 +156,12 @@ class Trials:
 
 
 class Deadline:
-    """A callback of `TreeRanker` that ends the training when its time is over."""
+    """A callback of rankers that learn in rounds, which ends the training when its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.passed = seconds, False
 
-    def __call__(self, now: Round) -> bool:
+    def __call__(self, now: Round | Epoch) -> bool:
         """True when the time is over."""
         self.passed = now.seconds >= self.seconds and now.number < now.last
         return self.passed
@@ -180,10 +183,10 @@ def run_trials(
     search; the fits until then are kept.
     """
     trials = Trials()
-    rates: dict[str, float] = {}
+    rates: dict[bool, float] = {}
     for number, entry in enumerate(entries):
         left = clock.left
-        if trials.done and (left <= 0 or rates.get(entry.kind, 0.0) * entry.work > left):
+        if trials.done and (left <= 0 or rates.get(entry.in_rounds, 0.0) * entry.work > left):
             trials.skipped.append(entry.name)
             continue
         share = left / 2 if number + 1 < len(entries) else left
@@ -200,7 +203,7 @@ def run_trials(
             trials.interrupted = True
             break
         trials.done.append(trial)
-        rates[entry.kind] = min(rates.get(entry.kind, math.inf), trial.seconds / entry.work)
+        rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
         if verbose:
             _tell(trial, judge, clock)
         if was_interrupted(trial.ranker):
@@ -214,8 +217,8 @@ def run_trials(
 def _rehearse(entry: Entry, data: RankingData) -> None:
     """Refuse, as early as that can be told, an entry that cannot learn from the data."""
     ranker = clone(entry.ranker)
-    if isinstance(ranker, TreeRanker):
-        ranker.set_params(n_trees=1, early_stopping=None)
+    if ranker.rounds is not None:
+        ranker.set_params(**{ranker.rounds.option: 1, "early_stopping": None})
     else:
         ranker.set_params(l2=float(np.max(ranker.l2)))
     with quietly():
@@ -224,11 +227,11 @@ def _rehearse(entry: Entry, data: RankingData) -> None:
 
 def _fit(entry: Entry, train: RankingData, judge: Judge, seconds: float) -> Trial:
     begin, deadline, ranker = time.perf_counter(), Deadline(seconds), entry.ranker
-    if entry.kind == "trees":
+    if entry.in_rounds:
         ranker.set_params(callbacks=(deadline,))
     with quietly():
         ranker.fit(train, valid=judge.data)
-    if entry.kind == "trees":
+    if entry.in_rounds:
         ranker.set_params(callbacks=())
     values = judge.per_query(ranker.predict(judge.data))
     return Trial(entry.name, ranker, values, time.perf_counter() - begin, deadline.passed)

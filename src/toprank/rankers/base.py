@@ -9,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, read_paramet
 from toprank.rankers.source import Source
 from toprank.scorers.features import Standardisation
 
-__all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker"]
+__all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
 
 _OF_FEATURES = Numbers("features")
 
@@ -40,6 +40,17 @@ class ConvergenceWarning(UserWarning):
 
 class ConstantScoresWarning(UserWarning):
     """The ranker gives every document the same score."""
+
+
+class Rounds(NamedTuple):
+    """How a ranker that learns in rounds speaks of them; it takes `callbacks`, and tells each round if `verbose`."""
+
+    option: str
+    """The parameter that says how many to make."""
+    kept: str
+    """The fitted attribute that says how many were kept."""
+    nested: bool
+    """Whether a training of fewer rounds is the beginning of one of more."""
 
 
 class Ranker(BaseEstimator):  # type: ignore[misc]
@@ -65,10 +76,26 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
     """Whether features may be a SciPy sparse matrix."""
     learns_from_parts: ClassVar[bool] = False
     """Whether it can be trained on a cluster, from partitions of the data."""
+    walks_penalties: ClassVar[bool] = False
+    """Whether it takes several penalties at once, each from the last; see `PathRanker`."""
+    solves_to_a_gap: ClassVar[bool] = False
+    """Whether `tolerance` is a duality gap where the loss has kinks, so that a rough solution tells rankers apart."""
+    trains_alone: ClassVar[bool] = False
+    """Whether several of them are trained one after the other, since they would share a device or a setting."""
+    rounds: ClassVar[Rounds | None] = None
+    """How it speaks of its rounds, where it learns in rounds."""
+    family: ClassVar[str | None] = None
+    """What it is one of: ``linear``, ``trees``, ``networks``."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages beyond those that every ranker needs; other versions of them may give other numbers."""
 
     n_features_in_: int
     training_: dict[str, Any]
     standardisation_: Standardisation
+
+    def search_space(self) -> dict[str, Any] | None:
+        """The hyper-parameters that `toprank.tune` searches, in its plain values; None: those of the system's grid."""
+        return None
 
     def fit(
         self,

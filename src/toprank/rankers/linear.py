@@ -85,6 +85,8 @@ class LinearRanker(PathRanker):
     saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float, "l2_": float}
     standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
+    solves_to_a_gap: ClassVar[bool] = True
+    family: ClassVar[str | None] = "linear"
 
     coef_: FloatArray
     intercept_: float

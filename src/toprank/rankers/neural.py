@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.checks import grouping
@@ -18,7 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
-from toprank.rankers.base import finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -104,6 +105,11 @@ class NeuralRanker(GradeProbabilities):
         **GradeProbabilities.saved_values,
     }
 
+    rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
+    trains_alone: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
+    family: ClassVar[str | None] = "networks"
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+
     network_: Any
     inputs_: Inputs
     gains_: FloatArray
@@ -175,6 +181,18 @@ class NeuralRanker(GradeProbabilities):
         self.seed = seed
         self.threads = threads
         self.verbose = verbose
+
+    @override
+    def search_space(self) -> dict[str, Any]:
+        shapes: dict[str, Any] = {"hidden": [(64,), (128, 64), (256, 128), (256, 128, 64)]}
+        if self.network == "attention":
+            shapes = {"width": [32, 64, 128], "n_layers": (1, 4)}
+        return {
+            **shapes,
+            "learning_rate": (1e-4, 1e-2, "log"),
+            "dropout": (0.0, 0.5),
+            "weight_decay": [0.0, 1e-4, 1e-3, 1e-2, 1e-1],
+        }
 
     # ---- training ----
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from toprank.compute import FloatArray
 from toprank.rankers.base import Ranker
@@ -15,6 +15,8 @@ __all__ = ["PathRanker"]
 
 class PathRanker(Ranker):
     """A ranker with `path_`, one row for each penalty it tried, and the solution of each."""
+
+    walks_penalties: ClassVar[bool] = True
 
     l2_: float
     path_: list[dict[str, float]]

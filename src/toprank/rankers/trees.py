@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
 from toprank.compute import FloatArray, available_threads
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
-from toprank.rankers.base import finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.plainly import plain
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -103,6 +104,8 @@ class TreeRanker(GradeProbabilities):
         **GradeProbabilities.saved_values,
     }
     learns_from_parts: ClassVar[bool] = True
+    rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
+    family: ClassVar[str | None] = "trees"
 
     booster_: Any
     intercept_: FloatArray
@@ -166,6 +169,17 @@ class TreeRanker(GradeProbabilities):
         self.seed = seed
         self.threads = threads
         self.verbose = verbose
+
+    @override
+    def search_space(self) -> dict[str, Any]:
+        return {
+            "num_leaves": (4, 128, "log"),
+            "learning_rate": (0.02, 0.3, "log"),
+            "min_data_in_leaf": (5, 200, "log"),
+            "l2": [0.0, 0.1, 1.0, 10.0],  # values, because a logarithmic range cannot hold the default of 0
+            "feature_fraction": (0.3, 1.0),
+            "row_fraction": (0.5, 1.0),  # every objective can sample rows; not every one of LightGBM's samples queries
+        }
 
     # ---- training ----
 

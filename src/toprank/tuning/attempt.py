@@ -86,8 +86,6 @@ def _count(queries: int) -> str:
 
 _OURS = (ConstantScoresWarning, ConvergenceWarning)
 _REPORTS = 30
-# Kinds of rankers that learn in rounds: the option that says how many, and what a fitted one says it kept.
-_ROUNDS = {"TreeRanker": ("n_trees", "best_iteration_"), "NeuralRanker": ("epochs", "best_epoch_")}
 
 
 class PrunedError(Exception):
@@ -138,23 +136,21 @@ class Question(NamedTuple):
     @property
     def rounds(self) -> int | None:
         """How many rounds a ranker of this kind makes at most; None where it does not learn in rounds."""
-        option, _ = _ROUNDS.get(self.system.ranker, (None, None))
-        return None if option is None else int(getattr(self.ranker({}), option))
+        rounds = self.system.kind.rounds
+        return None if rounds is None else int(getattr(self.ranker({}), rounds.option))
 
     def rounds_of(self, ranker: Ranker) -> int | None:
         """How many rounds a fitted ranker kept."""
-        _, kept = _ROUNDS.get(self.system.ranker, (None, None))
-        return None if kept is None else int(getattr(ranker, kept))
+        return None if ranker.rounds is None else int(getattr(ranker, ranker.rounds.kept))
 
     def fitted_on_all(self, options: Mapping[str, Any], rounds: list[int], train: RankingData) -> Any:
         """A ranker fitted with the mean of the rounds that were best: without validation data nothing stops the fit."""
-        if not rounds:
+        told = self.system.kind.rounds
+        if not rounds or told is None:
             return self.ranker(options).fit(train)
-        option, _ = _ROUNDS[self.system.ranker]
         best = max(1, round(float(np.mean(rounds))))
-        if self.system.ranker == "TreeRanker":
-            return self.ranker({**options, option: best}).fit(train)
-        # The learning rate of a network falls until the last of its epochs: fewer of them would be another training.
+        if told.nested:
+            return self.ranker({**options, told.option: best}).fit(train)
         ranker = self.ranker(options, lambda now: now.number >= best)
         return ranker.fit(train).set_params(callbacks=())
 

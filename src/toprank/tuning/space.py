@@ -1,7 +1,7 @@
 """What is searched, read from plain values: a tuple is a range, a list is a choice.
 
-Where nothing is said, by kind of ranker, by loss, and by the system's grid. Rankers and losses are named, not imported:
-the space of a network can be looked at without PyTorch.
+Where nothing is said, the ranker says it, or the system's grid, and the loss adds its own. The space of a network can
+be looked at without PyTorch.
 """
 
 from __future__ import annotations
@@ -18,23 +18,6 @@ __all__ = ["Choice", "Range", "Space", "default_space", "read_space"]
 
 Plain = dict[str, Any]
 
-_NETWORKS: Plain = {
-    "learning_rate": (1e-4, 1e-2, "log"),
-    "dropout": (0.0, 0.5),
-    "weight_decay": [0.0, 1e-4, 1e-3, 1e-2, 1e-1],
-}
-_RANKERS: Mapping[str, Plain] = {
-    "TreeRanker": {
-        "num_leaves": (4, 128, "log"),
-        "learning_rate": (0.02, 0.3, "log"),
-        "min_data_in_leaf": (5, 200, "log"),
-        "l2": [0.0, 0.1, 1.0, 10.0],  # values, because a logarithmic range cannot hold the default of 0
-        "feature_fraction": (0.3, 1.0),
-        "row_fraction": (0.5, 1.0),  # every objective can sample rows; not every one of LightGBM's samples queries
-    },
-    "NeuralRanker": {"hidden": [(64,), (128, 64), (256, 128), (256, 128, 64)], **_NETWORKS},
-    "NeuralRanker, attention": {"width": [32, 64, 128], "n_layers": (1, 4), **_NETWORKS},
-}
 _LOSSES: Mapping[str, Plain] = {
     "LambdaRank": {"loss.sigma": (0.3, 4.0, "log")},
     "LambdaLoss": {"loss.sigma": (0.3, 4.0, "log"), "loss.mu": (1.0, 30.0, "log")},
@@ -65,8 +48,7 @@ def default_space(system: System | str) -> Plain:
     chosen = get(system) if isinstance(system, str) else system
     of_loss = _LOSSES.get(chosen.loss or "", {})
     known = {name.removeprefix("loss.") for name in of_loss}
-    form = ", attention" if chosen.options.get("network") == "attention" else ""
-    own = _RANKERS.get(chosen.ranker + form)
+    own = chosen.make().search_space()
     if own is None:
         own = {name: _between(values) for name, values in chosen.grid.items() if name not in known}
     return {**own, **of_loss}
