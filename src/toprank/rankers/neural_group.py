@@ -65,7 +65,7 @@ _KINDS: dict[str, type[ToprankError]] = {"data": DataError, "file": FileError}
 
 def fit_distributed(
     ranker: NeuralRanker, data: Any, *, valid: Any = None, processes: int | None = 2, patience: float = 600.0
-) -> Any:
+) -> NeuralRanker:
     """Train a `NeuralRanker` by several processes.
 
     Args:
