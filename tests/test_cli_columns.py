@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
 
 import numpy as np
@@ -14,8 +15,7 @@ import toprank as tr
 from toprank.cli import checking, comparing, evaluating, experimenting, predicting, training, tuning
 from toprank.cli.columns import reads_data
 from toprank.cli.main import app
-from toprank.cli.wording import as_options
-from toprank.errors import ToprankError, UnknownNameError
+from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError, told
 
 COMMANDS = [
     training.train, tuning.tune, predicting.predict, predicting.rank, experimenting.cv, comparing.compare,
@@ -217,17 +217,63 @@ def test_runs_have_no_columns(folder):
     assert "--label names a column of DATA" in said
 
 
-def test_only_advice_is_translated():
-    for text in ("seed=3/label=2/x.txt: bad", "The metric 'ndcg(gain=exp)' is unknown.", "Set l2=3.", "my=label=3"):
-        assert as_options(text, ["seed", "gain"]) == text
-    assert as_options("Ask for max_grade=3.", ["max_grade"]) == "Ask for --max-grade 3."
+def test_nothing_is_rewritten_but_advice(folder):
+    """What looks like a keyword in a name or a value is left as it is: remedies are data, not patterns."""
+    odd = folder / "seed=3" / "label=False regroup=True"
+    odd.mkdir(parents=True)
+    (odd / "x.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
+    said = refused("train", odd / "x.txt", "--model", "no")
+    assert said.startswith(f"{odd / 'x.txt'}:3:7: Query 1 starts again here")
+    assert said.endswith("Sort the lines by query, or read with --regroup.")
 
 
-def test_a_command_may_have_the_option_that_others_lack():
-    said = "The id in '5:2' lies beyond the 3 features asked for; raise n_features."
-    assert as_options(said) == "The id in '5:2' lies beyond the 3 features of the training data."
-    assert as_options(said, ["n_features"]) == said.replace("n_features", "--n-features")
-    assert as_options("It is too large; read with dtype=float64.", ["dtype"]).endswith("read with --dtype float64.")
+@pytest.mark.parametrize(
+    ("text", "ours", "theirs", "python"),
+    [
+        (
+            "1 qid:1 1:1 3:5\n0 qid:1 1:2\n",
+            "lies beyond the 2 features asked for; raise --n-features.",
+            "lies beyond the 2 features of the training data.",
+            "lies beyond the 2 features asked for; raise n_features.",
+        ),
+        (
+            "1 qid:1 1:1e300\n0 qid:1 1:2\n",
+            "is too large for float32; read with --dtype float64.",
+            "is too large for float32; bring it into a stored copy with toprank convert --dtype float64.",
+            "is too large for float32; read with dtype=float64.",
+        ),
+    ],
+)
+def test_a_command_may_have_the_option_that_others_lack(folder, text, ours, theirs, python):
+    (folder / "odd.txt").write_text(text)
+    invoked("train", "data.txt", *FEW, "--model", "m.toprank")
+    assert refused("convert", "odd.txt", "out.csv", "--n-features", 2).endswith(ours)
+    assert refused("predict", "m.toprank", "odd.txt").endswith(theirs)
+    with pytest.raises(FormatError) as raised:
+        tr.read("odd.txt", n_features=2)
+    assert str(raised.value).endswith(python)
+
+
+def test_what_is_not_judged_is_told_by_the_options_of_the_command(folder):
+    (folder / "some.txt").write_text("1 qid:1 1:1\n-1 qid:1 1:2\n0 qid:2 1:2\n1 qid:2 1:2\n")
+    for name in ("a.scores", "b.scores"):
+        (folder / name).write_text("1\n2\n3\n4\n")
+    assert "--unjudged irrelevant, condense (" in refused("evaluate", "some.txt", "a.scores")
+    assert refused("compare", "some.txt", "a.scores", "b.scores").endswith("Label them, or leave them out of the data.")
+
+
+def test_errors_keep_both_remedies_on_their_way_between_processes():
+    remedy = Remedy("lower k.", "lower --folds.", {"--parts": "lower --parts."})
+    for error in (
+        ToprankError("Too few;", remedy=remedy),
+        FormatError("Too few;", path="a.txt", line=3, remedy=remedy),
+        FileError("Too few;", remedy=remedy),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        place = "a.txt:3: " if isinstance(error, FormatError) else ""
+        assert str(again) == str(error) == f"{place}Too few; lower k."
+        assert told(again.args[0]) == f"{place}Too few; lower --folds."
+        assert told(again.args[0], ["--parts"]) == f"{place}Too few; lower --parts."
 
 
 def test_widths_that_differ_are_told_without_keywords(folder):

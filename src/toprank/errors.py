@@ -7,7 +7,7 @@ the built-in exception that a Python programmer would expect (`ValueError`, `OSE
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -19,15 +19,70 @@ __all__ = [
     "FileError",
     "FormatError",
     "MissingExtraError",
+    "Remedy",
     "ToprankError",
     "UnknownNameError",
+    "joined",
     "nearest",
     "needs",
+    "told",
 ]
 
 
+class Remedy(str):
+    """What to do, for who calls from Python, as text; it also knows what to say to who types a command.
+
+    Args:
+        python: the advice as a call takes it.
+        command: the advice as a command takes it.
+        having: what to say instead where the command has an option that others lack, by the option.
+
+    >>> large = Remedy("read with dtype=float64.", "convert it first.", {"--dtype": "give --dtype float64."})
+    >>> print(large, told(large), told(large, ["--dtype"]))
+    read with dtype=float64. convert it first. give --dtype float64.
+    """
+
+    command: str
+    having: Mapping[str, str]
+
+    def __new__(cls, python: str, command: str = "", having: Mapping[str, str] | None = None) -> Remedy:
+        """Text that is the advice for Python; the rest goes with it."""
+        made = super().__new__(cls, python)
+        made.command, made.having = command, having or {}
+        return made
+
+
+def told(sentence: str, options: Collection[str] = ()) -> str:
+    """A sentence as a command with these options says it; one without a remedy of its own for commands as it is."""
+    if not isinstance(sentence, Remedy):
+        return sentence
+    return next((said for option, said in sentence.having.items() if option in options), sentence.command)
+
+
+def joined(*parts: str) -> str:
+    """Parts of a text with blanks between them; what one knows to say to who types a command, the whole knows.
+
+    >>> told(joined("It is too large;", Remedy("read with dtype=float64.", "convert it first.")))
+    'It is too large; convert it first.'
+    """
+    text = " ".join(filter(None, parts))
+    if not any(isinstance(part, Remedy) for part in parts):
+        return text
+    special = dict.fromkeys(option for part in parts if isinstance(part, Remedy) for option in part.having)
+    having = {option: " ".join(told(part, [option]) for part in parts if part) for option in special}
+    return Remedy(text, " ".join(told(part) for part in parts if part), having)
+
+
 class ToprankError(Exception):
-    """Root of every error that toprank raises on purpose."""
+    """Root of every error that toprank raises on purpose.
+
+    Args:
+        problem: what is wrong.
+        remedy: what to do about it, where that is another thing to say in Python and on the command line.
+    """
+
+    def __init__(self, problem: str = "", *, remedy: str = "") -> None:
+        super().__init__(joined(problem, remedy))
 
 
 class DataError(ToprankError, ValueError):
@@ -54,10 +109,11 @@ class FormatError(DataError):
         path: str | PathLike[str] | None = None,
         line: int | None = None,
         column: int | None = None,
+        remedy: str = "",
     ) -> None:
-        self.problem, self.path, self.line, self.column = problem, path, line, column
+        self.problem, self.path, self.line, self.column = joined(problem, remedy), path, line, column
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
-        super().__init__(f"{place}: {problem}" if place else problem)
+        super().__init__(f"{place}:" if place else "", remedy=self.problem)
 
 
 class ClusterError(ToprankError, RuntimeError):
@@ -67,11 +123,12 @@ class ClusterError(ToprankError, RuntimeError):
 class UnknownNameError(ToprankError, ValueError):
     """A name (metric, convention, option …) that does not exist; the message offers the nearest one that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, command: str = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(known)
         close = nearest(name, self.known)
         hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self.known)}."
-        super().__init__(f"There is no {kind} called '{name}'; {hint}")
+        said = f"There is no {kind} called '{name}'; {hint}"
+        super().__init__(Remedy(said, command) if command else said)
 
 
 class MissingExtraError(ToprankError, ImportError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,6 @@ import typer
 
 from toprank.cli import common
 from toprank.cli.columns import GUESSED, Columns, reads_data
-from toprank.cli.wording import as_options
 
 
 @reads_data
@@ -45,12 +45,10 @@ def check(
     options = common.reading_options(missing, columns, layout=layout)
     with common.progress(f"Examining {data[0]} …", quiet):
         report = check_file(data, cutoffs=depths, threads=threads, **options)
+    report = replace(report, findings=tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings))
     if json:
-        found = report.to_dict()
-        for finding in found["findings"]:
-            finding["remedy"] = as_options(finding["remedy"])
-        common.print_json(found)
+        common.print_json(report.to_dict())
     else:
-        typer.echo(as_options(str(report)))
+        typer.echo(str(report))
     if strict and report.findings:
         raise typer.Exit(1)

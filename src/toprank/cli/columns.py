@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from toprank.cli.wording import speaking_of_options
-
 __all__ = ["GUESSED", "Columns", "reads_data"]
 
 Columns = dict[str, Any]
@@ -34,10 +32,7 @@ _OPTIONS = {
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --label, --qid, --features and --document-id in the place of its parameter `columns`.
-
-    Its errors speak of options, not of the keywords that functions advise.
-    """
+    """Give a command --label, --qid, --features and --document-id in the place of its parameter `columns`."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for one in signature.parameters.values():
@@ -47,13 +42,11 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
         parameters += [
             inspect.Parameter(name, one.kind, default=None, annotation=option) for name, option in _OPTIONS.items()
         ]
-    known = [one.name for one in parameters]
 
     @wraps(command)
     def run(**given: Any) -> None:
         texts = {name: given.pop(name) for name in _OPTIONS}
-        with speaking_of_options(known):
-            command(**given, columns=_chosen(texts))
+        command(**given, columns=_chosen(texts))
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run

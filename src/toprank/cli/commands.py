@@ -21,16 +21,20 @@ from toprank.cli import (
     training,
     tuning,
 )
+from toprank.errors import ToprankError
 
 __all__ = ["app"]
 
 
 class _Commands(TyperGroup):
-    """Ctrl-C is a sentence wherever a command has none of its own for it."""
+    """Errors speak of options, and Ctrl-C is a sentence wherever a command has none of its own for it."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except ToprankError as problem:
+            problem.args = (common.as_told(problem.args[0], self.commands[ctx.invoked_subcommand]),)
+            raise
         except KeyboardInterrupt:
             common.say("toprank: Interrupted.", quiet=False)
             raise typer.Exit(130) from None

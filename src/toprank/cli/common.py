@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toprank.errors import told
+
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
@@ -51,6 +53,20 @@ class Missing(StrEnum):
 
 
 MissingValues = Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")]
+
+
+def as_told(sentence: str, command: Any = None) -> str:
+    """A sentence of ours as a command says it.
+
+    Args:
+        sentence: it may know a remedy for commands, as `toprank.errors.Remedy`.
+        command: the one that says it. Default: the one that runs.
+    """
+    import click
+
+    if command is None and (context := click.get_current_context(silent=True)) is not None:
+        command = context.command
+    return told(sentence, [] if command is None else [option for one in command.params for option in one.opts])
 
 
 def print_json(value: Any) -> None:

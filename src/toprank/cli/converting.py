@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common
-from toprank.cli.wording import speaking_of_options
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -23,10 +22,6 @@ class Precision(StrEnum):
 
     float32 = "float32"
     float64 = "float64"
-
-
-_KEYWORDS = ("weight", "query_weight", "position", "dtype", "n_features")
-"""Keywords of `toprank.read` that are options here, beside those of every command."""
 
 
 def _column(role: str) -> Any:
@@ -94,7 +89,7 @@ def convert(
     options |= {} if dtype is None else {"dtype": dtype.value}
     options |= {} if missing == common.Missing.nan else {"missing": missing.value}
     options |= {"format": source_format, "threads": threads, "verify": verify}
-    with speaking_of_options(_KEYWORDS), _interrupt_told(target):
+    with _interrupt_told(target):
         data = _converted(source, target, target_format, scores, quiet, options)
     common.say(f"{target}: {data}", quiet)
 

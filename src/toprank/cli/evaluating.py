@@ -10,7 +10,6 @@ import typer
 
 from toprank.cli import common
 from toprank.cli.columns import GUESSED, Columns, reads_data
-from toprank.cli.wording import as_options
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -136,9 +135,10 @@ def _evaluate_run(
         except DataError as problem:
             if len(names) == 1:
                 raise
-            results[name] = str(problem)
-    if all(isinstance(result, str) for result in results.values()):
-        raise DataError(str(next(iter(results.values()))))
+            results[name] = problem.args[0]
+    reasons = [result for result in results.values() if isinstance(result, str)]
+    if len(reasons) == len(results):
+        raise DataError(reasons[0])
     return results
 
 
@@ -149,7 +149,7 @@ def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool) ->
         every = {
             name: result.to_dict(per_query)
             if isinstance(result, Evaluation)
-            else {"not_applicable": as_options(result)}
+            else {"not_applicable": common.as_told(result)}
             for name, result in results.items()
         }
         common.print_json(next(iter(every.values())) if len(every) == 1 else {"conventions": every})
@@ -181,7 +181,7 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
             values = [f"{result.mean[metric]:>{w}.4f}" for metric, w in zip(metrics, cells, strict=True)]
             lines.append("  ".join([f"{name:<{width}}", *values]))
         else:
-            lines.append(f"{name:<{width}}  not applicable: {as_options(result)}")
+            lines.append(f"{name:<{width}}  not applicable: {common.as_told(result)}")
     return "\n".join(lines)
 
 

@@ -119,7 +119,7 @@ def _tell(
     results: Results, output: Path | None, html: Path | None, json: bool, markdown: bool, latex: bool, quiet: bool
 ) -> None:
     if not results.cells:
-        raise DataError(f"Every cell failed; the first: {results.failures[0].error}")
+        raise DataError("Every cell failed; the first:", remedy=results.failures[0].error)
     if output is not None:
         results.save(output)
         common.say(f"{output}: {results.per_query.num_rows:,} rows", quiet)

@@ -68,9 +68,10 @@ def _run() -> None:
 
 def _say_warning(message: Warning | str, *_: Any) -> None:
     """Warnings of ours are sentences for people; where in the source they arose is not."""
-    from toprank.cli.wording import as_options
+    from toprank.cli.common import as_told
 
-    sys.stderr.write(f"toprank: {as_options(str(message))}\n")
+    sentence = message.args[0] if isinstance(message, Warning) and message.args else message
+    sys.stderr.write(f"toprank: {as_told(sentence) if isinstance(sentence, str) else message}\n")
 
 
 def _fail(message: str, status: int) -> None:

@@ -33,7 +33,7 @@ from typing import IO, Any
 import numpy as np
 
 from toprank.data.decimals import Bytes
-from toprank.errors import DataError, FileError, FormatError
+from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
     "ByteSource",
@@ -379,7 +379,8 @@ def check_size(
         fault: makes the error of the sentence: one that names the place that asks for so much.
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
-        raise fault(f"{what} would take {n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text. {remedy}")
+        sizes = f"{n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text."
+        raise fault(joined(f"{what} would take {sizes}", remedy))
 
 
 def became_shorter(path: str | os.PathLike[str]) -> FileError:

@@ -15,9 +15,31 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 
-__all__ = ["PlainArguments", "check_data", "check_flag", "check_number", "check_whole", "is_whole", "listed_paths"]
+__all__ = [
+    "IN_DOUBLE",
+    "IN_MEMORY",
+    "PlainArguments",
+    "check_data",
+    "check_flag",
+    "check_number",
+    "check_whole",
+    "is_whole",
+    "listed_paths",
+]
+
+IN_DOUBLE = Remedy(
+    "read with dtype=float64.",
+    "bring it into a stored copy with toprank convert --dtype float64.",
+    {"--dtype": "read with --dtype float64."},
+)
+"""What to do about a number that is too large for float32."""
+IN_MEMORY = Remedy(
+    "convert with regroup=True, which holds all data in memory.",
+    "convert with --regroup, which holds all data in memory.",
+)
+"""What to do about scattered rows in a stream of blocks."""
 
 
 def plainer(value: Any) -> Any:
@@ -380,7 +402,8 @@ def grouping(
         row = int(starts[repeated])
         raise DataError(
             f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
-            "Sort the rows by query, or ask for regroup=True."
+            "Sort the rows by query, or ask for",
+            remedy=Remedy("regroup=True.", "--regroup."),
         )
     return regrouped(row_ids)
 

@@ -15,7 +15,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["RankingData", "concatenate"]
 
@@ -394,14 +394,24 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         return parts[0]
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
-        raise DataError(f"The parts have different numbers of features: {sorted(widths)}. Read them with n_features=.")
+        raise DataError(
+            f"The parts have different numbers of features: {sorted(widths)}.",
+            remedy=Remedy(
+                "Read them with n_features=.",
+                "They must be the same.",
+                {"--n-features": "Read them with --n-features."},
+            ),
+        )
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")
     firsts = {part.first_feature_id for part in parts} - {None}
     if len(firsts) > 1:
         raise DataError(
-            "The first column is feature 0 in some parts and feature 1 in others; read the text of all parts with "
-            "first_feature_id=0 and the same n_features=."
+            "The first column is feature 0 in some parts and feature 1 in others;",
+            remedy=Remedy(
+                "read the text of all parts with first_feature_id=0 and the same n_features=.",
+                "read the text of all parts in one command.",
+            ),
         )
 
     def joined(name: str) -> Array | None:

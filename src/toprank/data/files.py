@@ -20,7 +20,7 @@ from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX as STORE_SUFFIX
 from toprank.data.store import is_store, open_store, write_store
 from toprank.data.store.streaming import open_together
-from toprank.errors import DataError, FileError, FormatError, UnknownNameError
+from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError
 
 __all__ = ["format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
 
@@ -70,7 +70,7 @@ def read(
             return read(plain, format=format, verify=verify, threads=threads, **options)
     kind = common_format(files, format)
     reader = reader_of(kind)
-    check_options(f"option for reading {kind}", reader, options)
+    check_reading(kind, options)
     if threads is not None and "threads" in inspect.signature(reader).parameters:
         options["threads"] = threads
     if kind == "store":
@@ -78,7 +78,12 @@ def read(
     if cache:
         return _read_cached(files, kind, options, verify)
     if verify:
-        raise DataError("verify=True checks the hashes of a stored copy; read one, or ask for cache=True.")
+        raise DataError(
+            remedy=Remedy(
+                "verify=True checks the hashes of a stored copy; read one, or ask for cache=True.",
+                "--verify checks the hashes of a stored copy; read one, or ask for --cache.",
+            )
+        )
     return reader(files if len(files) > 1 else files[0], **options)
 
 
@@ -209,6 +214,18 @@ def check_options(kind: str, function: Callable[..., Any], options: dict[str, An
             raise UnknownNameError(kind, name, known or ("(there are none)",))
 
 
+def check_reading(kind: str, options: dict[str, Any]) -> None:
+    """Refuse options for reading that a format does not have."""
+    try:
+        check_options(f"option for reading {kind}", reader_of(kind), options)
+    except UnknownNameError as problem:
+        names_column = problem.name in ("label", "qid", "document_id", "features", "weight", "query_weight", "position")
+        what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
+        option = f"--{problem.name.replace('_', '-')}"
+        command = f"{option} {what}, but these data are of the format {kind}; leave it out."
+        raise UnknownNameError(problem.kind, problem.name, problem.known, command=command) from None
+
+
 def _read_qrels(paths: Paths) -> RankingData:
     from toprank.data.trec.files import data_of_qrels, read_qrels
 
@@ -246,7 +263,8 @@ def format_of(path: PathLike) -> str:
         if is_readable_folder(file):
             return "store" if is_store(file) else "parquet"
         raise FileError(
-            f"{file} is a folder, but neither a stored copy nor one of Parquet files; for LETOR folds use folds()."
+            f"{file} is a folder, but neither a stored copy nor one of Parquet files;",
+            remedy=Remedy("for LETOR folds use folds().", "folders with LETOR folds are for toprank cv."),
         )
     from toprank.data.letor.reading import looks_like_letor
 
@@ -261,8 +279,13 @@ def format_of(path: PathLike) -> str:
     found = magic or named or content or promised
     if found is None:
         raise FormatError(
-            f"Neither the content nor the name tells the format; give format= as one of {', '.join(FORMATS)}.",
+            "Neither the content nor the name tells the format;",
             path=file,
+            remedy=Remedy(
+                f"give format= as one of {', '.join(FORMATS)}.",
+                "name it .txt, .csv … or use toprank convert --from.",
+                {"--from": f"give --from as one of {', '.join(FORMATS)}."},
+            ),
         )
     return found
 

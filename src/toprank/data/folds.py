@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from toprank.data.checks import check_data, check_whole, numbers
 from toprank.data.dataset import RankingData, concatenate
-from toprank.errors import DataError, FileError
+from toprank.errors import DataError, FileError, Remedy
 
 __all__ = ["Fold", "Folds", "folds", "split"]
 
@@ -141,7 +141,9 @@ def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
     if k < 3:
         raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
     if data.n_queries < k:
-        raise DataError(f"{data.n_queries} queries cannot be divided into {k} parts; lower k.")
+        raise DataError(
+            f"{data.n_queries} queries cannot be divided into {k} parts;", remedy=Remedy("lower k.", "lower --folds.")
+        )
     order = _shuffled(data.qids, seed)
     part = np.empty(data.n_queries, dtype=np.int64)
     part[order] = np.arange(data.n_queries) % k

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from toprank.data.dataset import RankingData
-from toprank.data.files import PathLike, Paths, as_plain_files, check_options, common_format, read, reader_of
+from toprank.data.files import PathLike, Paths, as_plain_files, check_reading, common_format, read
 from toprank.data.store import open_store
 from toprank.data.store.streaming import StoreStream
 from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
@@ -62,7 +62,7 @@ def convert(
             kind = common_format(files, format)
             if regroup:
                 options["regroup"] = True
-            check_options(f"option for reading {kind}", reader_of(kind), options)
+            check_reading(kind, options)
             if kind == "store":
                 described = _pour(StoreStream(files, verify=verify), writer)
             elif verify or regroup or kind in ("qrels", "run"):

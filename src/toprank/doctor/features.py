@@ -19,6 +19,7 @@ from toprank.compute import FloatArray, IntArray, available_threads, each_block,
 from toprank.data.dataset import RankingData
 from toprank.data.synthetic import Words, mixed, mixed_words
 from toprank.doctor.findings import Finding, examples_of, some
+from toprank.errors import Remedy, joined
 
 __all__ = ["scan"]
 
@@ -199,8 +200,12 @@ def features_findings(one: Examined) -> Iterator[Finding]:
         "note",
         f"has missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
         f"have missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
-        "Nothing, or read text with missing='zero' where absent means 0: trees learn where to send missing values, "
-        "linear models and networks take the mean of the feature.",
+        joined(
+            "Nothing, or read text with",
+            Remedy("missing='zero'", "--missing zero"),
+            "where absent means 0: trees learn where to send missing values, linear models and networks take the mean "
+            "of the feature.",
+        ),
     )
     yield from _scales(one, ~constant & (look.infinite == 0))
 

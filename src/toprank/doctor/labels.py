@@ -15,7 +15,7 @@ from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
 from toprank.doctor.features import Examined
 from toprank.doctor.findings import Finding, examples_of, some
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
@@ -247,7 +247,11 @@ def split_queries_finding(
         f"{name}: {number} scattered, with rows of others between{f', first at line {line}' if line else ''}.",
         len(scattered),
         examples_of(scattered),
-        "Sort the rows by query, or read with regroup=True, as was done for the rest of this report.",
+        joined(
+            "Sort the rows by query, or read with",
+            Remedy("regroup=True,", "--regroup,"),
+            "as was done for the rest of this report.",
+        ),
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
-from toprank.errors import DataError
+from toprank.errors import DataError, joined
 from toprank.experiment.content import described, key_of
 from toprank.experiment.entries import Entry
 from toprank.experiment.processes import compute_apart, compute_here
@@ -246,9 +246,12 @@ class _Run:
         found, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
         if found:
             return
-        why = " ".join(f"{name}: {problem}" for name, problem in reasons.items())
+        why = joined(
+            "Nothing can be judged here, since no convention that was asked for applies.",
+            *(joined(f"{name}:", problem) for name, problem in reasons.items()),
+        )
         for key, (entry, _) in place.missing.items():
-            self.errors[key] = f"Nothing can be judged here, since no convention that was asked for applies. {why}"
+            self.errors[key] = why
             self.progress.finished(entry.name, f"{entry.name} on {place.dataset} {place.name}", 0.0, True)
         place.missing.clear()
 
@@ -345,7 +348,7 @@ class _Run:
                     scores, place.test, measures, convention=convention, max_grade=top or None, threads=threads
                 )
             except DataError as problem:
-                reasons[name] = str(problem)
+                reasons[name] = problem.args[0]
         return found, reasons
 
 

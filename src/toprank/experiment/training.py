@@ -113,7 +113,7 @@ def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
             scores = np.asarray(chosen.ranker.predict(fold.test), dtype=np.float64)
             relevance = _relevance(chosen.ranker, fold.test)
     except ToprankError as problem:
-        return Outcome(time.perf_counter() - start, str(problem))
+        return Outcome(time.perf_counter() - start, problem.args[0])
     except MemoryError:
         return Outcome(time.perf_counter() - start, "There was not enough memory for this.")
     except Exception as problem:  # noqa: BLE001 - one system's trouble must not end the others

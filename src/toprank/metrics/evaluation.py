@@ -11,7 +11,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.dataset import RankingData
 from toprank.data.remarks import warn_one_query
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, PerQuery, Rules, View
 from toprank.metrics.parsing import parse, parse_all
@@ -208,9 +208,10 @@ def evaluate_under_all(
         try:
             results[name] = evaluate(scores, data, metrics, convention=name, **options)
         except DataError as problem:
-            results[name] = str(problem)
-    if not any(isinstance(result, Evaluation) for result in results.values()):
-        raise DataError(str(next(iter(results.values()))))
+            results[name] = problem.args[0]
+    reasons = [result for result in results.values() if isinstance(result, str)]
+    if len(reasons) == len(results):
+        raise DataError(reasons[0])
     return results
 
 
@@ -248,8 +249,16 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
     missing = int((~judged).sum())
     if rule == "refuse":
         raise DataError(
-            f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1). Choose what that means: "
-            "unjudged='irrelevant', 'condense' (take them out of the lists) or 'drop' (leave their queries out)."
+            f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1).",
+            remedy=Remedy(
+                "Choose what that means: unjudged='irrelevant', 'condense' (take them out of the lists) or 'drop' "
+                "(leave their queries out).",
+                "Label them, or leave them out of the data.",
+                {
+                    "--unjudged": "Choose what that means: --unjudged irrelevant, condense (take them out of the "
+                    "lists) or drop (leave their queries out)."
+                },
+            ),
         )
     data = data.without_features()  # scores are judged by labels alone; a part of X would be a copy
     if rule == "irrelevant":
@@ -258,7 +267,10 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
         return data.keep(judged), scores[judged]
     whole = data.queries.min(judged)
     if not whole.any():
-        raise DataError("Every query has unjudged documents, so unjudged='drop' leaves none; use 'condense'.")
+        raise DataError(
+            "Every query has unjudged documents, so",
+            remedy=Remedy("unjudged='drop' leaves none; use 'condense'.", "--unjudged drop leaves none; use condense."),
+        )
     return data.select(whole), scores[data.queries.spread(whole)]
 
 
@@ -266,8 +278,11 @@ def _tie_order(data: RankingData) -> IntArray:
     """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
     if data.document_ids is None:
         raise DataError(
-            "This convention orders tied documents by their ids, but the data have none. Give document_ids, or choose "
-            "another convention."
+            "This convention orders tied documents by their ids, but the data have none.",
+            remedy=joined(
+                Remedy("Give document_ids,", "Name the column of a table that holds them with --document-id,"),
+                "or choose another convention.",
+            ),
         )
     _, rank = np.unique(data.document_ids, return_inverse=True)
     return np.lexsort((-rank.reshape(-1), data.queries.document_query))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.remarks import same_content
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio.choice import Choice, Told, table_of, tell
 from toprank.portfolio.choosing import Decision, decide
@@ -104,17 +104,21 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
     if valid is None and train.n_queries < _FEWEST:
         raise DataError(
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
-            f"few to hold some out (at least {_FEWEST}). Give valid= data, or train one system: "
-            'tr.systems.make("cs-RgList").fit(data).'
+            f"few to hold some out (at least {_FEWEST}).",
+            remedy=Remedy(
+                'Give valid= data, or train one system: tr.systems.make("cs-RgList").fit(data).',
+                "Give --valid data, or train one system: --system cs-RgList.",
+            ),
         )
     if valid is not None and same_content(train, valid):
         raise DataError(
-            "The validation data are the training data, on which learning by heart would win. Leave valid= out: "
-            "a quarter of the queries is held out then."
+            "The validation data are the training data, on which learning by heart would win. Leave",
+            remedy=joined(Remedy("valid=", "--valid"), "out: a quarter of the queries is held out then."),
         )
     if valid is not None and valid.n_features != train.n_features:
         raise DataError(
-            f"train has {train.n_features} features and valid {valid.n_features}; read both with the same n_features=."
+            f"train has {train.n_features} features and valid {valid.n_features};",
+            remedy=Remedy("read both with the same n_features=.", "they must be the same."),
         )
 
 

@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.data.remarks import SameDataWarning, same_content, warn_one_query
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
 from toprank.rankers.files import State, save
 from toprank.rankers.plainly import plain
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, read_parameters, read_value
+from toprank.rankers.solver_options import TO_CHOOSE
 from toprank.rankers.source import Source
 from toprank.scorers.features import Standardisation
 
@@ -144,8 +145,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             valid = self._validation_data(valid)
             if same_content(data, valid):
                 warnings.warn(
-                    "The validation data are the training data: whatever is chosen on them says nothing about new "
-                    "queries. Hold some queries back: train, valid = tr.split(data).",
+                    joined(
+                        "The validation data are the training data: whatever is chosen on them says nothing about new "
+                        "queries. Hold some queries",
+                        Remedy("back: train, valid = tr.split(data).", "back."),
+                    ),
                     SameDataWarning,
                     stacklevel=4,
                 )
@@ -350,16 +354,23 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         if data.n_features != expected:
             raise DataError(
                 f"X has {data.n_features} features, but {type(self).__name__} is expecting {expected} features as "
-                "input. Read the file with n_features= and first_feature_id= of the training data where the last or "
-                "the first features are absent."
+                "input.",
+                remedy=Remedy(
+                    "Read the file with n_features= and first_feature_id= of the training data where the last or the "
+                    "first features are absent.",
+                    "They must be the same.",
+                ),
             )
         first, here = getattr(self, "first_feature_id_", None), data.first_feature_id
         if first is not None and here is not None and first != here:
             raise DataError(
                 f"The first column of the data is feature {here} of their text, but that of the training data was "
-                f"feature {first}: every column would be taken for its neighbour. Read the text with "
-                f"first_feature_id={first} and n_features={expected}; where the files count from different numbers, "
-                "say so by data.replace(first_feature_id=None)."
+                f"feature {first}: every column would be taken for its neighbour.",
+                remedy=Remedy(
+                    f"Read the text with first_feature_id={first} and n_features={expected}; where the files count "
+                    "from different numbers, say so by data.replace(first_feature_id=None).",
+                    "Give the text itself, whose ids are read as those of the training data.",
+                ),
             )
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         if mine is not None and theirs is not None and tuple(mine) != theirs:
@@ -416,7 +427,7 @@ def penalty_path(l2: Any, valid: Any) -> list[float]:
     if not path or not all(0 <= value < np.inf for value in path):
         raise DataError(f"l2 must be a number of 0 or more, or several, not {l2!r}.")
     if len(path) > 1 and valid is None:
-        raise DataError("Several penalties were given, but no valid= data to choose among them.")
+        raise DataError("Several penalties were given, but no", remedy=TO_CHOOSE)
     return path
 
 

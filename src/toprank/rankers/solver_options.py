@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank.data.checks import check_flag, check_number, check_whole
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["check_solver_options", "tolerances_of"]
+__all__ = ["TO_CHOOSE", "check_solver_options", "tolerances_of"]
+
+TO_CHOOSE = Remedy("valid= data to choose among them.", "--valid data to choose among them.")
 
 
 def check_solver_options(ranker: Ranker) -> None:
@@ -40,5 +42,5 @@ def tolerances_of(tolerance: Any, valid: Any) -> list[float | None]:
     if not several:
         raise DataError("tolerance must be a number, several, or None, not an empty list.")
     if len(several) > 1 and valid is None:
-        raise DataError("Several tolerances were given, but no valid= data to choose among them.")
+        raise DataError("Several tolerances were given, but no", remedy=TO_CHOOSE)
     return sorted(several, reverse=True)

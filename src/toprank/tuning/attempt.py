@@ -15,7 +15,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.systems import System
@@ -54,8 +54,11 @@ def divide(train: RankingData, valid: RankingData | None, folds: int | None, see
             raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
         if valid.n_features != train.n_features:
             raise DataError(
-                f"The validation data have {valid.n_features} features, but the training data {train.n_features}. "
-                "Read the file with n_features= of the training data where trailing features are absent."
+                f"The validation data have {valid.n_features} features, but the training data {train.n_features}.",
+                remedy=Remedy(
+                    "Read the file with n_features= of the training data where trailing features are absent.",
+                    "They must be the same.",
+                ),
             )
         return Division((Part(train, valid),), f"{_count(valid.n_queries)} of validation data", False)
     if folds is None:
@@ -76,7 +79,8 @@ def divide(train: RankingData, valid: RankingData | None, folds: int | None, see
 def _check_enough(data: RankingData, parts: int) -> None:
     if data.n_queries < parts:
         raise DataError(
-            f"{_count(data.n_queries)} cannot be divided into {parts} parts; give valid= data, or more queries."
+            f"{_count(data.n_queries)} cannot be divided into {parts} parts; give",
+            remedy=Remedy("valid= data, or more queries.", "--valid data, or more queries."),
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.systems import System, get
 
 __all__ = ["Choice", "Range", "Space", "default_space", "read_space"]
@@ -174,8 +174,11 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
         raise DataError(f"space must be a dictionary from options to ranges or lists, not {type(space).__name__}.")
     if not plain:
         raise DataError(
-            f"There is nothing to search for {system.name}: give space=, for example "
-            f"{{'l2': (1e-4, 1.0, 'log')}} or {{'l2': [0.1, 1.0]}}."
+            f"There is nothing to search for {system.name}: give",
+            remedy=Remedy(
+                "space=, for example {'l2': (1e-4, 1.0, 'log')} or {'l2': [0.1, 1.0]}.",
+                "--space, for example --space l2=0.1,1 or --space l2=0.0001:1:log.",
+            ),
         )
     _check_names(plain, settled, parameters)
     defaults = {name: _default(system, made, name) for name in plain}

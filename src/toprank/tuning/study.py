@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toprank.errors import DataError, FileError, FormatError
+from toprank.errors import DataError, FileError, FormatError, Remedy
 from toprank.tuning.space import Space
 
 __all__ = ["NAME", "Trial", "open_study", "process", "rows", "storage_path"]
@@ -114,8 +114,8 @@ def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) 
         if there.get(key) != identity[key]:
             what = words.format(there=there.get(key), here=identity[key])
             raise DataError(
-                f"{path} holds {what}. Give another storage, or begin a study with a name of its own in the same file: "
-                "study='another'."
+                f"{path} holds {what}. Give another storage, or begin a study with a name of its own in the same file:",
+                remedy=Remedy("study='another'.", "--study another."),
             )
 
 

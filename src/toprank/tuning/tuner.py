@@ -13,7 +13,7 @@ import numpy as np
 
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, needs
+from toprank.errors import DataError, Remedy, joined, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning
@@ -162,8 +162,8 @@ def _check_single(question: Question, space: Space) -> None:
             if isinstance(value, list | tuple | np.ndarray):
                 raise DataError(
                     f"{name}={value!r} leaves a choice to the ranker, but with folds there are no validation data "
-                    f"for it when the answer is fitted on all. Search it instead: space={{'{name}': [...]}}, or fix "
-                    "one value."
+                    "for it when the answer is fitted on all. Search it instead:",
+                    remedy=joined(Remedy(f"space={{'{name}': [...]}},", f"--space {name}=a,b,c,"), "or fix one value."),
                 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 
 Choice = str | Literal[False] | None
 
@@ -78,12 +78,22 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | 
         return found[0]
     if found:
         listed = ", ".join(f"'{name}'" for name in found)
-        raise DataError(f"Several columns could be the {role}: {listed}. Say which with {role}='...'.")
+        raise DataError(
+            f"Several columns could be the {role}: {listed}. Say which with",
+            remedy=Remedy(f"{role}='...'.", f"{_option(role)} COLUMN."),
+        )
     if role not in ("label", "qid"):
         return None
-    absent = "label=False for unjudged documents" if role == "label" else "qid=False if all rows are one query"
+    meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
-    raise DataError(f"No column looks like the {role}. The columns are: {shown}. Give {role}='...', or {absent}.")
+    raise DataError(
+        f"No column looks like the {role}. The columns are: {shown}. Give",
+        remedy=Remedy(f"{role}='...', or {role}=False {meaning}.", f"--{role} COLUMN, or --{role} '' {meaning}."),
+    )
+
+
+def _option(role: str) -> str:
+    return f"--{role.replace('_', '-')}"
 
 
 def _stored_roles(schema: Any) -> dict[str, str] | None:
@@ -116,7 +126,10 @@ def _precision(schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None
     for name, kind in kinds.items():
         if not is_number(kind):
             raise DataError(
-                f"Column '{name}' holds {kind}, not numbers. Leave it out with features=[...], or encode it as numbers."
+                f"Column '{name}' holds {kind}, not numbers. Leave it out with",
+                remedy=Remedy(
+                    "features=[...], or encode it as numbers.", "--features A,B,..., or encode it as numbers."
+                ),
             )
     if dtype is not None:
         chosen = np.dtype(dtype)

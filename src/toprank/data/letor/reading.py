@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, check_size, open_bytes
-from toprank.data.checks import listed_paths
+from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.decimals import Bytes, exact_number
 from toprank.data.letor import kernels
@@ -44,9 +44,16 @@ from toprank.data.letor.survey import (
     survey_chunks,
 )
 from toprank.data.queries import Queries
-from toprank.errors import DataError, FileError, FormatError, UnknownNameError
+from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined
 
 __all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_letor", "n_entries", "read_letor"]
+
+_SPARSE = Remedy("Read with layout='sparse'.", "Read with --layout sparse.")
+_WIDER = Remedy(
+    "asked for; raise n_features.",
+    "of the training data.",
+    {"--n-features": "asked for; raise --n-features."},
+)
 
 PathLike = str | os.PathLike[str]
 _ROOM = 1024  # hard numbers to begin with
@@ -204,7 +211,7 @@ class Reader:
             what = f"A dense array of {self.n_rows:,} rows and {width:,} features"
             n_bytes = self.n_rows * width * self.dtype.itemsize
             wanted = most if n_features is None else -1
-            check_size(n_bytes, self.text_bytes, what, "Read with layout='sparse'.", partial(self._at_id, wanted))
+            check_size(n_bytes, self.text_bytes, what, _SPARSE, partial(self._at_id, wanted))
         missing = 0.0 if self.wanted.zeros and self.dense else np.nan
         hole = _HOLES[self.dtype.itemsize]
         return kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
@@ -427,10 +434,10 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int) -> Forma
         kernels.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
         kernels.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
         kernels.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        kernels.ID_BEYOND: f"The id in {token!r} lies beyond the {width} features asked for; raise n_features.",
+        kernels.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
         kernels.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
         kernels.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
-        kernels.VALUE_SIZE: f"The value {token!r} is too large for float32; read with dtype=float64.",
+        kernels.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE),
     }[fault]
     if negative:
         problem = f"The feature id in {token!r} is negative; ids count from 0 or 1."
@@ -459,9 +466,8 @@ def hard_number(text: Bytes, position: int, single: bool) -> float:
 
 def too_large(source: ByteSource, position: int, single: bool, label: bool) -> FormatError:
     """The error for a number that its type cannot hold."""
-    kind = "float32; read with dtype=float64" if single else "float64"
-    what = "label" if label else "value"
-    return source.fault(f"The {what} {_token(source, position)!r} is too large for {kind}.", position)
+    what = f"The {'label' if label else 'value'} {_token(source, position)!r} is too large for"
+    return source.fault(joined(what, "float32;", IN_DOUBLE) if single else f"{what} float64.", position)
 
 
 def changed(source: ByteSource) -> FileError:

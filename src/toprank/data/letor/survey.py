@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, plain_name
+from toprank.data.checks import IN_MEMORY
 from toprank.data.decimals import Bytes
 from toprank.data.letor.kernels import (
     AT,
@@ -34,7 +35,7 @@ from toprank.data.letor.kernels import (
     lone_return,
     survey_rows,
 )  # fmt: skip
-from toprank.errors import FormatError
+from toprank.errors import FormatError, Remedy, joined
 
 __all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
 
@@ -155,7 +156,7 @@ class Grouping:
         if named.any() and not named.all():
             problem = _half_named(runs, named)
         elif problem is None and named.all() and not regroup:
-            remedy = "convert with regroup=True, which holds all data in memory" if join else "read with regroup=True"
+            remedy = IN_MEMORY if join else Remedy("read with regroup=True.", "read with --regroup.")
             stretches = np.flatnonzero(np.append(True, other_query)) if join else starts
             problem = _scattered(runs, codes, stretches, remedy)
         order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
@@ -275,7 +276,7 @@ def _scattered(runs: _Runs, codes: IntArray, starts: IntArray, remedy: str) -> F
         return None
     run = int(starts[1 + np.argmax(again)])
     problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
-    return runs.fault(f"{problem} Sort the lines by query, or {remedy}.", run, START)
+    return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, START)
 
 
 def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:

@@ -16,7 +16,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
 from toprank.data.store.writing import Block, Started
-from toprank.errors import FormatError
+from toprank.errors import FormatError, Remedy
 
 __all__ = ["StoreStream", "open_together"]
 
@@ -145,9 +145,12 @@ class StoreStream:
                 raise FormatError(f"{problem} Write all copies with the same features.", path=path)
             if None is not copy.first_feature_id != self.first_feature_id:
                 raise FormatError(
-                    f"The first column is feature {copy.first_feature_id} of its text, but not in {name_of_first}; "
-                    "make all copies with the same first_feature_id= and n_features=.",
+                    f"The first column is feature {copy.first_feature_id} of its text, but not in {name_of_first};",
                     path=path,
+                    remedy=Remedy(
+                        "make all copies with the same first_feature_id= and n_features=.",
+                        "convert the text of all of them in one command.",
+                    ),
                 )
             if copy.feature_names != first.feature_names:
                 raise FormatError(

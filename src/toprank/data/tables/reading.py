@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
+from toprank.data.checks import IN_MEMORY
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
 from toprank.data.tables.sources import Source, about, common_layout, sources_of
-from toprank.errors import DataError, FormatError
+from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["TableStream", "read_table", "refuse_drift"]
 
@@ -169,20 +170,24 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
         if extra and not any_column:
             raise FormatError(
                 f"There is a column '{extra[0]}', which {first.path} does not have. Give all files the same columns, "
-                "or name those to use with features=[...].",
+                "or name those to use with",
                 path=source.path,
+                remedy=Remedy("features=[...].", "--features A,B,...."),
             )
         if source.kind == "csv":  # text has no types but those it is read with
             continue
         for name in layout.columns:
             here, there = (one.schema.field(name).type for one in (source, first))
-            alike = any_number and name in layout.features and is_number(here) and is_number(there)
-            if here != there and not alike:
-                raise FormatError(
+            fits = any_number and name in layout.features and is_number(here) and is_number(there)
+            if here != there and not fits:
+                alike = (
                     f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same types"
-                    + (", or say which precision to use with dtype=." if name in layout.features else "."),
-                    path=source.path,
                 )
+                if name not in layout.features:
+                    raise FormatError(f"{alike}.", path=source.path)
+                remedy = Remedy("dtype=.", "toprank convert --dtype.", {"--dtype": "--dtype."})
+                problem = f"{alike}, or say which precision to use with"
+                raise FormatError(problem, path=source.path, remedy=remedy)
 
 
 def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
@@ -237,7 +242,8 @@ def _starts_again(sources: Sequence[Source], file_starts: list[int], qid: Any, r
     file = int(np.searchsorted(file_starts, row, side="right")) - 1
     return FormatError(
         f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbours. "
-        "Sort the rows by query, or convert with regroup=True, which holds all data in memory.",
+        "Sort the rows by query, or",
+        remedy=IN_MEMORY,
         path=sources[file].path,
     )
 

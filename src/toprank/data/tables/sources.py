@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.bytesource import became_shorter, os_errors, promised_format
-from toprank.data.checks import listed_paths
+from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.tables.writing import delimiter_of
-from toprank.errors import DataError, FileError, FormatError, ToprankError
+from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, joined
 
 __all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
 
@@ -58,7 +58,18 @@ def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) 
     files = _files_of(paths)
     kind = format or promised_format(files[0])
     if kind not in _FORMATS:
-        raise DataError(f"{files[0]}: give format= as one of {', '.join(_FORMATS)}; the name does not tell.")
+        names = f"as one of {', '.join(_FORMATS)};"
+        raise DataError(
+            f"{files[0]}:",
+            remedy=joined(
+                Remedy(
+                    f"give format= {names}",
+                    "name it .parquet, .csv … or use toprank convert --from;",
+                    {"--from": f"give --from {names}"},
+                ),
+                "the name does not tell.",
+            ),
+        )
     return [_source(file, kind) for file in files]
 
 
@@ -108,7 +119,7 @@ def about(path: Path) -> Iterator[None]:
     except (FormatError, FileError):
         raise
     except DataError as problem:
-        raise FormatError(str(problem), path=path) from None
+        raise FormatError(problem.args[0], path=path) from None
 
 
 @contextmanager
@@ -275,9 +286,10 @@ def _refuse_overflow(path: Path, types: dict[str, Any]) -> None:
             for place in np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist():
                 text = batch.column(name)[place].as_py()
                 if _is_float(text) and _overflows(text, kind):
-                    size = "float32; read with dtype=float64" if kind == pa.float32() else "float64"
-                    problem = f"The value {text[:24]!r} in column '{name}' is too large for {size}."
-                    raise FormatError(problem, path=path, line=row + place + 2)
+                    single = kind == pa.float32()
+                    size, remedy = ("float32;", IN_DOUBLE) if single else ("float64.", "")
+                    problem = f"The value {text[:24]!r} in column '{name}' is too large for {size}"
+                    raise FormatError(problem, path=path, line=row + place + 2, remedy=remedy)
         row += batch.num_rows
 
 

@@ -10,7 +10,7 @@ from toprank.data.bytesource import output, promised_format
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 
 __all__ = ["delimiter_of", "write_table"]
 
@@ -27,7 +27,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     """
     kind = format or promised_format(path)
     if kind not in _KINDS:
-        raise DataError(f"{path}: give format= as one of {', '.join(_KINDS)}; the name does not tell.")
+        names = f"as one of {', '.join(_KINDS)}; the name does not tell."
+        raise DataError(f"{path}:", remedy=Remedy(f"give format= {names}", f"give --to {names}"))
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.trec.tables import RepeatedPairError, check_table, line_from, read_table, table_of, write_table
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy, joined
 
 __all__ = [
     "Qrels",
@@ -252,7 +252,13 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
 def _document_ids(data: RankingData) -> Array:
     if data.document_ids is None:
         raise DataError(
-            "The data have no document ids, which TREC files need; give document_ids= to RankingData, or read a file "
-            "whose comments say 'docid = …'."
+            "The data have no document ids, which TREC files need;",
+            remedy=joined(
+                Remedy(
+                    "give document_ids= to RankingData,",
+                    "name the column of a table that holds them with --document-id,",
+                ),
+                "or read a file whose comments say 'docid = …'.",
+            ),
         )
     return data.document_ids
