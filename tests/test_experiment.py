@@ -28,10 +28,12 @@ from support import shared_data
 from toprank import systems
 from toprank.data.folds import Fold
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
-from toprank.experiment import Experiment, Results, content, processes, running, training
-from toprank.experiment.content import described, key_of
-from toprank.experiment.entries import entries_of
+from toprank.experiment import Experiment, Results, running, training
+from toprank.experiment import provenance as content
+from toprank.experiment import training as processes
+from toprank.experiment.provenance import described, key_of
 from toprank.experiment.running import Progress
+from toprank.experiment.spec import entries_of
 from toprank.experiment.store import CellStore
 
 DATA = tr.synthetic(n_queries=45, n_documents=(2, 12), n_features=4, n_grades=3, seed=1)
@@ -427,7 +429,9 @@ def test_functions_are_told_by_their_code(tmp_path, monkeypatch):
 
 def test_a_set_in_a_function_is_the_same_in_every_process():
     script = (
-        "from toprank.experiment.content import described\nf = lambda x: x in {'a', 'b', 'c', 'd'}\nprint(described(f))"
+        "from toprank.experiment.provenance import described\n"
+        "f = lambda x: x in {'a', 'b', 'c', 'd'}\n"
+        "print(described(f))"
     )
     seen = {
         subprocess.run(

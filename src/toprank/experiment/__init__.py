@@ -1,12 +1,12 @@
 """Experiments: datasets × systems × folds × seeds, chosen on validation data, judged query by query on test data.
 
-spec       what is asked for: datasets as folds, systems as entries
-content    what a cell depends on, as one key
-store      finished cells on disk, each written at once and as a whole
-training   one cell: choose, fit, predict
-processes  cells on all cores
-running    the loop around it all
-results    per-query numbers, and everything that is made of them
+spec        what is asked for: datasets as folds, systems as entries
+provenance  what a cell depends on, as one key, and where results come from
+store       finished cells on disk, each written at once and as a whole
+training    cells: choose, fit, predict, on all cores
+running     the loop around it all
+results     per-query numbers, and everything that is made of them
+tables      the results as a tidy table, as text, Markdown and LaTeX
 """
 
 from toprank.experiment.results import Results

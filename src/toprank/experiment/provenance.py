@@ -1,22 +1,223 @@
-"""Where results come from: versions, machine, command, data, systems and rules."""
+"""What results depend on and where they come from.
+
+A cell has one key for all that its scores depend on: data, system, seed, rule of choice, and the code that computes
+them. Results name versions, machine, command, data, systems and rules.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
+import pickle
 import platform
+import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache, cached_property, partial
+from importlib import metadata
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from toprank import __version__, rankers
+from toprank.data.checks import digest
 from toprank.data.folds import Fold
 from toprank.data.typed import typed_command
-from toprank.experiment.content import versions
-from toprank.experiment.spec import Experiment
+from toprank.errors import DataError
 from toprank.experiment.store import plain
 
-__all__ = ["experiment_key", "fold_facts", "provenance_of"]
+if TYPE_CHECKING:
+    from toprank.experiment.spec import Experiment
+
+__all__ = ["described", "experiment_key", "fold_facts", "key_of", "provenance_of", "versions"]
+
+_FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
+# The version alone would do for releases, but not for those who change a loss and want its new numbers.
+_ROOMS = (
+    "compute.py", "data", "metrics", "losses", "scorers", "solvers", "rankers", "systems.py", "selection.py",
+    "experiment",
+)  # fmt: skip
+_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm", "pyarrow", "torch")
+_COMPUTING = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")
+# Their source is part of every key (ours), or told by a version.
+_KNOWN = {"toprank", "sklearn", "numpy", "scipy", "lightgbm", *sys.stdlib_module_names}
+_FORMALITIES = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__",
+    "_abc_impl", "__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__",
+}  # fmt: skip
+
+
+@cache
+def source_hash() -> str:
+    """A hash of the source of every room that scores depend on."""
+    home = Path(__file__).parent.parent
+    files = [path for room in _ROOMS for path in [home / room, *(home / room).rglob("*.py")] if path.is_file()]
+    result = hashlib.blake2b(digest_size=16)
+    for path in sorted(files):
+        result.update(f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return result.hexdigest()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of toprank, Python and the packages that compute."""
+    import platform
+
+    found = {"toprank": __version__, "source": source_hash(), "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metric: str | None, convention: Any) -> str:
+    """The key of a cell; `system` and `convention` as `described`."""
+    told = json.dumps(system)
+    own_code = '"source": ' in told.replace('"source": ""', "")  # which may use any package that is there
+    kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in told]
+    packages = {*_COMPUTING, *(name for kind in kinds for name in kind.packages)}
+    used = {name: version for name, version in versions().items() if name in packages}
+    what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
+    text = json.dumps(what, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def described(value: Any) -> Any:
+    """A value (a hyper-parameter, a loss, an estimator) in plain terms: equal descriptions, equal behaviour.
+
+    Functions and classes from elsewhere are described with their source, so that a loss of your own is trained again
+    once you change it. What their modules import is not followed.
+
+    >>> described((1, 0.5, "a", None))
+    [1, 0.5, 'a', None]
+    """
+    return _described(value, ())
+
+
+def _described(value: Any, within: tuple[Any, ...]) -> Any:
+    """`within`: the functions and classes that the value was found in, for those that refer to themselves."""
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return {"array": digest(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _described(item, within) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_described(item, within) for item in value]
+    if isinstance(value, set | frozenset):
+        return {"set": sorted(json.dumps(_described(item, within)) for item in value)}
+    if isinstance(value, FunctionType | MethodType | partial | type):
+        return _code_described(value, within)
+    kind = type(value)
+    name = {"class": _name(kind), "source": _source_of(kind, within)}
+    if is_dataclass(value):
+        return name | {"fields": {one.name: _described(getattr(value, one.name), within) for one in fields(value)}}
+    if hasattr(value, "get_params"):
+        parameters = value.get_params(deep=False)
+        return name | {"parameters": {key: _described(item, within) for key, item in parameters.items()}}
+    return name | {"pickled": _pickled(value)}
+
+
+def _code_described(value: Any, within: tuple[Any, ...]) -> Any:
+    if any(value is one for one in within):
+        return {"itself": _name(value)}
+    if isinstance(value, partial):
+        return {"partial": [_described(part, within) for part in (value.func, value.args, value.keywords)]}
+    if isinstance(value, MethodType):
+        return {"method": _described(value.__func__, within), "of": _described(value.__self__, within)}
+    if isinstance(value, type):
+        return {"class": _name(value), "source": _source_of(value, within)}
+    inside = (*within, value)
+    return {
+        "function": _name(value),
+        "source": "typed" if (source := _module_source(value.__module__)) is None else source,
+        "code": _compiled(value.__code__),
+        "defaults": _described([value.__defaults__, value.__kwdefaults__], inside),
+        "closure": [_described(_content(cell), inside) for cell in value.__closure__ or ()],
+    }
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return None
+
+
+def _name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _source_of(kind: type, within: tuple[Any, ...]) -> str:
+    """A hash of what a class and those it inherits from are made of; empty where all of them are known."""
+    foreign = [one for one in kind.__mro__ if one.__module__.partition(".")[0] not in _KNOWN]
+    if not foreign or any(kind is one for one in within):
+        return ""
+    # Typed at a prompt or into a notebook, a class has no file: what it was compiled to counts.
+    parts = [[_name(one), _module_source(one.__module__) or _members(one, (*within, kind))] for one in foreign]
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _module_source(name: str | None) -> str | None:
+    """A hash of the file of a module: empty for known ones, None where there is no file."""
+    if name is None:
+        return None
+    if name.partition(".")[0] in _KNOWN:
+        return ""
+    try:
+        text = inspect.getsource(sys.modules[name])
+    except (OSError, TypeError, KeyError):
+        return None
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _members(kind: type, within: tuple[Any, ...]) -> dict[str, Any]:
+    """Methods, properties and other attributes of a class."""
+    return {name: _member(one, within) for name, one in vars(kind).items() if name not in _FORMALITIES}
+
+
+def _member(value: Any, within: tuple[Any, ...]) -> Any:
+    if isinstance(value, property):
+        return [_member(part, within) for part in (value.fget, value.fset, value.fdel)]
+    if isinstance(value, staticmethod | classmethod):
+        return [type(value).__name__, _member(value.__func__, within)]
+    if isinstance(value, cached_property):
+        return _member(value.func, within)
+    try:
+        return _described(value, within)
+    except DataError:  # a lock, an open file, a descriptor: its class is all that can be told
+        return {"class": _name(type(value))}
+
+
+def _compiled(code: CodeType) -> list[Any]:
+    """What the code does, in terms that are the same in every process."""
+    constants = [_compiled(one) if isinstance(one, CodeType) else _constant(one) for one in code.co_consts]
+    return [code.co_code.hex(), list(code.co_names), constants]
+
+
+def _constant(value: Any) -> str:
+    """As text; the order of a set's members, which changes from process to process, is none of its meaning."""
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+
+
+def _pickled(value: Any) -> str:
+    try:
+        return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+    except Exception:  # noqa: BLE001 - pickling fails in as many ways as there are objects
+        raise DataError(
+            f"{value!r} is part of a system, but has no content that could be compared with that of an earlier run; "
+            "use a class with fields or parameters instead."
+        ) from None
+
 
 _CIRCUMSTANCES = ("versions", "machine", "command", "created", "notes")
 

@@ -14,8 +14,8 @@ import numpy as np
 from toprank.comparison import Comparison, compare_values
 from toprank.compute import FloatArray
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.experiment.rows import blocks_of_table, read_table, write_table
 from toprank.experiment.store import Cell, CellStore, Failure
+from toprank.experiment.tables import blocks_of_table, read_table, write_table
 from toprank.metrics.result import ByMetric
 
 if TYPE_CHECKING:

@@ -20,15 +20,12 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.errors import DataError, joined
-from toprank.experiment.content import described, key_of
-from toprank.experiment.entries import Entry
-from toprank.experiment.processes import compute_apart, compute_here
-from toprank.experiment.provenance import experiment_key, fold_facts, provenance_of
+from toprank.experiment.provenance import described, experiment_key, fold_facts, key_of, provenance_of
 from toprank.experiment.results import Results
-from toprank.experiment.rows import Block, table_of
-from toprank.experiment.spec import Dataset, Experiment
+from toprank.experiment.spec import Dataset, Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
-from toprank.experiment.training import Outcome, Task, blind, labels_only, write_copies
+from toprank.experiment.tables import Block, table_of
+from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, labels_only, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.metrics.parsing import parse
 
@@ -139,7 +136,7 @@ class _Place:
 
 
 def run(experiment: Experiment, verbose: bool | None) -> Results:
-    """See `Experiment.run`."""
+    """Run all cells of an experiment that are not there yet, and judge them."""
     kept = experiment.folder is not None
     folder = experiment.folder or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
     results = None

@@ -16,8 +16,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Results
-from toprank.experiment.rows import first_rows
-from toprank.experiment.tables import comparison_of
+from toprank.experiment.tables import comparison_of, first_rows
 from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
