@@ -174,7 +174,7 @@ def converting(path: Path, limit: int) -> dict[str, Any]:
     """Into a stored copy, and with the reader of the format into memory, in turns."""
     del limit
     import toprank as tr
-    from toprank.data.streaming import convert
+    from toprank.data.converting import convert
 
     target = path.with_name(f"from-{path.name}.toprank-data")
     runs = {"read": lambda: tr.read(path), "made": lambda: convert(path, target)}

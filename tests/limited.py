@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import toprank as tr
+from toprank.data.converting import convert
 from toprank.data.store.writing import StoreWriter
-from toprank.data.streaming import convert
 
 DOCUMENTS, FEATURES, QUERY, ALLOWED = 240_000, 200, 120, 144 << 20
 SUFFIXES = {"convert": ".parquet", "convert text": ".txt.gz"}

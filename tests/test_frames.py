@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pyarrow import csv, feather, ipc, parquet
 
 from ragged import ranking_data
+from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.frames import from_frame, to_frame
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.streaming import convert
 from toprank.data.tables import read_table, sources, write_table
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 

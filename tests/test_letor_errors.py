@@ -7,8 +7,8 @@ import gzip
 import numpy as np
 import pytest
 
+from toprank.data.converting import convert
 from toprank.data.letor import read_letor
-from toprank.data.streaming import convert
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
 

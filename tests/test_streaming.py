@@ -26,17 +26,17 @@ from typer.testing import CliRunner
 
 from ragged import ranking_data
 from toprank.cli.main import app
-from toprank.data import streaming
+from toprank.data import converting
 from toprank.data.bytesource import open_bytes
+from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
-from toprank.data.files import read, write
+from toprank.data.files import read, write, write_scores
 from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
 from toprank.data.letor import survey as letor_survey
 from toprank.data.store import open_store
 from toprank.data.store import streaming as store_streaming
 from toprank.data.store import writing as store_writing
-from toprank.data.streaming import convert
 from toprank.data.tables import sources as table_sources
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
@@ -193,6 +193,26 @@ def test_threads_do_not_make_blocks_large(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("0 qid:1 9:2\n" * 500)
     blocks = list(letor_streaming.LetorStream(tmp_path / "data.txt", threads=200).blocks())
     assert max(block["X"].nbytes for block in blocks) <= 2 * 1000 + 4 * 9 * 4
+
+
+# Other formats
+
+
+def test_one_function_converts_whatever_the_formats(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(LINES))
+    data = read(tmp_path / "a.txt")
+    assert convert(tmp_path / "a.txt", tmp_path / "a.parquet").equals(data)
+    assert read(tmp_path / "a.parquet").equals(data)
+    assert convert(tmp_path / "a.parquet", tmp_path / "table", to="arrow").equals(data)
+    assert read(tmp_path / "table").equals(data)
+    write_scores(np.arange(data.n_documents), tmp_path / "scores")
+    convert(tmp_path / "a.txt", tmp_path / "a.run", scores=tmp_path / "scores")
+    assert read(tmp_path / "a.run").n_documents == data.n_documents
+    for target, scores in (("b.run", None), ("b.csv", tmp_path / "scores")):
+        with pytest.raises(DataError, match="a TREC run needs scores, and only that does"):
+            convert(tmp_path / "a.txt", tmp_path / target, scores=scores)
+    with pytest.raises(UnknownNameError, match="format for the suffix"):
+        convert(tmp_path / "a.txt", tmp_path / "a.unknown")
 
 
 # Several files
@@ -523,14 +543,14 @@ def test_an_interrupt_while_the_names_change_leaves_the_old_copy(old_copy, monke
 
 def test_a_source_that_changes_meanwhile_is_refused(tmp_path, monkeypatch):
     folder = parts(tmp_path, part([1] * 9))
-    survey = streaming._stream
+    survey = converting._stream
 
     def surveyed(*args):
         stream = survey(*args)
         parts(tmp_path, part([1] * 8))
         return stream
 
-    monkeypatch.setattr(streaming, "_stream", surveyed)
+    monkeypatch.setattr(converting, "_stream", surveyed)
     with pytest.raises(FileError, match=r"8 rows came for the 9 rows of .*the source changed while it was read"):
         convert(folder, tmp_path / "a.toprank-data")
     assert os.listdir(tmp_path) == ["parts"]
@@ -540,14 +560,14 @@ def test_text_that_becomes_shorter_is_refused(tmp_path, monkeypatch):
     """While it is surveyed, and between the survey and the reading: what is mapped and gone ends the process."""
     path = tmp_path / "data.txt"
     path.write_text("\n".join(LINES))
-    survey = streaming._stream
+    survey = converting._stream
 
     def surveyed(*args):
         stream = survey(*args)
         os.truncate(path, 200)
         return stream
 
-    monkeypatch.setattr(streaming, "_stream", surveyed)
+    monkeypatch.setattr(converting, "_stream", surveyed)
     with pytest.raises(FileError, match=r"data.txt became shorter while it was read"):
         convert(path, tmp_path / "a.toprank-data")
     chunks = letor_survey._chunks(open_bytes(path), 0)
@@ -653,7 +673,7 @@ def test_folders_that_may_not_be_read_are_named(tmp_path, monkeypatch):
 def test_places_where_no_copy_can_be(tmp_path):
     (tmp_path / "data.txt").write_text("\n".join(LINES))
     with pytest.raises(DataError, match=r"suffix \.toprank-data"):
-        convert(tmp_path / "data.txt", tmp_path / "data.bin")
+        convert(tmp_path / "data.txt", tmp_path / "data.bin", to="store")
     with pytest.raises(FileError, match="cannot be written: No such file"):
         convert(tmp_path / "data.txt", tmp_path / "absent" / "data.toprank-data")
     (tmp_path / "mine.toprank-data").mkdir()
@@ -753,7 +773,7 @@ def test_an_interrupt_behind_the_last_step_says_that_the_copy_is_there(tmp_path,
 
     (tmp_path / "data.txt").write_text("\n".join(LINES))
     target = tmp_path / "data.toprank-data"
-    monkeypatch.setattr(streaming, "open_store", interrupted)
+    monkeypatch.setattr(converting, "open_store", interrupted)
     for _ in range(2):  # also where it takes the place of another
         result = CliRunner().invoke(app, ["convert", str(tmp_path / "data.txt"), str(target)])
         assert (result.exit_code, result.stderr) == (130, f"Interrupted, but {target} is complete.\n")

@@ -17,7 +17,7 @@ _HOMES = {
     "concatenate": "toprank.data.dataset",
     "read": "toprank.data.files",
     "write": "toprank.data.files",
-    "convert": "toprank.data.streaming",
+    "convert": "toprank.data.converting",
     "read_scores": "toprank.data.files",
     "write_scores": "toprank.data.files",
     "read_qrels": "toprank.data.trec",
@@ -98,11 +98,11 @@ __all__ = [
 if TYPE_CHECKING:
     from toprank import cluster, data, errors, losses, metrics, report, significance, solvers, systems, theory
     from toprank.comparison import compare
+    from toprank.data.converting import convert
     from toprank.data.dataset import RankingData, concatenate
     from toprank.data.files import read, read_scores, write, write_scores
     from toprank.data.folds import folds, split
     from toprank.data.queries import Queries
-    from toprank.data.streaming import convert
     from toprank.data.synthetic import synthetic
     from toprank.data.trec import read_qrels, read_run
     from toprank.doctor import check

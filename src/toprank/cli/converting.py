@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from toprank.cli import common
-
-if TYPE_CHECKING:
-    from toprank.data.dataset import RankingData
 
 
 class Precision(StrEnum):
@@ -89,26 +86,12 @@ def convert(
     options |= {} if dtype is None else {"dtype": dtype.value}
     options |= {} if missing == common.Missing.nan else {"missing": missing.value}
     options |= {"format": source_format, "threads": threads, "verify": verify}
-    with _interrupt_told(target):
-        data = _converted(source, target, target_format, scores, quiet, options)
+    options |= {"to": "run" if wants_run else target_format, "scores": scores}
+    from toprank.data.converting import convert as converted
+
+    with _interrupt_told(target), common.progress(f"Converting {source[0]} to {target} …", quiet):
+        data = converted(source if len(source) > 1 else source[0], target, **options)
     common.say(f"{target}: {data}", quiet)
-
-
-def _converted(
-    source: list[Path],
-    target: Path,
-    target_format: str | None,
-    scores: Path | None,
-    quiet: bool,
-    options: dict[str, Any],
-) -> RankingData:
-    from toprank.data.store import SUFFIX
-    from toprank.data.streaming import convert as to_store
-
-    if target_format == "store" or (target_format is None and target.name.endswith(SUFFIX)):
-        with common.progress(f"Converting {source[0]} to {target} …", quiet):
-            return to_store(source if len(source) > 1 else source[0], target, **options)
-    return _read_and_write(source, target, target_format, scores, quiet, options)
 
 
 @contextmanager
@@ -132,25 +115,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _read_and_write(
-    source: list[Path],
-    target: Path,
-    target_format: str | None,
-    scores: Path | None,
-    quiet: bool,
-    options: dict[str, Any],
-) -> RankingData:
-    """Hold all data in memory on their way."""
-    from toprank.data.files import read, read_scores, write
-    from toprank.data.trec import run_of, write_run
-
-    with common.progress(f"Reading {source[0]} …", quiet):
-        data = read(source if len(source) > 1 else source[0], **options)
-    with common.progress(f"Writing {target} …", quiet):
-        if scores is None:
-            write(data, target, format=target_format)
-        else:
-            write_run(run_of(data.aligned(read_scores(scores, data.n_documents)), data), target)
-    return data

@@ -320,7 +320,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         **options: for the writer of the format: see `toprank.data.letor.writing.write_letor`.
     """
     check_data("write", data)
-    kind = format or _format_to_write(path)
+    kind = format or format_to_write(path)
     if kind == "run":
         raise DataError("A run needs scores: make one with toprank.data.trec.run_of, and write it with write_run.")
     if kind not in FORMATS:
@@ -330,8 +330,9 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
     writer(data, path, **options)
 
 
-def _format_to_write(path: PathLike) -> str:
-    if os.fspath(path).rstrip("/").endswith(STORE_SUFFIX):
+def format_to_write(path: PathLike) -> str:
+    """The format that a new file or folder gets by its name; a link by that of what it leads to, too."""
+    if any(os.fspath(name).rstrip("/").endswith(STORE_SUFFIX) for name in (path, os.path.realpath(path))):
         return "store"
     promised = promised_format(path)
     if promised is None:

@@ -1,4 +1,4 @@
-"""From files to a stored copy in bounded memory, whatever the size of the files.
+"""From files to files of any format; into a stored copy in bounded memory, whatever the size of the files.
 
 A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store.streaming`) passes over
 its files twice: a survey that counts, then blocks of rows. While one block is written and hashed on a thread of its
@@ -11,10 +11,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from toprank.data.dataset import RankingData
-from toprank.data.files import PathLike, Paths, as_plain_files, check_reading, common_format, read
+from toprank.data.files import (
+    PathLike,
+    Paths,
+    as_plain_files,
+    check_reading,
+    common_format,
+    format_to_write,
+    read,
+    read_scores,
+    write,
+)  # fmt: skip
 from toprank.data.store import open_store
 from toprank.data.store.streaming import StoreStream
 from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
+from toprank.errors import DataError
 
 __all__ = ["convert"]
 
@@ -24,32 +35,37 @@ def convert(
     target: PathLike,
     *,
     format: str | None = None,
+    to: str | None = None,
+    scores: PathLike | None = None,
     regroup: bool = False,
     verify: bool = False,
     threads: int | None = None,
     **options: Any,
 ) -> RankingData:
-    r"""Make a stored copy of files that may be larger than memory, and open it.
+    r"""Convert files to another format; to a stored copy also where they are larger than memory.
 
-    LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored copies pass through
-    block by block: memory holds some ten megabytes of rows at a time, and for each query its id and size. The copy is
-    the one that ``write(read(source), target)`` makes, byte for byte. Queries that are split between files are joined
-    where they meet; a query that comes back later is refused, by file and place. All files of a table must have the
-    same columns of the same types. Compressed text is unpacked beside the target while the conversion runs. Nothing
-    may write to the source meanwhile.
+    Into a stored copy LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored
+    copies pass through block by block: memory holds some ten megabytes of rows at a time, and for each query its id and
+    size. The copy is the one that ``write(read(source), target)`` makes, byte for byte. Queries that are split between
+    files are joined where they meet; a query that comes back later is refused, by file and place. All files of a table
+    must have the same columns of the same types. Compressed text is unpacked beside the target while the conversion
+    runs. Nothing may write to the source meanwhile. Into any other format data are held in memory on their way.
 
     Args:
         source: a file, a folder of Parquet files, a stored copy, or a list of them.
-        target: where to, a folder with the suffix ``.toprank-data``; only a stored copy is replaced. It appears when it
-            is whole: a failure or an interrupt leaves nothing behind, and an older copy in place.
-        format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
+        target: where to; the suffix tells the format, ``.toprank-data`` a stored copy. Of folders only a stored copy is
+            replaced. It appears when it is whole: a failure or an interrupt leaves nothing behind, and an older one in
+            place.
+        format: letor, parquet, arrow, csv, qrels, run or store: what the source is. Default: told by content and name.
+        to: the format of the target, where its suffix does not tell.
+        scores: for a TREC run as target, a file with one score for each document.
         regroup: bring scattered rows of a query together. This reads all data into memory.
         verify: compare the content of stored copies with the hashes they were written with, before anything else.
         threads: how many threads to use. Default: all cores. The result is the same for any number.
         **options: for the reader of the format, as in `toprank.read`.
 
     Returns:
-        The copy, opened: its arrays are mapped, not read.
+        The data: a copy opened, its arrays mapped and not read; what was read otherwise.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -57,15 +73,32 @@ def convert(
     >>> convert(folder / "train.txt", folder / "train.toprank-data")
     RankingData(1 query, 2 documents, 1 feature, dense float32, grades 0-1)
     """
+    kind = to or format_to_write(target)
+    if (scores is None) == (kind == "run"):
+        raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
+    options |= {"regroup": True} if regroup else {}
+    if kind == "store":
+        return _stored(source, target, format, verify, threads, options)
+    data = read(source, format=format, verify=verify, threads=threads, **options)
+    if scores is None:
+        write(data, target, format=kind)
+    else:
+        from toprank.data.trec import run_of, write_run
+
+        write_run(run_of(data.aligned(read_scores(scores, data.n_documents)), data), target)
+    return data
+
+
+def _stored(
+    source: Paths, target: PathLike, format: str | None, verify: bool, threads: int | None, options: dict[str, Any]
+) -> RankingData:
     with StoreWriter(target) as writer:
         with as_plain_files(source, writer.folder) as files:
             kind = common_format(files, format)
-            if regroup:
-                options["regroup"] = True
             check_reading(kind, options)
             if kind == "store":
                 described = _pour(StoreStream(files, verify=verify), writer)
-            elif verify or regroup or kind in ("qrels", "run"):
+            elif verify or "regroup" in options or kind in ("qrels", "run"):
                 described = _put(read(files, format=kind, verify=verify, threads=threads, **options), writer)
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
