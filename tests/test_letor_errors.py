@@ -157,11 +157,12 @@ def test_one_long_document_id_among_many_is_left_out_with_a_warning(text_file):
         assert read_letor(text_file("\n".join(lines))).document_ids is None
 
 
-def test_a_query_may_not_go_on_in_the_next_file(text_file):
-    paths = [text_file(GOOD, "a"), text_file(GOOD, "b")]
-    with pytest.raises(FormatError, match="starts again here") as caught:
+def test_a_query_may_go_on_in_the_next_file_but_not_come_back(text_file):
+    paths = [text_file(GOOD, "a"), text_file(GOOD + "0 qid:2 1:3\n", "b"), text_file(GOOD, "c")]
+    assert read_letor(paths[:2]).equals(read_letor(text_file(GOOD + GOOD + "0 qid:2 1:3\n")))
+    with pytest.raises(FormatError, match=r"Query 1 starts again here.*or read with regroup=True") as caught:
         read_letor(paths)
-    assert (caught.value.path, caught.value.line) == (paths[1], 1)
+    assert (caught.value.path, caught.value.line) == (paths[2], 1)
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,22 @@ def first_repeat(ids: Array) -> int | None:
     return int(np.argmax(repeats)) if repeats.any() else None
 
 
+def joined_queries(ids: Array) -> tuple[Array, int | None]:
+    """Where queries begin in a sequence of ids, and the first place where one begins that was there before, or None.
+
+    The rule for rows that come one behind the other, in one file or in several that are read as one: neighbours with
+    the same id are one query, also where a file ends between them. A query that comes back later is refused, unless its
+    rows are to be brought together (`regrouped`). Only data sets that are whole by themselves (`concatenate`) may not
+    share a query at all.
+
+    >>> joined_queries(np.array([7, 7, 8])), joined_queries(np.array([7, 8, 7]))
+    ((array([0, 2]), None), (array([0, 1, 2]), 2))
+    """
+    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+    repeated = first_repeat(ids[starts])
+    return starts, None if repeated is None else int(starts[repeated])
+
+
 def grouping(
     qid: npt.ArrayLike | None, queries: Queries | None, qids: npt.ArrayLike | None, n: int, regroup: bool
 ) -> tuple[Array | None, Queries, Array]:
@@ -394,12 +410,10 @@ def grouping(
     if qid is None:
         return None, Queries([0, n]), np.zeros(1, dtype=np.int64)
     row_ids = identifiers(qid, n, "qid")
-    starts = np.concatenate([[0], np.flatnonzero(row_ids[1:] != row_ids[:-1]) + 1])
-    repeated = first_repeat(row_ids[starts])
-    if repeated is None:
+    starts, row = joined_queries(row_ids)
+    if row is None:
         return None, Queries(np.append(starts, n)), row_ids[starts]
     if not regroup:
-        row = int(starts[repeated])
         raise DataError(
             f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
             "Sort the rows by query, or ask for",

@@ -83,7 +83,7 @@ def read_letor(
     needed where lines have no qid), `x.weight` (document weights) and `x.position` (positions).
 
     Args:
-        paths: one file, or several that make up one data set. A query may not go on in the next file.
+        paths: one file, or several that make up one data set. A query may go on in the next file.
         dtype: float32 or float64.
         missing: what stands for missing values: NaN or 0. In a dense matrix these are NULL and features that a line
             does not mention. In a sparse matrix unmentioned features are zeros that take no room, always; a NULL is

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from toprank.compute import available_threads
 from toprank.data import checks
 from toprank.data.bytesource import open_bytes
-from toprank.data.checks import listed_paths
+from toprank.data.checks import IN_MEMORY, listed_paths
 from toprank.data.letor.kernels import N_ROWS
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import Grouping, count_rows, per_document, queries_of, survey_chunks
@@ -35,7 +35,7 @@ _LARGEST_PART = 2  # times as much
 
 
 class LetorStream:
-    """The files of `read_letor`, surveyed; its options. A query may go on in the next file."""
+    """The files of `read_letor`, surveyed; its options."""
 
     feature_names = None
 
@@ -56,7 +56,7 @@ class LetorStream:
         sources = [open_bytes(name, spool) for name in self._names]
         self._surveys = survey_chunks(sources, threads)
         self._counts = count_rows(sources, self._surveys)
-        self._grouping = Grouping.of(self._surveys, regroup=False, join=True)
+        self._grouping = Grouping.of(self._surveys, regroup=False, remedy=IN_MEMORY)
         self._ids_seen = id_range(self._surveys)
         self._whole = Reader(self._surveys, self._grouping, self._wanted)
         self._id_type = self._whole.id_type()

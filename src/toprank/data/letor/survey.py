@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, plain_name
-from toprank.data.checks import IN_MEMORY
+from toprank.data.checks import joined_queries
 from toprank.data.decimals import Bytes
 from toprank.data.letor.kernels import (
     AT,
@@ -39,6 +39,7 @@ from toprank.errors import FormatError, Remedy, joined
 
 __all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
 
+_REGROUP = Remedy("read with regroup=True.", "read with --regroup.")
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
 _ROOM = 1024  # runs to begin with
 NO_ID = 2**62
@@ -133,13 +134,13 @@ class Grouping:
     problem: FormatError | None
 
     @classmethod
-    def of(cls, surveys: Sequence[Survey], regroup: bool, *, join: bool = False) -> Grouping:
+    def of(cls, surveys: Sequence[Survey], regroup: bool, remedy: Remedy = _REGROUP) -> Grouping:
         """Group the runs of all chunks.
 
         Args:
             surveys: what the survey found.
             regroup: bring scattered rows of a query together.
-            join: let a query go on in the next file.
+            remedy: what a message about a scattered query offers.
         """
         runs = _Runs(
             table=np.concatenate([survey.runs for survey in surveys]),
@@ -150,15 +151,12 @@ class Grouping:
         table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
         codes, ids, problem = _queries(runs)
 
-        other_query, other_file = codes[1:] != codes[:-1], files[1:] != files[:-1]
-        starts = np.flatnonzero(np.append(True, other_query | other_file))
+        starts = np.flatnonzero(np.append(True, (codes[1:] != codes[:-1]) | (files[1:] != files[:-1])))
         sizes = np.add.reduceat(table[:, ROWS], starts)
         if named.any() and not named.all():
             problem = _half_named(runs, named)
         elif problem is None and named.all() and not regroup:
-            remedy = IN_MEMORY if join else Remedy("read with regroup=True.", "read with --regroup.")
-            stretches = np.flatnonzero(np.append(True, other_query)) if join else starts
-            problem = _scattered(runs, codes, stretches, remedy)
+            problem = _scattered(runs, codes, remedy)
         order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
         return cls(
             ids=ids,
@@ -268,13 +266,11 @@ def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
     return runs.fault(what, odd, STOP if named[0] else START)
 
 
-def _scattered(runs: _Runs, codes: IntArray, starts: IntArray, remedy: str) -> FormatError | None:
-    """The error for the first stretch of rows whose query appeared before; codes count by first appearance."""
-    stretches = codes[starts]
-    again = stretches[1:] <= np.maximum.accumulate(stretches)[:-1]
-    if not again.any():
+def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | None:
+    """The error for the first run whose query was there before, and not just before."""
+    run = joined_queries(codes)[1]
+    if run is None:
         return None
-    run = int(starts[1 + np.argmax(again)])
     problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
     return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, START)
 

@@ -52,7 +52,7 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
 
 
 class StoreStream:
-    """Stored copies with the same features and the same columns. A query may go on in the next copy.
+    """Stored copies with the same features and the same columns.
 
     Where one of them is sparse, the whole is. Where rows of one were moved when it was read, the rows of the whole are
     counted over all sources, one behind the other.
@@ -171,17 +171,15 @@ class StoreStream:
             ids = [one.astype(str) for one in ids]
         stretches = np.concatenate(ids)
         sizes = np.concatenate([copy.queries.sizes for copy in self._copies])
-        starts = np.flatnonzero(np.append(True, stretches[1:] != stretches[:-1]))
-        qids = stretches[starts]
-        repeated = checks.first_repeat(qids)
-        if repeated is not None:
-            before = self._path_of(int(starts[np.argmax(qids == qids[repeated])]))
+        starts, again = checks.joined_queries(stretches)
+        if again is not None:
+            before = self._path_of(int(np.argmax(stretches == stretches[again])))
             raise FormatError(
-                f"Query {qids[repeated]} is in {before} already, and its rows are not neighbours. Order the copies so "
-                "that its rows meet, or leave it out of one.",
-                path=self._path_of(int(starts[repeated])),
+                f"Query {stretches[again]} is in {before} already, and its rows are not neighbours. Order the copies "
+                "so that its rows meet, or leave it out of one.",
+                path=self._path_of(again),
             )
-        found = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": qids}
+        found = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
         if self._copies[0].query_weights is not None:
             found["query_weights"] = self._weights(stretches, starts)
         return found

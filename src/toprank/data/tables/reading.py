@@ -191,32 +191,29 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
 
 
 def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
-    """The queries of all files as one table, and their ids. A query may go on in the next file, but not come back."""
+    """The queries of all files as one table, and their ids."""
     if "qid" not in layout.roles:
         n = sum(_count_rows(source, layout) for source in sources)
         if n == 0:
             raise DataError("The table has no rows.")
         return Queries([0, n]), np.zeros(1, dtype=np.int64)
     ids, starts, file_starts, n = list[Array](), list[IntArray](), [0], 0
-    last: Any = None
     for source in sources:
         for values in _query_ids(source, layout):
-            changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-            if n == 0 or values[0] != last:
-                changes = np.concatenate([[0], changes])
+            changes = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
             ids.append(values[changes])
             starts.append(n + changes)
-            last, n = values[-1], n + len(values)
+            n += len(values)
         file_starts.append(n)
     if n == 0:
         raise DataError("The table has no rows.")
     raw = np.concatenate(ids)
-    qids = checks.identifiers(whole_numbers(raw) if sources[0].kind == "csv" else raw, len(raw), "qids")
-    offsets = np.append(np.concatenate(starts), n)
-    repeated = checks.first_repeat(qids)
-    if repeated is not None:
-        raise _starts_again(sources, file_starts, qids[repeated], int(offsets[repeated]))
-    return Queries(offsets), qids
+    pieces = checks.identifiers(whole_numbers(raw) if sources[0].kind == "csv" else raw, len(raw), "qids")
+    places = np.concatenate(starts)
+    begins, again = checks.joined_queries(pieces)
+    if again is not None:
+        raise _starts_again(sources, file_starts, pieces[again], int(places[again]))
+    return Queries(np.append(places[begins], n)), pieces[begins]
 
 
 def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
