@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
 from toprank.data.dataset import RankingData
-from toprank.data.remarks import warn_one_query
+from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, PerQuery, Rules, View

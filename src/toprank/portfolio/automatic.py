@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
-from toprank.data.remarks import same_content
+from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio.choice import Choice, Told, table_of, tell

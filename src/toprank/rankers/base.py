@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
-from toprank.data.remarks import SameDataWarning, same_content, warn_one_query
+from toprank.data.warnings import SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking

@@ -20,6 +20,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
+from toprank.losses.base import Loss
 from toprank.metrics import Gain, Measure, evaluate, parse
 
 __all__ = ["Minimum", "Population", "optimal_order", "order_agrees", "population_minimiser"]
@@ -161,7 +162,7 @@ class Minimum(NamedTuple):
 
 
 def population_minimiser(
-    loss: Any,
+    loss: Loss | Callable[[FloatArray, FloatArray], tuple[float, FloatArray]],
     population: Population,
     *,
     convex: bool | None = None,

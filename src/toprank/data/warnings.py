@@ -1,4 +1,4 @@
-"""Remarks on data that are allowed but probably not what was meant."""
+"""Warnings about data that are allowed but probably not what was meant."""
 
 from __future__ import annotations
 
