@@ -28,8 +28,8 @@ from toprank import losses
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.losses.native import native
-from toprank.rankers.neural_batches import KEEPS, padding_waste, plan_epoch
-from toprank.rankers.neural_devices import torch_threads
+from toprank.rankers.neural_inputs import KEEPS, padding_waste, plan_epoch
+from toprank.rankers.neural_scoring import torch_threads
 from toprank.scorers.networks import Architecture, build, initialise
 
 GRADES = [0.52, 0.75, 0.93, 0.98]

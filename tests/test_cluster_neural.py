@@ -21,8 +21,8 @@ pytest.importorskip("torch")
 pytest.importorskip("cloudpickle")
 
 from toprank.rankers import neural_group
-from toprank.rankers.neural_batches import plan_epoch
 from toprank.rankers.neural_group import GlooGroup
+from toprank.rankers.neural_inputs import plan_epoch
 
 
 @pytest.fixture(scope="module")

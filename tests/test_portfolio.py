@@ -15,7 +15,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio import automatic, trials
 from toprank.portfolio.automatic import settled
-from toprank.portfolio.choosing import MOST_MEMBERS, decide, plausibility
+from toprank.portfolio.choice import MOST_MEMBERS, decide, plausibility
 from toprank.portfolio.trials import Deadline, Entry, Trial, portfolio
 from toprank.rankers.watching import Round
 from toprank.significance import Interval, t_interval

@@ -19,7 +19,7 @@ from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers import neural_training
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
-from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
+from toprank.rankers.neural_scoring import chosen_device, threads_for, torch_threads
 from toprank.rankers.watching import EpochWatch
 
 GAINS = np.array([0.0, 1.0, 3.0])

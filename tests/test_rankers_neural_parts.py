@@ -12,13 +12,11 @@ import toprank as tr
 from toprank import losses
 from toprank.errors import DataError
 from toprank.losses.native import native_names
-from toprank.rankers.neural_batches import padding_waste, plan_epoch, plan_prediction
-from toprank.rankers.neural_bridge import NotFinite, bridged
-from toprank.rankers.neural_devices import chosen_device, torch_threads
-from toprank.rankers.neural_inputs import Inputs
-from toprank.rankers.neural_objective import Objective
+from toprank.rankers.neural_inputs import Inputs, padding_waste, plan_epoch, plan_prediction
+from toprank.rankers.neural_objective import NotFinite, Objective, bridged
 from toprank.rankers.neural_objective import _native as native_of
 from toprank.rankers.neural_parameters import NeuralParameters
+from toprank.rankers.neural_scoring import chosen_device, torch_threads
 from toprank.scorers.networks import Architecture, Layout, build, initialise
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]

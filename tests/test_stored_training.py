@@ -227,7 +227,7 @@ def test_a_classifier_predicts_in_blocks(both, monkeypatch):
     data = both[0]
     ranker = tr.ExpectedGainRanker(classifier=LogisticRegression(max_iter=500)).fit(data)
     whole = ranker.predict_proba(data)
-    monkeypatch.setattr("toprank.rankers.plugin.row_blocks", lambda X, _: [slice(0, 9), slice(9, X.shape[0])])
+    monkeypatch.setattr("toprank.rankers.heads.row_blocks", lambda X, _: [slice(0, 9), slice(9, X.shape[0])])
     np.testing.assert_allclose(ranker.predict_proba(data), whole, rtol=1e-13)
 
 

@@ -12,8 +12,7 @@ from toprank.data.folds import split
 from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.choice import Choice, Told, table_of, tell
-from toprank.portfolio.choosing import Decision, decide
+from toprank.portfolio.choice import Choice, Decision, Told, decide, table_of, tell
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker, was_interrupted
 

@@ -24,9 +24,7 @@ from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
 from toprank.rankers.files import State, save
-from toprank.rankers.plainly import plain
-from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, read_parameters, read_value
-from toprank.rankers.solver_options import TO_CHOOSE
+from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source
 from toprank.scorers.features import Standardisation
 
@@ -416,19 +414,6 @@ def finite(scores: FloatArray) -> FloatArray:
         row = int(np.argmin(np.isfinite(scores)))
         raise DataError(f"The score of row {row} is {scores[row]}: its features hold infinite or enormous values.")
     return scores
-
-
-def penalty_path(l2: Any, valid: Any) -> list[float]:
-    """The penalties to try, largest first; several need data to choose among them."""
-    try:
-        path = sorted((float(value) for value in np.atleast_1d(np.asarray(l2)).ravel()), reverse=True)
-    except (TypeError, ValueError):
-        path = []
-    if not path or not all(0 <= value < np.inf for value in path):
-        raise DataError(f"l2 must be a number of 0 or more, or several, not {l2!r}.")
-    if len(path) > 1 and valid is None:
-        raise DataError("Several penalties were given, but no", remedy=TO_CHOOSE)
-    return path
 
 
 def warn_constant(message: str) -> None:

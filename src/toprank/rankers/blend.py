@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
 from toprank import rankers as kinds
 from toprank.compute import FloatArray
@@ -190,8 +191,8 @@ class BlendRanker(Ranker):
         return weights
 
     @classmethod
+    @override
     def restore(cls, state: State) -> Self:
-        """See `Ranker.restore`."""
         _check_depth(state.values, _MOST_NESTED)
         members = []
         for number, described in enumerate(read_value(state.values, "members", list[dict[str, Any]])):

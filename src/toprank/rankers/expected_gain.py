@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, each_block, one_blas_thread
 from toprank.data.checks import check_number, check_whole
@@ -19,14 +20,20 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.rankers.base import finite, penalty_path, warn_constant, warn_unconverged
+from toprank.rankers.base import finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
-from toprank.rankers.heads import OrdinalHead, SoftmaxHead, gain_table, grade_shares, head_of, whole_grades
-from toprank.rankers.path import PathRanker
-from toprank.rankers.plugin import PluginProbabilities
+from toprank.rankers.heads import (
+    OrdinalHead,
+    PluginProbabilities,
+    SoftmaxHead,
+    gain_table,
+    grade_shares,
+    head_of,
+    whole_grades,
+)
+from toprank.rankers.path import PathRanker, penalty_path
 from toprank.rankers.probabilities import GradeProbabilities
 from toprank.rankers.schema import Numbers, needed, read_value
-from toprank.rankers.solver_options import check_solver_options
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
@@ -162,7 +169,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self._walk(source, valid, penalties)
 
     def _check_options(self) -> None:
-        check_solver_options(self)
+        self._check_solver_options()
         if self.start not in _STARTS:
             raise UnknownNameError("start", str(self.start), _STARTS)
         check_whole("restarts", self.restarts, 0)
@@ -270,8 +277,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         return _SOLVERS[self.solver]
 
     @classmethod
+    @override
     def restore(cls, state: State) -> ExpectedGainRanker:
-        """See `Ranker.restore`."""
         ranker = super().restore(state)
         ranker.plugin_ = None
         fitted = needed(state.values, "fitted")
@@ -283,8 +290,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             ranker.coef_, ranker.intercept_ = scale * ranker.coef_, scale * ranker.intercept_ + shift
         return ranker
 
+    @override
     def check_restored(self) -> None:
-        """See `Ranker.check_restored`."""
         super().check_restored()
         head, grades = self._head, self.n_grades_
         rows, intercepts = (1, grades - 1) if isinstance(head, OrdinalHead) else (grades, grades)

@@ -17,11 +17,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.rankers.base import penalty_path, warn_constant, warn_unconverged
-from toprank.rankers.path import PathRanker
-from toprank.rankers.refinement import refine
+from toprank.rankers.base import warn_constant, warn_unconverged
+from toprank.rankers.path import PathRanker, penalty_path, refine, tolerances_of
 from toprank.rankers.schema import Numbers
-from toprank.rankers.solver_options import check_solver_options, tolerances_of
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
@@ -123,7 +121,7 @@ class LinearRanker(PathRanker):
         self.verbose = verbose
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        check_solver_options(self)
+        self._check_solver_options()
         check_flag("refine", self.refine)
         check_number("l1", self.l1, least=0)
         loss = make_loss(self.loss)

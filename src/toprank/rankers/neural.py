@@ -242,8 +242,14 @@ class NeuralRanker(GradeProbabilities):
 
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)
-        from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
-        from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network
+        from toprank.rankers.neural_scoring import (
+            Rows,
+            chosen_device,
+            outputs_of,
+            prediction_network,
+            threads_for,
+            torch_threads,
+        )
 
         rows = self._prediction_rows(X)
         order, queries = self._grouped(X, qid, rows.shape[0])
@@ -308,10 +314,10 @@ class NeuralRanker(GradeProbabilities):
         return state._replace(arrays={**state.arrays, **inputs, **arrays})
 
     @classmethod
+    @override
     def restore(cls, state: State) -> Self:
-        """See `Ranker.restore`."""
         needs("torch", "neural", "NeuralRanker")
-        from toprank.rankers.neural_files import restored_network
+        from toprank.rankers.neural_scoring import restored_network
 
         ranker = super().restore(state)
         ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
@@ -321,9 +327,9 @@ class NeuralRanker(GradeProbabilities):
         ranker.network_ = restored_network(ranker, state.arrays, known)
         return ranker
 
+    @override
     def check_restored(self) -> None:
-        """See `Ranker.check_restored`."""
-        from toprank.rankers.neural_files import check_inputs
+        from toprank.rankers.neural_scoring import check_inputs
 
         super().check_restored()
         check_inputs(self)

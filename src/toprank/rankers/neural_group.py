@@ -43,8 +43,8 @@ from toprank.data.files import read
 from toprank.data.store import write_store
 from toprank.errors import ClusterError, DataError, FileError, ToprankError, needs
 from toprank.rankers.neural import NeuralRanker
-from toprank.rankers.neural_batches import EpochPlan
-from toprank.rankers.neural_bridge import NotFinite
+from toprank.rankers.neural_inputs import EpochPlan
+from toprank.rankers.neural_objective import NotFinite
 
 __all__ = ["GlooGroup", "fit_distributed"]
 

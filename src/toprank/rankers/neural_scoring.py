@@ -1,22 +1,119 @@
-"""Rows through a network, with bounded memory."""
+"""A network that scores: on which device, with how many threads and bounded memory, and from a model file.
+
+The parameters of a file say which arrays there must be; nothing else is believed.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, available_threads
 from toprank.data.queries import Queries
-from toprank.rankers.neural_batches import plan_prediction
-from toprank.rankers.neural_inputs import Inputs
+from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.neural_inputs import Inputs, plan_prediction
+from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.scorers.expected_gain import grade_probabilities
-from toprank.scorers.networks import Layout, SetAttention
+from toprank.scorers.networks import Layout, SetAttention, build
 
-__all__ = ["Rows", "outputs_of", "prediction_network", "scores_of"]
+if TYPE_CHECKING:
+    from toprank.rankers.neural import NeuralRanker
+
+__all__ = [
+    "Rows",
+    "check_inputs",
+    "chosen_device",
+    "outputs_of",
+    "prediction_network",
+    "restored_network",
+    "scores_of",
+    "threads_for",
+    "torch_threads",
+]
+
+_DEVICES = ("auto", "cpu", "cuda", "mps")
+_MOST_THREADS = 8  # batches of a few thousand rows keep no more busy
+_PRODUCTS = 1 << 30  # of weights and documents, that occupy a thread in one pass over the data
+_lock = threading.Lock()
+_users = 0
+_before = 1
+_own = threading.local()
+
+
+def chosen_device(name: str, place: int | None = None) -> torch.device:
+    """``auto`` takes CUDA where it is there, else the CPU; a device asked for by name must be there.
+
+    Processes that train together have a `place` each on their machine; GPUs that are not asked for by number go round.
+    """
+    kind, _, number = str(name).partition(":")
+    if kind not in _DEVICES or (number and (kind != "cuda" or not number.isdecimal())):
+        raise UnknownNameError("device", str(name), _DEVICES)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and place is not None and (kind == "auto" or (kind == "cuda" and not number)):
+        return torch.device(f"cuda:{place % count}")
+    if kind == "auto":
+        return torch.device("cuda" if count else "cpu")
+    if kind == "cuda" and int(number or 0) >= count:
+        found = "PyTorch finds none" if count == 0 else f"PyTorch finds {count}"
+        raise DataError(
+            f"device='{name}' needs an NVIDIA GPU, but {found} here. Use device='cpu', or 'auto' to take what is there."
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise DataError(
+            "device='mps' needs an Apple GPU, but PyTorch finds none here. Use device='cpu', or 'auto' to take what is "
+            "there."
+        )
+    return torch.device(str(name))
+
+
+def threads_for(threads: int | None, documents: int, network: nn.Module) -> int:
+    """As many as were asked for; else as many as have enough to do: threads of little work mostly wait for each other.
+
+    They wait busily, and where the machine is busy besides that makes training ten times slower.
+    """
+    if threads is not None:
+        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+            raise DataError(f"threads must be a whole number of at least 1, or None, not {threads!r}.")
+        return available_threads(int(threads))
+    products = documents * sum(weight.numel() for weight in network.parameters())
+    return min(available_threads(), _MOST_THREADS, 1 + products // _PRODUCTS)
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[int]:
+    """PyTorch on so many threads, and afterwards on as many as before.
+
+    PyTorch keeps the number for each thread of Python, and one for threads that are yet to come. Several trainings may
+    run at a time: whoever leaves restores what was set before the first came. A use within another one of the same
+    thread (a callback that predicts) restores what the outer one had set.
+    """
+    global _users, _before
+    inside = getattr(_own, "inside", False)
+    outer = torch.get_num_threads()
+    with _lock:
+        if not inside:
+            if _users == 0:
+                _before = outer
+            _users += 1
+        _own.inside = True
+        torch.set_num_threads(threads)
+    try:
+        yield threads
+    finally:
+        with _lock:
+            if not inside:
+                _users -= 1
+            _own.inside = inside
+            torch.set_num_threads(outer if inside else _before)
+
 
 _CHUNK = 1 << 13  # documents that go through the network at a time
 _SHARE = 0.5  # of a GPU's free memory that the features may take
@@ -91,3 +188,43 @@ def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
         return outputs[:, 0]
     expected: FloatArray = grade_probabilities(outputs) @ gains
     return expected
+
+
+def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:
+    """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit.
+
+    `known` are arrays of the file that are no weights.
+    """
+    parameters = NeuralParameters.of_form(ranker)
+    n_inputs, n_outputs = len(ranker.inputs_.centre), max(len(ranker.gains_), 1)
+    shape = parameters.architecture(n_inputs, n_outputs)
+    with torch.device("meta"):  # a network of any size that a file may announce, without its memory
+        network = build(shape)
+    wanted_weights = network.state_dict()
+    if set(arrays) - known - {name.replace(".", "_") for name in wanted_weights}:
+        raise DataError("there are arrays that do not belong to the network")
+    weights = {}
+    for name, wanted in wanted_weights.items():
+        found = arrays.get(name.replace(".", "_"))
+        if found is None or found.shape != tuple(wanted.shape):
+            raise DataError(f"the weights {name} are missing or do not fit the network")
+        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+            raise DataError(f"the weights {name} are not finite numbers")
+        weights[name] = torch.from_numpy(np.array(found, order="C")).to(wanted.dtype)
+    network.load_state_dict(weights, assign=True)
+    return prediction_network(network, torch.device("cpu"))
+
+
+def check_inputs(ranker: NeuralRanker) -> None:
+    """Refuse a transform that does not fit the number of features."""
+    inputs, d = ranker.inputs_, ranker.n_features_in_
+    if inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,):
+        raise DataError("the transform does not fit the number of features")
+    if any(not np.isfinite(part).all() for part in (inputs.centre, inputs.spread, inputs.knots)):
+        raise DataError("the transform does not hold finite numbers")
+    if not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0):
+        raise DataError("the transform is not what the parameters say")
+    if (np.diff(inputs.knots, axis=0) < 0).any():
+        raise DataError("the quantiles of the transform do not rise")
+    if (ranker.outputs == "grades") != (len(ranker.gains_) > 0):
+        raise DataError("the gains do not fit the outputs")

@@ -14,13 +14,18 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.neural_batches import KEEPS, EpochPlan, plan_epoch
-from toprank.rankers.neural_bridge import NotFinite
-from toprank.rankers.neural_devices import chosen_device, threads_for, torch_threads
-from toprank.rankers.neural_inputs import Inputs
-from toprank.rankers.neural_objective import Objective
+from toprank.rankers.neural_inputs import KEEPS, EpochPlan, Inputs, plan_epoch
+from toprank.rankers.neural_objective import NotFinite, Objective
 from toprank.rankers.neural_parameters import NeuralParameters
-from toprank.rankers.neural_scoring import Rows, outputs_of, prediction_network, scores_of
+from toprank.rankers.neural_scoring import (
+    Rows,
+    chosen_device,
+    outputs_of,
+    prediction_network,
+    scores_of,
+    threads_for,
+    torch_threads,
+)
 from toprank.rankers.watching import EpochWatch, Progress, judges_of
 from toprank.scorers.networks import Layout, SetAttention, build, initialise
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole, numbers
@@ -215,8 +216,8 @@ class GradeProbabilities(Ranker):
         happened = (data.labels >= at_least).astype(np.float64)
         return calibration_curve(predicted[:, at_least:].sum(axis=1), happened, bins)
 
+    @override
     def state(self) -> State:
-        """See `Ranker.state`."""
         state = super().state()
         state.values["fitted"]["calibration"] = None if self.calibration_ is None else self.calibration_.plain()
         return state

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.checks import check_whole
@@ -107,8 +108,8 @@ class RankBoost(Ranker):
         if watch is not None:
             self.training_["valid"] = {watch.name: best_value if watch.higher_is_better else -best_value}
 
+    @override
     def check_restored(self) -> None:
-        """See `Ranker.check_restored`."""
         super().check_restored()
         if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_features_in_:
             raise DataError("a round names a feature that does not exist")

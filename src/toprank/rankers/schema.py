@@ -1,7 +1,8 @@
-"""What a model file may say: values of the declared types, arrays of the declared shapes. Nothing else is believed.
+"""What a model file may say: parameters as JSON, values of the declared types, arrays of the declared shapes.
 
-The types of parameters are those of the ranker's constructor; fitted values and arrays are declared by its class
-(`saved_values`, `saved_arrays`). Every refusal is worded to finish the sentence "The model is inconsistent: …".
+Nothing else is believed. The types of parameters are those of the ranker's constructor; fitted values and arrays are
+declared by its class (`saved_values`, `saved_arrays`). Every refusal is worded to finish the sentence "The model is
+inconsistent: …". Losses and solvers are described by name and options; functions and foreign objects are refused.
 """
 
 from __future__ import annotations
@@ -10,19 +11,66 @@ import collections.abc
 import reprlib
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank import losses, solvers
 from toprank.errors import DataError
-from toprank.rankers.plainly import from_plain
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["OF_THE_MACHINE", "Numbers", "described", "fits", "needed", "read_parameters", "read_training", "read_value"]
+__all__ = [
+    "OF_THE_MACHINE",
+    "Numbers",
+    "described",
+    "needed",
+    "plain",
+    "read_parameters",
+    "read_training",
+    "read_value",
+]
+
+
+def plain(name: str, value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
+    return _described(name, value)
+
+
+def _described(name: str, value: object) -> Any:
+    if isinstance(value, losses.Loss):
+        return {"loss": losses.to_spec(value)}
+    if isinstance(value, solvers.Solver):
+        options = {field.name: plain(name, getattr(value, field.name)) for field in fields(cast(Any, value))}
+        return {"solver": {"name": type(value).__name__, **options}}
+    raise DataError(
+        f"The parameter {name} is a {type(value).__name__}, which a model file cannot hold without running code when "
+        "it is read. Models with a scikit-learn classifier inside cannot be saved; train under a loss instead."
+    )
+
+
+def from_plain(value: Any) -> Any:
+    """The parameter that `plain` wrote down."""
+    if isinstance(value, dict) and "loss" in value:
+        return losses.from_spec(value["loss"])
+    if isinstance(value, dict) and "solver" in value:
+        options = dict(value["solver"])
+        name = options.pop("name")
+        if name not in solvers.__all__:
+            raise DataError(f"There is no solver called '{name}'.")
+        return getattr(solvers, name)(**options)
+    return value
+
 
 OF_THE_MACHINE = ("threads", "verbose")
 """Parameters that belong to a run, not to a model: they are not saved, and ignored in files that have them."""

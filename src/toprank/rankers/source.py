@@ -110,8 +110,8 @@ class InMemory(Source):
         return int((~self.data.judged).sum())
 
     @property
+    @override
     def fingerprint(self) -> str:  # type: ignore[override]
-        """See `RankingData.fingerprint`."""
         return self.data.fingerprint
 
     @override

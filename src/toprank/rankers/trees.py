@@ -19,9 +19,8 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
-from toprank.rankers.plainly import plain
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
-from toprank.rankers.schema import Numbers, needed
+from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import Columns, TreeParameters, monotone_directions
 from toprank.rankers.tree_text import only_trees, rewritten_trees
@@ -280,8 +279,8 @@ class TreeRanker(GradeProbabilities):
         return state._replace(texts={"trees": rewritten_trees(only_trees(self.booster_.model_to_string()))})
 
     @classmethod
+    @override
     def restore(cls, state: State) -> Self:
-        """See `Ranker.restore`."""
         ranker = super().restore(state)
         ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
         if isinstance(ranker.monotone, Mapping):
@@ -291,8 +290,8 @@ class TreeRanker(GradeProbabilities):
         ranker.booster_ = booster_of(rewritten_trees(needed(state.texts, "trees")))
         return ranker
 
+    @override
     def check_restored(self) -> None:
-        """See `Ranker.check_restored`."""
         super().check_restored()
         if self.booster_.num_feature() != self.n_features_in_:
             raise DataError("the trees do not fit the number of features")
