@@ -102,6 +102,15 @@ def test_an_import_by_name_is_seen(tmp_path):
     assert list(imported_rooms(tmp_path / "module.py")) == []
 
 
+def test_rankers_are_asked_what_they_can_do_and_not_by_name():
+    """A new ranker is its module, its line in `rankers` and its systems: no list of names elsewhere."""
+    kinds = set(toprank.rankers.KINDS)
+    homes = {SOURCE / "__init__.py", SOURCE / "systems.py", SOURCE / "reproduce" / "studies.py"}
+    for path in sorted(set(SOURCE.rglob("*.py")) - homes - set((SOURCE / "rankers").rglob("*.py"))):
+        named = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)} & kinds
+        assert not named, f"{path}: {named}"
+
+
 def module_of(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

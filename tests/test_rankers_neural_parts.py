@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
+
 import numpy as np
 import pytest
 import torch
@@ -357,3 +359,13 @@ def test_a_feature_that_nobody_has_or_that_never_varies_says_nothing():
         rows = Inputs.of(kind, X).rows(X)
         assert np.abs(rows[:, :2]).max() < 1e-12
         assert rows[:, 2].any()
+
+
+def test_the_parameters_are_checked_once_and_frozen():
+    parameters = NeuralParameters.of(tr.NeuralRanker(hidden=[8, 4]))
+    assert {field.name for field in fields(parameters)} == set(tr.NeuralRanker().get_params(deep=False))
+    assert parameters.hidden == (8, 4)
+    with pytest.raises(FrozenInstanceError):
+        parameters.epochs = 3
+    with pytest.raises(DataError, match="epochs"):
+        NeuralParameters.of(tr.NeuralRanker(epochs=0))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from toprank.rankers.tree_objective import (
     ScoreObjective,
     Stride,
 )
+from toprank.rankers.tree_parameters import TreeParameters
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
 GAINS = np.array([0.0, 1.0, 3.0])
@@ -784,3 +786,15 @@ def test_trees_in_a_process_forked_after_trees(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_parameters_are_checked_once_and_frozen(data):
+    parameters = TreeParameters.of(tr.TreeRanker(num_leaves=7, extra={"max_depth": 3}))
+    assert {field.name for field in fields(parameters)} == {*tr.TreeRanker().get_params(deep=False), "before"}
+    assert (parameters.num_leaves, parameters.extra, parameters.before) == (7, {"max_depth": 3}, None)
+    with pytest.raises(FrozenInstanceError):
+        parameters.num_leaves = 8
+    with pytest.raises(DataError, match="num_leaves"):
+        TreeParameters.of(tr.TreeRanker(num_leaves=1))
+    first = tr.TreeRanker(n_trees=2, threads=1).fit(data)
+    assert TreeParameters.of(tr.TreeRanker(init_model=first)).before.rounds == first.best_iteration_
