@@ -62,7 +62,7 @@ def tune(
     from toprank.errors import needs
     from toprank.metrics import Convention, parse
     from toprank.tuning import tune as search
-    from toprank.tuning.picture import check_picture_path
+    from toprank.tuning.result import check_picture_path
     from toprank.tuning.space import read_space
 
     if system.strip().lower() == "auto":

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -220,7 +220,7 @@ class Objective:
         return value
 
 
-def _native(wanted: Any, loss: Loss, device: torch.device) -> Any:
+def _native(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
     """PyTorch's operations on NVIDIA's GPUs; ``auto`` leaves them to those.
 
     On a CPU our kernels are the faster. Apple's GPUs (MPS) have neither float64, which running sums need, nor sums over
