@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
@@ -47,8 +48,8 @@ class AP(Measure):
         if self.norm not in (None, "all", "hits", "min"):
             raise UnknownNameError("norm", str(self.norm), ["all", "hits", "min"])
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, norm = relevant_table(rules, self.rel), self.norm or rules.convention.ap_norm
         limit, rule = length_of(self.k, rules), self.blank or rules.convention.blank
 
@@ -70,8 +71,8 @@ class _FirstHit(Measure):
     rel: float | None = None
     column: ClassVar[int] = 0
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
 
         def values(view: View) -> FloatArray:
@@ -107,8 +108,8 @@ class Precision(Measure):
     k: int | None = None
     rel: float | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
 
         rule = rules.convention.short_precision
@@ -131,8 +132,8 @@ class Recall(Measure):
     k: int | None = None
     rel: float | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
 
         def values(view: View) -> FloatArray:
@@ -150,8 +151,8 @@ class RPrecision(Measure):
     name: ClassVar[str] = "rprec"
     rel: float | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, ones = relevant_table(rules, self.rel), np.ones(rules.longest)
 
         def values(view: View) -> FloatArray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.checks import check_number
@@ -148,8 +149,8 @@ class DCG(Measure):
         gain, discount = self.gain or rules.convention.gain, self.discount or rules.convention.discount
         return gain.table(rules.grades, rules.max_grade), discount.weights(length_of(self.k, rules))
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         table, weights = self._tables(rules)
         return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
 
@@ -171,8 +172,8 @@ class NDCG(DCG):
     name: ClassVar[str] = "ndcg"
     blank: Blank | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         table, weights = self._tables(rules)
         convention, rule = rules.convention, self.blank or rules.convention.blank
 
@@ -193,8 +194,8 @@ class AvgNDCG(DCG):
     name: ClassVar[str] = "avgndcg"
     k: int | None = 10
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         table, weights = self._tables(rules)
         convention, cut = rules.convention, self.k or 0
 
@@ -231,8 +232,8 @@ class ApproxERR(Measure):
     beta: float = 2.0
     max_grade: float | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         top = rules.max_grade if self.max_grade is None else self.max_grade
         table = _err_table(rules, top, "approxerr")
         weights = Discount.of(f"zipf({self.beta!r})").weights(length_of(self.k, rules))
@@ -247,8 +248,8 @@ class ERR(Measure):
     k: int | None = None
     max_grade: float | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         top = rules.max_grade if self.max_grade is None else self.max_grade
         stops = _err_table(rules, top, "ERR")
         limit = length_of(self.k, rules)
@@ -275,8 +276,8 @@ class RBP(Measure):
         super().__post_init__()
         check_number("RBP's persistence p", self.p, above=0, below=1)
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         top = rules.max_grade if self.max_grade is None else self.max_grade
         if self.rel is not None:
             table = relevant_table(rules, self.rel)

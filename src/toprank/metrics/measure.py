@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
@@ -167,8 +168,8 @@ class Custom(Measure):
     function: Callable[[FloatArray], float | None]
     k: int | None = None
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         if rules.convention.ties == "expected":
             raise DataError(
                 f"'{self.title}' is a custom measure without a closed form for ties, so it cannot be evaluated under "

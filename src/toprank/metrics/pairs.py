@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, kernel
 from toprank.data.checks import check_number
@@ -158,8 +159,8 @@ class TCriterion(Measure):
 
     name: ClassVar[str] = "t"
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         ranks = np.arange(1, rules.longest + 1, dtype=np.float64)
         ones, labels = np.ones(rules.longest), np.ascontiguousarray(rules.grades)
 
@@ -183,8 +184,8 @@ def _equal_labels(view: View) -> Any:
 class _PairMeasure(Measure):
     pairwise_ties: ClassVar[bool] = True
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
 
         def values(view: View) -> FloatArray:
             counts = np.empty((len(view.sizes), len(concordance.PAIR_COLUMNS)))
@@ -257,8 +258,8 @@ class OWA(Measure):
             raise UnknownNameError("OWA weighting", self.weights, _OWA_WEIGHTS)
         check_number("OWA's p, a percentage,", self.p, above=0, most=100)
 
+    @override
     def bind(self, rules: Rules) -> PerQuery:
-        """See `Measure.bind`."""
         relevant, generator = relevant_table(rules, self.rel), _OWA_WEIGHTS.index(self.weights)
 
         def values(view: View) -> FloatArray:

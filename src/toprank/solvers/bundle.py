@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
@@ -68,8 +69,8 @@ class Bundle(Solver):
             raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.idle}.")
 
     @property
+    @override
     def defaults(self) -> tuple[float, int]:
-        """See `Solver.defaults`."""
         return 1e-6, 5000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution
@@ -59,8 +60,8 @@ class GradientDescent(Solver):
             raise UnknownNameError("choice of what to keep", self.keep, ("best", "last"))
 
     @property
+    @override
     def defaults(self) -> tuple[float, int]:
-        """See `Solver.defaults`."""
         return 1e-4, 10_000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
@@ -48,8 +49,8 @@ class LBFGS(Solver):
             raise DataError(f"LBFGS needs a memory of at least 1 step, not {self.memory}.")
 
     @property
+    @override
     def defaults(self) -> tuple[float, int]:
-        """See `Solver.defaults`."""
         return 1e-6, 1000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:

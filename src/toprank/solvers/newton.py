@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
@@ -60,8 +61,8 @@ class Newton(Solver):
     cholesky_limit: int = 500
 
     @property
+    @override
     def defaults(self) -> tuple[float, int]:
-        """See `Solver.defaults`."""
         return (1e-4, 20) if self.plain else (1e-8, 100)
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
@@ -171,7 +172,7 @@ class _Steps:
         self.run, self.curvature, self.shift = run, curvature, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
-        """See `descend`."""
+        """A lower point, the point itself when only rounding is left to gain, or None when no step helps."""
         accuracy = min(0.1, math.sqrt(size))  # ever more accurate steps: faster than linear, without waste
         curved = self.curvature(point.weights)
         while self.shift <= LARGEST_SHIFT:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, kernel
 from toprank.errors import DataError, UnknownNameError
@@ -140,8 +141,8 @@ class Proximal(Solver):
             raise UnknownNameError("proximal method", self.method, METHODS)
 
     @property
+    @override
     def defaults(self) -> tuple[float, int]:
-        """See `Solver.defaults`."""
         return 1e-6, 10_000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
@@ -162,7 +163,7 @@ class _Newton:
         self.run, self.shift = run, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
-        """See `descend`."""
+        """A lower point, the point itself when only rounding is left to gain, or None when no step helps."""
         hessian, l1 = hessian_of(self.run, point.weights), self.run.penalty.l1
         diagonal = hessian.diagonal().copy()
         largest = float(diagonal.max())
