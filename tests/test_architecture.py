@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 import pytest
 
 import toprank
+from toprank import rankers
 
 SOURCE = Path(toprank.__file__).parent
 
@@ -104,7 +105,7 @@ def test_an_import_by_name_is_seen(tmp_path):
 
 def test_rankers_are_asked_what_they_can_do_and_not_by_name():
     """A new ranker is its module, its line in `rankers` and its systems: no list of names elsewhere."""
-    kinds = set(toprank.rankers.KINDS)
+    kinds = set(rankers.KINDS)
     homes = {SOURCE / "__init__.py", SOURCE / "systems.py", SOURCE / "reproduce" / "studies.py"}
     for path in sorted(set(SOURCE.rglob("*.py")) - homes - set((SOURCE / "rankers").rglob("*.py"))):
         named = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)} & kinds
