@@ -23,8 +23,9 @@ from pyarrow import parquet
 
 from ragged import ranking_data
 from support import shared_data
-from toprank.data import bytesource, cache, letor
+from toprank.data import bytesource, letor
 from toprank.data import bytesource as remains
+from toprank.data import files as files_door
 from toprank.data.bytesource import open_bytes, output, temporary_sibling
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of, read, read_scores, write, write_scores
@@ -257,7 +258,7 @@ def test_a_new_version_reads_anew(text, monkeypatch):
     read(text, cache=True)
     calls = []
     monkeypatch.setattr("toprank.__version__", "999")
-    monkeypatch.setattr(cache, "write_store", lambda *args, **options: calls.append(args))
+    monkeypatch.setattr(files_door, "write_store", lambda *args, **options: calls.append(args))
     read(text, cache=True)
     assert len(calls) == 1
 

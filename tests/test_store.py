@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from scipy import sparse
 
 from ragged import ranking_data
-from toprank.data import cache
-from toprank.data.cache import cached
+from toprank.data import files as files_door
 from toprank.data.dataset import RankingData
+from toprank.data.files import cached
 from toprank.data.store import is_store, open_store, write_store
 from toprank.data.store import opening as store
 from toprank.errors import DataError, FileError, FormatError
@@ -307,7 +307,7 @@ def test_a_cache_that_another_process_replaces_is_not_trusted(text, monkeypatch)
         write_store(data, path, **described)
         write_store(example(labels=np.full(6, 99.0)), path, source={"options": "other"})
 
-    monkeypatch.setattr(cache, "write_store", write_and_lose)
+    monkeypatch.setattr(files_door, "write_store", write_and_lose)
     assert cached(text, {}, Reader()).labels[0] == 1
 
 

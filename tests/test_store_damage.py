@@ -13,8 +13,8 @@ import pytest
 from scipy import sparse
 
 import toprank as tr
-from toprank.data.cache import cached
 from toprank.data.dataset import RankingData
+from toprank.data.files import cached
 from toprank.data.store import open_store, write_store
 from toprank.data.store import opening as store
 from toprank.data.store import sparse as store_sparse

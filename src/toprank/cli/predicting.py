@@ -126,7 +126,7 @@ def rank(
 
 def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> None:
     """Refuse ids that would make lines which nobody can read, before the first one is printed."""
-    from toprank.data.trec.tables import check_words
+    from toprank.data.trec.files import check_words
     from toprank.errors import DataError
 
     words = [str(word) for qid, rows in lists.items() for word in (qid, *(name for name, _ in rows))]
