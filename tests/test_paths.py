@@ -1,0 +1,101 @@
+"""How much of the house a reader walks through to follow what is done most: counted in modules."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank.errors import nearest
+
+SOURCE = Path(tr.__file__).parent
+
+# The most modules of ours in which a function may run, imports left out.
+READING = 10
+TRAINING = 50
+FITTING_ON_A_CLUSTER = 19
+
+
+def modules_run(work) -> set[str]:
+    """The modules of ours in which a function runs, in any thread; what an import runs is left out."""
+    seen: set[str] = set()
+
+    def look(frame, event, _):
+        path = frame.f_code.co_filename
+        if event != "call" or frame.f_code.co_name == "<module>" or not path.startswith(f"{SOURCE}/"):
+            return
+        while (frame := frame.f_back) is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return
+        seen.add(str(Path(path).relative_to(SOURCE)))
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paths")
+    data = tr.synthetic(n_queries=40, seed=0)
+    made = {"train": np.arange(30), "valid": np.arange(30, 40)}
+    for name, queries in made.items():
+        tr.write(data.select(queries), folder / f"{name}.txt")
+    return [folder / f"{name}.txt" for name in made]
+
+
+def test_calls_are_counted_but_not_those_of_an_import(tmp_path, monkeypatch):
+    assert modules_run(lambda: nearest("ncdg", ["ndcg"])) == {"errors.py"}
+    (tmp_path / "asks_at_once.py").write_text("from toprank.errors import nearest\nnearest('ncdg', ['ndcg'])\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert modules_run(lambda: import_module("asks_at_once")) == set()
+
+
+def test_threads_are_counted():
+    def apart():
+        thread = threading.Thread(target=lambda: nearest("ncdg", ["ndcg"]))
+        thread.start()
+        thread.join()
+
+    assert modules_run(apart) == {"errors.py"}
+
+
+def test_reading_letor_text(files):
+    tr.read(files[0])  # what is done once in a process is not what is followed
+    seen = modules_run(lambda: tr.read(files[0]))
+    assert len(seen) <= READING, " ".join(sorted(seen))
+
+
+def test_training_from_the_command_line(files, tmp_path, monkeypatch, capsys):
+    from toprank.cli.main import run
+
+    def train(name):
+        given = ["train", str(files[0]), "--system", "LambdaMART", "--valid", str(files[1])]
+        monkeypatch.setattr(sys, "argv", ["toprank", *given, "--model", str(tmp_path / name)])
+        with pytest.raises(SystemExit) as end:
+            run()
+        assert not end.value.code
+
+    train("first.toprank")
+    seen = modules_run(lambda: train("second.toprank"))
+    assert (tmp_path / "second.toprank").exists()
+    assert len(seen) <= TRAINING, " ".join(sorted(seen))
+
+
+def test_trees_on_a_cluster(files):
+    pytest.importorskip("distributed")
+    with tr.cluster.connect(workers=2) as cluster:
+        parts = tr.cluster.read(files)
+        cluster.fit(tr.TreeRanker("LambdaRank", n_trees=3), parts)
+        seen = modules_run(lambda: cluster.fit(tr.TreeRanker("LambdaRank", n_trees=3), parts))
+    assert len(seen) <= FITTING_ON_A_CLUSTER, " ".join(sorted(seen))
