@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli import checking, comparing, evaluating, experimenting, predicting, training, tuning
-from toprank.cli.columns import reads_data
+from toprank.cli import evaluating, experimenting, predicting, preparing, training
 from toprank.cli.main import app
+from toprank.cli.options import COLUMNS, reads_data
 from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError, told
 
 COMMANDS = [
-    training.train, tuning.tune, predicting.predict, predicting.rank, experimenting.cv, comparing.compare,
-    evaluating.evaluate, checking.check,
+    training.train, training.tune, predicting.predict, predicting.rank, experimenting.cv, evaluating.compare,
+    evaluating.evaluate, preparing.check, preparing.convert,
 ]  # fmt: skip
 OWN = ("--label", "rating", "--qid", "session", "--features", "bm25,age", "--document-id", "page")
 FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
@@ -66,7 +66,7 @@ def trained():
 def test_every_command_that_reads_data_asks_for_columns(command):
     shown = invoked(command.__name__, "--help").output
     assert all(f"{option} " in shown for option in ("--label", "--qid", "--features", "--document-id"))
-    assert "columns" not in inspect.signature(command).parameters
+    assert "reading" not in inspect.signature(command).parameters
 
 
 def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
@@ -212,9 +212,20 @@ def test_an_option_that_a_format_does_not_have(folder, arguments, words):
     assert said.endswith("leave it out.")
 
 
-def test_runs_have_no_columns(folder):
-    said = invoked("evaluate", "--qrels", "q", "--run", "r", "--label", "x", status=2).stderr
-    assert "--label names a column of DATA" in said
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--label", "x"), "--label names a column of DATA, not of a run."),
+        (("--document-id", "x"), "--document-id names a column of DATA, not of a run."),
+        (("--missing", "zero"), "--missing says how to read DATA, not a run."),
+        (("--regroup",), "--regroup says how to read DATA, not a run."),
+        (("--cache",), "--cache says how to read DATA, not a run."),
+        (("--verify",), "--verify says how to read DATA, not a run."),
+    ],
+)
+def test_what_a_run_does_not_have_is_refused(folder, option, words):
+    """An option that would do nothing is not taken in silence."""
+    assert words in " ".join(invoked("evaluate", "--qrels", "q", "--run", "r", *option, status=2).stderr.split())
 
 
 def test_nothing_is_rewritten_but_advice(folder):
@@ -284,9 +295,9 @@ def test_widths_that_differ_are_told_without_keywords(folder):
 
 
 def test_the_decorator_keeps_the_other_parameters():
-    def command(a: int, columns: dict, b: int = 2) -> None:
-        assert (a, b, columns) == (1, 2, {"qid": False})
+    def command(a: int, reading: dict, b: int = 2) -> None:
+        assert (a, b, reading) == (1, 2, {"qid": False})
 
-    made = reads_data(command)
+    made = reads_data(*COLUMNS)(command)
     assert list(inspect.signature(made).parameters) == ["a", "label", "qid", "features", "document_id", "b"]
     made(a=1, b=2, label=None, qid="", features=None, document_id=None)

@@ -14,7 +14,7 @@ import toprank as tr
 from toprank import selection
 from toprank.cli import common
 from toprank.cli.main import app
-from toprank.cli.settings import value_of
+from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results
 from toprank.tuning import default_space

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.main import app
-from toprank.cli.tuning import _space
+from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.watching import Watch

@@ -5,36 +5,28 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from toprank import __version__
-from toprank.cli import (
-    checking,
-    common,
-    comparing,
-    converting,
-    demonstrating,
-    evaluating,
-    experimenting,
-    predicting,
-    reproducing,
-    training,
-    tuning,
-)
-from toprank.errors import ToprankError
+from toprank.cli import common, demonstrating, evaluating, experimenting, predicting, preparing, training
 
 __all__ = ["app"]
 
 
+class _Command(TyperCommand):
+    """What goes wrong is told with the options of the command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with common.speaking_of([option for one in self.params for option in one.opts]):
+            return super().invoke(ctx)
+
+
 class _Commands(TyperGroup):
-    """Errors speak of options, and Ctrl-C is a sentence wherever a command has none of its own for it."""
+    """Ctrl-C is a sentence wherever a command has none of its own for it."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except ToprankError as problem:
-            problem.args = (common.as_told(problem.args[0], self.commands[ctx.invoked_subcommand]),)
-            raise
         except KeyboardInterrupt:
             common.say("toprank: Interrupted.", quiet=False)
             raise typer.Exit(130) from None
@@ -50,20 +42,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("evaluate")(evaluating.evaluate)
-app.command("compare")(comparing.compare)
-app.command("cv")(experimenting.cv)
-app.command("reproduce")(reproducing.reproduce)
-app.command("check")(checking.check)
-app.command("convert")(converting.convert)
-app.command("conventions")(evaluating.conventions)
-app.command("train")(training.train)
-app.command("tune")(tuning.tune)
-app.command("predict")(predicting.predict)
-app.command("rank")(predicting.rank)
-app.command("inspect")(predicting.inspect)
-app.command("systems")(training.systems)
-app.command("demo")(demonstrating.demo)
+for _function in (
+    evaluating.evaluate,
+    evaluating.compare,
+    experimenting.cv,
+    experimenting.reproduce,
+    preparing.check,
+    preparing.convert,
+    evaluating.conventions,
+    training.train,
+    training.tune,
+    predicting.predict,
+    predicting.rank,
+    predicting.inspect,
+    training.systems,
+    demonstrating.demo,
+):
+    app.command(_function.__name__, cls=_Command)(_function)
 
 
 def _version(wanted: bool) -> None:

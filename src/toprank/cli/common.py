@@ -1,4 +1,4 @@
-"""What all commands share: options that mean the same everywhere, and how results and progress are printed.
+"""What all commands do alike: read data, print results, and tell how it goes.
 
 Results go to standard output, everything else to standard error, so that output can be piped.
 """
@@ -7,71 +7,73 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toprank.errors import told
+from toprank.errors import FileError, ToprankError, told
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-
-
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default. Results never depend on it.")]
-TrainingThreads = Annotated[
-    int | None,
-    typer.Option(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random; the same seed gives the same bits.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
-Metrics = Annotated[str, typer.Option("--metrics", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")]
-ConventionName = Annotated[
-    str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
-]
-Regroup = Annotated[bool, typer.Option(help="Bring scattered rows of a query together instead of refusing them.")]
-Cache = Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")]
-
-
-Layout = Annotated[str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")]
-Verify = Annotated[bool, typer.Option("--verify", help="With --cache or a stored copy: compare contents with hashes.")]
 
 
 TABLES = ("parquet", "arrow", "csv")
 """Formats whose columns have names."""
 
 
-class Missing(StrEnum):
-    """What an absent value in a text file is."""
-
-    nan = "nan"
-    zero = "zero"
+_OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that runs", default=())
 
 
-MissingValues = Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")]
+@contextmanager
+def speaking_of(options: Collection[str]) -> Iterator[None]:
+    """Let sentences and errors within this block advise a command with these options."""
+    before = _OPTIONS.set(options)
+    try:
+        yield
+    except ToprankError as problem:
+        problem.args = (as_told(problem.args[0]),)
+        raise
+    finally:
+        _OPTIONS.reset(before)
 
 
-def as_told(sentence: str, command: Any = None) -> str:
-    """A sentence of ours as a command says it.
-
-    Args:
-        sentence: it may know a remedy for commands, as `toprank.errors.Remedy`.
-        command: the one that says it. Default: the one that runs.
-    """
-    import click
-
-    if command is None and (context := click.get_current_context(silent=True)) is not None:
-        command = context.command
-    return told(sentence, [] if command is None else [option for one in command.params for option in one.opts])
+def as_told(sentence: str) -> str:
+    """A sentence as the command that runs says it, where it knows a remedy for commands."""
+    return told(sentence, _OPTIONS.get())
 
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output; NaN is written as null by whoever made the value."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+
+
+def check_form(**forms: bool) -> None:
+    """Refuse two forms of output at once."""
+    if sum(forms.values()) > 1:
+        *others, last = (f"--{name}" for name in forms)
+        raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
+
+
+def print_result(result: Any, *, json: bool, markdown: bool, latex: bool = False) -> None:
+    """A result in the form that was asked for."""
+    if json:
+        print_json(result.to_dict())
+    else:
+        typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+
+
+def check_writable(path: Path | None, example: str = "report.html") -> None:
+    """Refuse a file that cannot be written, before any work."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; name a file in it, for example {path / example}.")
+    if not path.parent.is_dir():
+        raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
 
 
 def say(message: str, quiet: bool) -> None:
@@ -97,14 +99,6 @@ def progress(message: str, quiet: bool) -> Iterator[None]:
         yield
 
 
-def reading_options(missing: Missing, columns: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Keywords of `toprank.read`. They are handed on only where they were asked for: not every format has all."""
-    wanted = {name: value for name, value in options.items() if value}
-    if missing != Missing.nan:
-        wanted["missing"] = missing.value
-    return {**wanted, **columns}
-
-
 def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
     """Read data, with progress."""
     from toprank.data.files import read
@@ -122,7 +116,7 @@ def read_both(
         data: the file of the training data.
         valid: the file of the validation data, if there is one.
         quiet: whether to show no progress.
-        options: from `reading_options`.
+        options: keywords of `toprank.read`.
     """
     from toprank.data.files import in_agreement
 
@@ -143,7 +137,7 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
     Args:
         path: the file.
         quiet: whether to show no progress.
-        options: from `reading_options`.
+        options: keywords of `toprank.read`.
         like: the training data, or a fitted ranker.
     """
     from toprank.data.dataset import RankingData

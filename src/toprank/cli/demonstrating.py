@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common
+from toprank.cli import common, options
 from toprank.cli.evaluating import side_by_side
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def demo(
     out: Annotated[
         Path | None, typer.Option(help=f"Keep all files in this folder. Default: only the report, {_REPORT}.")
     ] = None,
-    seed: common.Seed = 0,
-    threads: common.Threads = None,
-    quiet: common.Quiet = False,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make data whose truth is known, train several systems, compare them with the best possible ranking, and report.
 

@@ -1,18 +1,21 @@
-"""`toprank evaluate` and `toprank conventions`."""
+"""`toprank evaluate`, `compare` and `conventions`: how good rankings are, and which is better."""
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common
-from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli import common, options
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
+    from toprank.comparison import Comparison
+    from toprank.compute import FloatArray
+    from toprank.data.dataset import RankingData
     from toprank.metrics.evaluation import Evaluation
 
 
@@ -25,7 +28,7 @@ class Unjudged(StrEnum):
     drop = "drop"
 
 
-@reads_data
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
 def evaluate(
     data: Annotated[
         Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")
@@ -33,13 +36,13 @@ def evaluate(
     scores: Annotated[Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy.")] = None,
     qrels: Annotated[Path | None, typer.Option(help="Judgments in TREC format, with --run, instead of DATA.")] = None,
     run: Annotated[Path | None, typer.Option(help="A run in TREC format.")] = None,
-    metrics: common.Metrics = "ndcg@10,map",
+    metrics: options.Metrics = "ndcg@10,map",
     convention: Annotated[
         str | None,
         typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
     ] = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Every query's number too.")] = False,
-    json: common.Json = False,
+    json: options.Json = False,
     max_grade: Annotated[
         float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")
     ] = None,
@@ -47,15 +50,10 @@ def evaluate(
     unjudged: Annotated[Unjudged | None, typer.Option(help="What labels of -1 mean. Default: refuse them.")] = None,
     complete: Annotated[bool, typer.Option(help="With --run: unanswered queries count 0 (trec_eval -c).")] = False,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
-    columns: Columns = GUESSED,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    cache: common.Cache = False,
-    verify: common.Verify = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Score a ranking under a named convention.
 
@@ -72,8 +70,9 @@ def evaluate(
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
             raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
-        if columns:
-            raise typer.BadParameter(f"--{next(iter(columns)).replace('_', '-')} names a column of DATA, not of a run.")
+        for name in reading:
+            what = "names a column of DATA, not of" if name in options.COLUMNS else "says how to read DATA, not"
+            raise typer.BadParameter(f"--{name.replace('_', '-')} {what} a run.")
         name = convention or "trec_eval"
         condense = {None: False, Unjudged.irrelevant: False, Unjudged.condense: True}.get(unjudged)
         if condense is None:
@@ -86,9 +85,6 @@ def evaluate(
         if complete or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
-        reading = common.reading_options(
-            missing, columns, layout=layout, regroup=regroup, cache=cache, verify=verify, threads=threads
-        )
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, reading, quiet)
     _print(results, per_query, json)
 
@@ -110,7 +106,7 @@ def _evaluate_scores(
     parse_all(metrics)  # a misspelt name is said before a large file is read
     if convention != "all":
         Convention.of(convention)
-    documents = common.read_data(data, quiet, reading)
+    documents = common.read_data(data, quiet, {**reading, "threads": shared["threads"]})
     values = documents.aligned(read_scores(scores, documents.n_documents))
     if convention == "all":
         return evaluate_under_all(values, documents, metrics, **shared)
@@ -185,11 +181,133 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
     return "\n".join(lines)
 
 
+class Test(StrEnum):
+    """Which paired test."""
+
+    randomization = "randomization"
+    t = "t"
+    wilcoxon = "wilcoxon"
+
+
+class Correction(StrEnum):
+    """How p-values are corrected for the number of tests."""
+
+    holm = "holm"
+    bonferroni = "bonferroni"
+    none = "none"
+
+
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
+def compare(
+    data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")],
+    scores: Annotated[
+        list[Path], typer.Argument(help="Two or more files of scores; a system is called after its file.")
+    ],
+    metrics: options.Metrics = "ndcg@10",
+    convention: options.ConventionName = "standard",
+    baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
+    test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
+    correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")] = 0.95,
+    flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
+    margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
+    html: options.Html = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --html: a system's model file, called like its scores; adds weights and calibration."),
+    ] = None,
+    json: options.Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare rankings of the same data, with intervals and corrected p-values.
+
+    For example:
+
+    \b
+      toprank compare test.txt bm25.scores lambdamart.scores
+      toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
+      toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
+    """
+    from toprank.comparison import compare as compare_systems
+    from toprank.data.files import read_scores
+    from toprank.metrics import Convention, parse_all
+
+    common.check_form(json=json, markdown=markdown, latex=latex)
+    if len(scores) < 2:
+        raise typer.BadParameter("give at least two files of scores.")
+    _refuse_twice(scores)
+    if model and html is None:
+        raise typer.BadParameter("--model tells a report more; give --html, too.")
+    common.check_writable(html)
+    parse_all(metrics)
+    Convention.of(convention)
+    documents = common.read_data(data, quiet, {**reading, "threads": threads})
+    given = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
+    systems = {name: documents.aligned(values) for name, values in given.items()}
+    with common.progress("Comparing …", quiet):
+        result = compare_systems(
+            systems,
+            documents,
+            metrics,
+            convention=convention,
+            baseline=baseline,
+            test=test.value,
+            correction=correction.value,
+            confidence=confidence,
+            flips=flips,
+            margin=margin,
+            seed=seed,
+            threads=threads,
+        )
+    common.print_result(result, json=json, markdown=markdown, latex=latex)
+    if html is not None:
+        _report(html, result, data, documents, systems, model or [], threads)
+        common.say(f"{html}: the report", quiet)
+
+
+def _report(
+    html: Path,
+    result: Comparison,
+    data: Path,
+    documents: RankingData,
+    systems: dict[str, FloatArray],
+    models: list[Path],
+    threads: int | None,
+) -> None:
+    from toprank.data.typed import typed_command
+    from toprank.rankers.files import load
+    from toprank.report import from_comparison, write_html
+
+    rankers = {path.stem: load(path) for path in models}
+    content = from_comparison(
+        result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads
+    )
+    write_html(html, content)
+
+
+def _refuse_twice(paths: list[Path]) -> None:
+    places = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise typer.BadParameter(f"{path} is given twice; a comparison is of different scores.")
+
+
+def _names(paths: list[Path]) -> dict[str, Path]:
+    """Systems by the stem of their file; by the whole path where stems coincide."""
+    stems = Counter(path.stem for path in paths)
+    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
+
+
 def conventions(
-    json: common.Json = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    json: options.Json = False,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """List the conventions and their rules.
 

@@ -1,4 +1,4 @@
-"""`toprank cv`: systems on folds, chosen on validation data, compared on test data."""
+"""`toprank cv` and `toprank reproduce`: systems on folds, chosen on validation data, compared on test data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common
-from toprank.cli.columns import GUESSED, Columns, reads_data
-from toprank.cli.comparing import check_writable
-from toprank.cli.settings import refuse_set, value_of
+from toprank.cli import common, options
+from toprank.cli.options import refuse_set, value_of
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
 
-@reads_data
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
 def cv(
     data: Annotated[
         list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
@@ -30,7 +28,7 @@ def cv(
         str,
         typer.Option(help="Systems, separated by commas, or all-linear, all-trees, all-networks, all."),
     ],
-    metrics: common.Metrics = "ndcg@10,map",
+    metrics: options.Metrics = "ndcg@10,map",
     convention: Annotated[
         str,
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
@@ -46,25 +44,19 @@ def cv(
         list[str] | None,
         typer.Option("--set", help="SYSTEM.key=value; a hyper-parameter to fix. May be given several times."),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep finished cells here; a run that was ended goes on from them.")
-    ] = None,
+    folder: options.Cells = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the fitted models there, too.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the per-query results to this Parquet file.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")] = None,
-    json: common.Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    html: options.Html = None,
+    json: options.Json = False,
+    markdown: options.Markdown = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables.")] = False,
-    columns: Columns = GUESSED,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    cache: common.Cache = False,
-    seed: common.Seed = 0,
-    threads: common.TrainingThreads = None,
-    quiet: common.Quiet = False,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    threads: options.TrainingThreads = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Cross-validate systems: choose on validation data, judge on test data, fold by fold.
 
@@ -77,16 +69,13 @@ def cv(
     """
     from toprank.experiment import Experiment
 
-    if sum((json, markdown, latex)) > 1:
-        raise typer.BadParameter("choose one of --json, --markdown and --latex.")
-    for path in (output, html):
-        if path is not None:
-            check_writable(path)
+    common.check_form(json=json, markdown=markdown, latex=latex)
+    common.check_writable(output)
+    common.check_writable(html)
     if output is not None and output.suffix.lower() not in (".parquet", ".pq"):
         raise typer.BadParameter(f"--output writes a Parquet file: name it {output.with_suffix('.parquet')}.")
     if keep_models and folder is None:
         raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
-    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache)
     chosen = _systems(systems, setting or [])
     if html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
@@ -104,11 +93,8 @@ def cv(
         keep_models=keep_models,
         threads=threads,
     )
-    try:
+    with _stoppable():
         results = experiment.run(verbose=not quiet)
-    except KeyboardInterrupt as stop:
-        common.say(f"toprank: {str(stop) or 'Stopped.'}", quiet=False)
-        raise typer.Exit(130) from None
     kept = output is not None or folder is not None or not results.cells
     rescue = (Path() if html is None else html.parent) / "toprank-results.parquet"
     with nullcontext() if kept else _rescued(results, rescue):
@@ -123,16 +109,23 @@ def _tell(
     if output is not None:
         results.save(output)
         common.say(f"{output}: {results.per_query.num_rows:,} rows", quiet)
-    if json:
-        common.print_json(results.to_dict())
-    else:
-        typer.echo(results.to_markdown() if markdown else results.to_latex() if latex else str(results))
+    common.print_result(results, json=json, markdown=markdown, latex=latex)
     if html is not None:
         from toprank.report import from_results, write_html
 
         with common.progress("Writing the report …", quiet):
             write_html(html, from_results(results))
         common.say(f"{html}: the report", quiet)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """After Ctrl-C, say what the experiment says of it: finished cells may be kept."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        common.say(f"toprank: {str(stop) or 'Stopped.'}", quiet=False)
+        raise typer.Exit(130) from None
 
 
 @contextmanager
@@ -212,3 +205,36 @@ def _seeds(text: str | None, seed: int) -> list[int]:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise typer.BadParameter(f"--seeds takes whole numbers separated by commas, not '{text}'.") from None
+
+
+def reproduce(
+    study: Annotated[str, typer.Argument(help="cs-rglist, owpc or bayes-optimal.")],
+    data: Annotated[
+        Path, typer.Option("--data", envvar="TOPRANK_DATA", help="Folder with the LETOR sets. Default: $TOPRANK_DATA.")
+    ],
+    sets: Annotated[
+        str | None, typer.Option(help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found.")
+    ] = None,
+    folder: options.Cells = None,
+    json: options.Json = False,
+    markdown: options.Markdown = False,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Rerun a paper's protocol and put our figures beside the published ones.
+
+    For example:
+
+    \b
+      toprank reproduce cs-rglist --data letor --sets OHSUMED,MQ2008
+      toprank reproduce bayes-optimal --data letor --folder runs --json
+    """
+    del seed  # a study names its seeds
+    from toprank.reproduce import reproduce as run
+
+    common.check_form(json=json, markdown=markdown)
+    wanted = None if sets is None else [name for name in sets.split(",") if name.strip()]
+    with _stoppable():
+        found = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
+    common.print_result(found, json=json, markdown=markdown)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common
-from toprank.cli.columns import GUESSED, Columns, reads_data
+from toprank.cli import common, options
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -18,15 +17,15 @@ Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
 
 
-def _load(model: Path, data: Path, quiet: bool, options: dict[str, Any]) -> tuple[Any, RankingData]:
+def _load(model: Path, data: Path, quiet: bool, reading: options.Reading) -> tuple[Any, RankingData]:
     from toprank.rankers.files import load
 
     ranker = load(model)
-    _use_threads(ranker, options.get("threads"))
-    named = "features" in options or hasattr(ranker, "feature_names_in_")
-    if "label" not in options and common.format_told(data) in common.TABLES and (named or not _has_label(data)):
-        options["label"] = False
-    return ranker, common.read_alike(data, quiet, options, like=ranker)
+    _use_threads(ranker, reading.get("threads"))
+    named = "features" in reading or hasattr(ranker, "feature_names_in_")
+    if "label" not in reading and common.format_told(data) in common.TABLES and (named or not _has_label(data)):
+        reading["label"] = False
+    return ranker, common.read_alike(data, quiet, reading, like=ranker)
 
 
 def _use_threads(ranker: Ranker, threads: int | None) -> None:
@@ -46,20 +45,17 @@ def _has_label(table: Path) -> bool:
     return any(name.lower() in USUAL_NAMES["label"] for name in first.schema.names)
 
 
-@reads_data
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def predict(
     model: Model,
     data: Data,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")
     ] = None,
-    columns: Columns = GUESSED,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Score documents: one number per line, in the order of DATA.
 
@@ -71,8 +67,7 @@ def predict(
     del seed
     from toprank.data.scores import write_scores
 
-    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, threads=threads)
-    ranker, documents = _load(model, data, quiet, reading)
+    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
     scores = documents.in_source_order(ranker.predict(documents))
     if output is not None:
         write_scores(scores, output)
@@ -81,20 +76,17 @@ def predict(
         typer.echo("\n".join(repr(score) for score in scores.tolist()))
 
 
-@reads_data
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def rank(
     model: Model,
     data: Data,
     top: Annotated[int, typer.Option(min=1, help="How many documents of each query.")] = 10,
     trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
-    json: common.Json = False,
-    columns: Columns = GUESSED,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    json: options.Json = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Print the best documents of each query, best first.
 
@@ -105,8 +97,7 @@ def rank(
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
     del seed
-    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, threads=threads)
-    ranker, documents = _load(model, data, quiet, reading)
+    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
     scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
         common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
@@ -154,10 +145,10 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
 
 def inspect(
     model: Model,
-    json: common.Json = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    json: options.Json = False,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Describe a model file: what it is, where it comes from, what it weighs.
 

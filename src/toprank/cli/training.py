@@ -1,39 +1,39 @@
-"""`toprank train`, `systems`: from data to a model file."""
+"""`toprank train`, `tune` and `systems`: from data to a model file."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
+from inspect import signature
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, stopping
-from toprank.cli.columns import GUESSED, Columns, reads_data
-from toprank.cli.settings import read_settings, refuse_set
-from toprank.errors import FileError
+from toprank.cli import common, options, stopping
+from toprank.cli.options import refuse_set, settings_of, value_of
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-    from toprank.portfolio import Choice
     from toprank.rankers.base import Ranker
     from toprank.systems import System
 
 _AUTO = "auto"
 _BUDGET = 120.0
+_OF_A_SEARCH = ("options", "metric", "convention", "value", "interval", "judged_on", "importance", "stopped", "trials")
 _UNSEARCHED = (
     "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
     "The metric is that of the training data."
 )
 
 
-@reads_data
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
 def train(
-    data: Annotated[Path, typer.Argument(help="Labelled data to learn from.")],
-    model: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
+    data: options.Learned,
+    model: options.Model,
     system: Annotated[
         str, typer.Option(help="Which system; `toprank systems` lists them. auto: try several and choose.")
     ] = "cs-RgList",
@@ -42,22 +42,16 @@ def train(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
     blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
-    ] = None,
+    setting: options.Settings = None,
     metric: Annotated[
         str | None, typer.Option(help="What to choose by with --valid, else what to print. Default: the system's own.")
     ] = None,
-    convention: common.ConventionName = "standard",
-    json: common.Json = False,
-    columns: Columns = GUESSED,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    cache: common.Cache = False,
-    seed: common.Seed = 0,
-    threads: common.TrainingThreads = None,
-    quiet: common.Quiet = False,
+    convention: options.ConventionName = "standard",
+    json: options.Json = False,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    threads: options.TrainingThreads = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a ranker and write it to a file.
 
@@ -68,219 +62,312 @@ def train(
       toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
       toprank train train.txt --system auto --budget 60 --model m.toprank
     """
-    automatic = system.strip().lower() == _AUTO
-    options = read_settings(setting or [])
-    _check_options(automatic, metric, convention, model, budget, blend, options)
-    _check_settings(options, valid is not None)
-    chosen = None if automatic else _system(system, options, seed)
-    reading = common.reading_options(missing, columns, layout=layout, regroup=regroup, cache=cache, threads=threads)
-    documents, held_out = common.read_both(data, valid, quiet, reading)
-    if chosen is None:
-        choice = _choose(documents, held_out, metric, convention, budget, blend, seed, threads, quiet)
-        cut_off = choice.interrupted or _cut_off(choice.ranker)
-        _save(choice.ranker, _AUTO, None if cut_off else documents, metric or choice.metric, convention, model)
-        _tell(choice, model, json, quiet)
-    else:
-        ranker, tried, notes = _train(chosen, documents, held_out, options, metric, convention, threads, quiet)
-        cut_off = _cut_off(ranker)
-        _save(ranker, chosen.name, None if cut_off else documents, metric or chosen.metric, convention, model)
-        if held_out is None:
-            common.say(_UNSEARCHED, quiet)
-        _report(chosen.name, ranker, tried, notes, model, json, quiet)
-    if cut_off:
-        raise leave_interrupted(model)
-
-
-def _cut_off(ranker: Ranker) -> bool:
-    """Whether Ctrl-C ended the training, and the ranker is what was there by then."""
+    from toprank.data.typed import typed_command
     from toprank.rankers.blend import was_interrupted
 
-    return bool(stopping.requested()) or was_interrupted(ranker)
+    automatic, settings = system.strip().lower() == _AUTO, settings_of(setting)
+    _check_judge(metric, convention)
+    _check_auto(automatic, budget, blend, settings)
+    _check_settings(settings, valid is not None)
+    common.check_writable(model, "model.toprank")
+    chosen = None if automatic else _system(system, settings, seed)
+    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads})
+    by = {"metric": metric, "convention": convention, "threads": threads}
+    if chosen is None:
+        more = {"budget": _BUDGET if budget is None else budget, "blend": blend, "seed": seed}
+        done = _choose(documents, held_out, by, more, quiet)
+    else:
+        done = _train(chosen, documents, held_out, by, settings, quiet)
+    cut_off = done.interrupted or bool(stopping.requested()) or was_interrupted(done.ranker)
+    done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
+    if not cut_off:  # after Ctrl-C there is no time for this
+        done.ranker.training_["metrics"] = _training_metrics(done, documents, convention)
+    _save(done, model, cut_off)
+    _tell(done, model, cut_off, json, quiet)
 
 
-def leave_interrupted(model: Path) -> typer.Exit:
-    """Say that the model is not the one that was asked for; a script must not go on with it."""
-    common.say(
-        f"toprank: Interrupted: {model} is the best so far, not the end of the training. "
-        "Use it, or give the command again to train to the end.",
-        quiet=False,
-    )
-    return typer.Exit(stopping.status())
+@dataclass(frozen=True)
+class _Trained:
+    """A ranker, and what there is to tell of it.
+
+    Attributes:
+        ranker: fitted.
+        system: what was asked for.
+        name: what it is.
+        metric: by which it was chosen, or else is judged.
+        facts: what JSON says beside the model and its training.
+        text: makes what a person reads, once the training is described.
+        interrupted: Ctrl-C ended the training, and the ranker is what was there by then.
+    """
+
+    ranker: Ranker
+    system: str
+    name: str
+    metric: str
+    facts: dict[str, Any]
+    text: Callable[[], str]
+    interrupted: bool = False
 
 
-def _check_options(
-    automatic: bool,
-    metric: str | None,
-    convention: str,
-    model: Path,
-    budget: float | None,
-    blend: bool,
-    options: dict[str, Any],
-) -> None:
-    """Refuse what cannot work before anything is read."""
+def _save(done: _Trained, model: Path, cut_off: bool) -> None:
+    if cut_off:
+        done.ranker.training_["interrupted"] = True
+    done.ranker.save(model)
+
+
+def _tell(done: _Trained, model: Path, cut_off: bool, json: bool, quiet: bool) -> None:
+    """Tell of the model; one that is not what was asked for is no success: a script must not go on with it."""
+    if json:
+        common.print_json({"system": done.system, "model": str(model), "training": done.ranker.training_, **done.facts})
+    else:
+        if text := done.text():
+            typer.echo(text)
+        common.say(f"{model}: {done.name}, {done.ranker.n_features_in_} features", quiet)
+    if cut_off:
+        common.say(
+            f"toprank: Interrupted: {model} is the best so far, not the end of the training. "
+            "Use it, or give the command again to train to the end.",
+            quiet=False,
+        )
+        raise typer.Exit(stopping.status())
+
+
+def _check_judge(metric: str | None, convention: str) -> None:
+    """Refuse a misspelt name before anything is read."""
     from toprank.metrics import Convention, parse
 
     if metric is not None:
         parse(metric)
     Convention.of(convention)
+
+
+def _check_auto(automatic: bool, budget: float | None, blend: bool, settings: dict[str, Any]) -> None:
     if not automatic and (budget is not None or not blend):
         raise typer.BadParameter("--budget and --no-blend belong to --system auto.")
-    if automatic and options:
+    if automatic and settings:
         raise typer.BadParameter("--set fixes a hyper-parameter of one system, but auto tries several; leave it out.")
     if budget is not None and not budget > 0:
         raise typer.BadParameter(f"--budget takes a number of seconds above 0, not {budget:g}.")
-    if not model.parent.is_dir():
-        raise FileError(f"{model} cannot be written: the folder {model.parent} does not exist.")
 
 
-def _check_settings(options: dict[str, Any], chooses: bool) -> None:
+def _check_settings(settings: dict[str, Any], chooses: bool) -> None:
     """Refuse to fix what the command decides; without validation data a ranker may have a metric of its own."""
     for name in ("threads", "seed"):
-        if name in options:
+        if name in settings:
             raise refuse_set(name, "belongs to the command")
     for name in ("metric", "convention") if chooses else ():
-        if name in options:
+        if name in settings:
             raise refuse_set(name, "is what to choose by on the validation data")
 
 
-def _system(name: str, options: dict[str, Any], seed: int) -> System:
-    """The system, its options checked; the seed is added to them where the ranker or its loss draws by one."""
+def _system(name: str, settings: dict[str, Any], seed: int) -> System:
+    """The system, its settings checked; the seed is added to them where the ranker or its loss draws by one."""
     from toprank import losses, systems
 
     system = systems.get(name)
-    of_ranker = set(system.make(**options).get_params(deep=False))
+    of_ranker = set(system.make(**settings).get_params(deep=False))
     of_loss = set() if system.loss is None else {one.name for one in fields(type(losses.make(system.loss)))}
     for own in of_loss - of_ranker:
-        if own in options and f"loss.{own}" in options:
+        if own in settings and f"loss.{own}" in settings:
             raise typer.BadParameter(f"--set names {own} twice: {own} and loss.{own} are the same.")
-    if "seed" in of_ranker or ("seed" in of_loss and "loss.seed" not in options):
-        options["seed"] = seed
+    if "seed" in of_ranker or ("seed" in of_loss and "loss.seed" not in settings):
+        settings["seed"] = seed
     return system
 
 
 def _choose(
-    data: RankingData,
-    valid: RankingData | None,
-    metric: str | None,
-    convention: str,
-    budget: float | None,
-    blend: bool,
-    seed: int,
-    threads: int | None,
-    quiet: bool,
-) -> Choice:
+    data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any], quiet: bool
+) -> _Trained:
+    """The best of several systems, or a blend of them."""
     from toprank.portfolio import auto
 
-    return auto(
-        data,
-        valid,
-        metric=metric or "ndcg@10",
-        convention=convention,
-        budget=_BUDGET if budget is None else budget,
-        blend=blend,
-        seed=seed,
-        threads=threads,
-        verbose=not quiet and sys.stderr.isatty(),
-    )
-
-
-def _tell(choice: Choice, model: Path, json: bool, quiet: bool) -> None:
-    if json:
-        fields = choice.fields()
-        tried = fields.pop("table")
-        training = choice.ranker.training_
-        common.print_json(
-            {"system": _AUTO, "model": str(model), "training": training, "tried": tried, "solver": None, **fields}
-        )
-    else:
-        typer.echo(str(choice))
-    common.say(f"{model}: {choice.name}, {choice.ranker.n_features_in_} features", quiet)
-
-
-def _save(ranker: Ranker, system: str, data: RankingData | None, metric: str, convention: str, model: Path) -> None:
-    """Write the model; with data, also what it reaches on them. After Ctrl-C there is no time for that."""
-    from toprank.data.typed import typed_command
-
-    ranker.training_ |= {"system": system, "convention": convention, "command": typed_command()}
-    if data is None:
-        ranker.training_["interrupted"] = True
-    else:
-        ranker.training_["metrics"] = _training_metrics(ranker, data, metric, convention)
-    ranker.save(model)
+    judge = {**by, "metric": by["metric"] or "ndcg@10"}
+    choice = auto(data, valid, **judge, **more, verbose=common.is_watched(quiet))
+    facts = choice.fields()
+    facts = {"tried": facts.pop("table"), "solver": None, **facts}
+    text = partial(str, choice)
+    return _Trained(choice.ranker, _AUTO, choice.name, choice.metric, facts, text, choice.interrupted)
 
 
 def _train(
-    system: Any,
+    system: System,
     data: RankingData,
     valid: RankingData | None,
-    options: dict[str, Any],
-    metric: str | None,
-    convention: str,
-    threads: int | None,
+    by: dict[str, Any],
+    settings: dict[str, Any],
     quiet: bool,
-) -> tuple[Any, list[dict[str, Any]], tuple[str, ...]]:
+) -> _Trained:
+    """One system, its hyper-parameters chosen where there are validation data."""
     from toprank.selection import select
 
+    tried: list[dict[str, Any]] = []
     notes: tuple[str, ...] = ()
     tells = common.is_watched(quiet) and system.kind.rounds is not None
-    asked = {"verbose": True, **options} if tells else options
+    asked = {"verbose": True, **settings} if tells else settings
     if tells and valid is not None:
-        n = prod(len(values) for name, values in system.grid.items() if name not in options)
+        n = prod(len(values) for name, values in system.grid.items() if name not in settings)
         candidates = "1 candidate tells" if n == 1 else f"each of {n} candidates tells"
         common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
     with nullcontext() if tells else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
-            ranker, tried = system.make(**{"threads": threads, **asked}).fit(data), []
+            ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
         else:
-            result = select(system, data, valid, metric=metric, convention=convention, threads=threads, **asked)
+            result = select(system, data, valid, **by, **asked)
             ranker, tried, notes = result.ranker, result.tried, result.notes
+    if valid is None:
+        common.say(_UNSEARCHED, quiet)
     if tells:  # who loads the model may not want to be told
-        ranker.set_params(verbose=options.get("verbose", False))
-    return ranker, tried, notes
+        ranker.set_params(verbose=settings.get("verbose", False))
+    solution = getattr(ranker, "solution_", None)
+    solver = None if solution is None else solution.message
+    facts = {"tried": tried, "notes": list(notes), "solver": solver}
+    text = partial(_summary, ranker, tried, notes, solver)
+    return _Trained(ranker, system.name, system.name, by["metric"] or system.metric, facts, text)
 
 
-def _training_metrics(ranker: Ranker, data: RankingData, metric: str, convention: str) -> dict[str, float]:
+def _training_metrics(done: _Trained, data: RankingData, convention: str) -> dict[str, float]:
     from toprank.metrics import evaluate
 
-    means = evaluate(ranker.predict(data), data, [metric], convention=convention).mean
+    means = evaluate(done.ranker.predict(data), data, [done.metric], convention=convention).mean
     return {name: value for name, value in means.items() if value == value}  # undefined is not said
 
 
-def _report(
-    name: str, ranker: Ranker, tried: list[dict[str, Any]], notes: tuple[str, ...], model: Path, json: bool, quiet: bool
-) -> None:
-    solution = getattr(ranker, "solution_", None)
-    if json:
-        common.print_json(
-            {
-                "system": name,
-                "model": str(model),
-                "training": ranker.training_,
-                "tried": tried,
-                "notes": list(notes),
-                "solver": None if solution is None else solution.message,
-            }
-        )
-        return
+def _summary(ranker: Ranker, tried: list[dict[str, Any]], notes: tuple[str, ...], solver: str | None) -> str:
+    lines = list(notes)
     if tried:
         tries = "1 candidate" if len(tried) == 1 else f"{len(tried)} candidates"
-        typer.echo(f"{tries} on the validation data; the best is kept.")
-    for note in notes:
-        typer.echo(note)
-    for part in ("metrics", "valid"):
-        for metric, value in ranker.training_.get(part, {}).items():
-            if isinstance(value, float):
-                typer.echo(f"{metric} on {'training' if part == 'metrics' else 'validation'} data: {value:.4f}")
-    if solution is not None:
-        typer.echo(solution.message)
-    common.say(f"{model}: {name}, {ranker.n_features_in_} features", quiet)
+        lines.insert(0, f"{tries} on the validation data; the best is kept.")
+    for part, kind in (("metrics", "training"), ("valid", "validation")):
+        values = ranker.training_.get(part, {}).items()
+        lines += [f"{name} on {kind} data: {value:.4f}" for name, value in values if isinstance(value, float)]
+    return "\n".join(lines if solver is None else [*lines, solver])
+
+
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
+def tune(
+    data: options.Learned,
+    model: options.Model,
+    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "LambdaMART",
+    valid: Annotated[
+        Path | None, typer.Option(help="Data to judge on. Default: a fifth of the queries of DATA, held out.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Judge on so many folds of whole queries instead.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of a resumed one included.")] = 50,
+    seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
+    ] = None,
+    setting: options.Settings = None,
+    metric: Annotated[str | None, typer.Option(help="What to judge by. Default: the system's own.")] = None,
+    convention: options.ConventionName = "standard",
+    storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None,
+    study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw importance and history to this .svg file.")] = None,
+    json: options.Json = False,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    threads: options.TrainingThreads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Search hyper-parameters, fit the best, and write it to a file.
+
+    For example:
+
+    \b
+      toprank tune train.txt --valid vali.txt --system LambdaMART --seconds 300 --model m.toprank
+      toprank tune train.txt --folds 5 --trials 100 --storage study.db --plot study.svg --model m.toprank
+      toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
+    """
+    from toprank import systems
+    from toprank.data.typed import typed_command
+    from toprank.errors import needs
+    from toprank.tuning import tune as search
+    from toprank.tuning.result import check_picture_path
+    from toprank.tuning.space import read_space
+
+    if system.strip().lower() == "auto":
+        raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
+    needs("optuna", "tune", "toprank tune")
+    chosen, fixed, searched = systems.get(system), settings_of(setting), _space(space or [])
+    for name in fixed:
+        if name in signature(search).parameters:
+            raise refuse_set(name, "belongs to the search")
+    read_space(chosen, searched or None, chosen.plain_options(fixed))  # refused before anything is read
+    _check_judge(metric, convention)
+    common.check_writable(model, "model.toprank")
+    common.check_writable(plot, "study.svg")
+    if plot is not None:
+        check_picture_path(plot)
+    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads})
+    tuned = search(
+        chosen,
+        documents,
+        held_out,
+        metric=metric,
+        convention=convention,
+        trials=trials,
+        seconds=seconds,
+        space=searched or None,
+        folds=folds,
+        storage=storage,
+        study=study,
+        seed=seed,
+        threads=threads,
+        verbose=common.is_watched(quiet),
+        **fixed,
+    )
+    tuned.ranker.training_ |= {
+        "system": chosen.name,
+        "convention": convention,
+        "command": typed_command(),
+        "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
+    }
+    cut_off = tuned.stopped.startswith("Interrupted") or bool(stopping.requested())
+    facts = {name: getattr(tuned, name) for name in _OF_A_SEARCH}
+    done = _Trained(tuned.ranker, chosen.name, tuned.system, tuned.metric, facts, partial(str, tuned))
+    _save(done, model, cut_off)
+    if plot is not None:
+        tuned.plot(plot)
+    _tell(done, model, cut_off, json, quiet)
+
+
+def _space(pairs: list[str]) -> dict[str, Any]:
+    """What to search: ``low:high`` and ``low:high:log`` as ranges, ``a,b,c`` or a JSON list as choices.
+
+    >>> _space(["num_leaves=8:128:log", "l2=0.1,1", "hidden=[[64],[32,32]]"])
+    {'num_leaves': (8, 128, 'log'), 'l2': [0.1, 1], 'hidden': [[64], [32, 32]]}
+    >>> _space(["hidden=(64,),(32,32)"])
+    {'hidden': [(64,), (32, 32)]}
+    """
+    space: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name or not text:
+            raise typer.BadParameter(f"--space takes name=low:high, name=low:high:log or name=a,b,c, not '{pair}'.")
+        if name in space:
+            raise typer.BadParameter(f"--space names {name} twice.")
+        listed = value_of(text)
+        if text.startswith("(") and not (isinstance(listed, list) and listed and isinstance(listed[0], tuple)):
+            raise typer.BadParameter(f"--space {pair}: a range is {name}=low:high, a choice {name}=a,b,c.")
+        if isinstance(listed, list):
+            space[name] = listed
+        elif "[" in text or "]" in text:
+            raise typer.BadParameter(
+                f"--space {pair} is not a list: {name}=a,b,c, or JSON as in hidden=[[64],[32,32]]."
+            )
+        elif "," in text or ":" not in text:
+            space[name] = [value_of(part.strip()) for part in text.split(",")]
+        else:
+            space[name] = tuple(value_of(part.strip()) for part in text.split(":"))
+    return space
 
 
 def systems(
-    json: common.Json = False,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    json: options.Json = False,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """List the systems that can be trained by name.
 

@@ -1,30 +1,62 @@
-"""`toprank convert`."""
+"""`toprank check` and `toprank convert`: data before anything is learned from them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toprank.cli import common
+from toprank.cli import common, options
 
 
-class Precision(StrEnum):
-    """How many bits a feature takes."""
+@options.reads_data(*options.COLUMNS, "missing", "layout")
+def check(
+    data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
+    cutoffs: Annotated[str, typer.Option(help="Cut-offs you evaluate at, separated by commas.")] = "10",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where anything is found.")] = False,
+    json: options.Json = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say what is wrong with data, in sentences, each with a remedy.
 
-    float32 = "float32"
-    float64 = "float64"
+    For example:
+
+    \b
+      toprank check train.txt
+      toprank check train.txt vali.txt test.txt --cutoffs 5,10 --strict
+    """
+    del seed
+    from toprank.doctor import check_file
+
+    try:
+        depths = tuple(int(cut) for cut in cutoffs.split(",") if cut.strip())
+    except ValueError:
+        depths = ()
+    if not depths or min(depths) < 1:
+        raise typer.BadParameter(f"--cutoffs takes whole numbers of at least 1, separated by commas, not '{cutoffs}'.")
+    with common.progress(f"Examining {data[0]} …", quiet):
+        report = check_file(data, cutoffs=depths, threads=threads, **reading)
+    report = replace(report, findings=tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings))
+    if json:
+        common.print_json(report.to_dict())
+    else:
+        typer.echo(str(report))
+    if strict and report.findings:
+        raise typer.Exit(1)
 
 
-def _column(role: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=f"Column of a table that holds {role}; '' for none.", show_default=False)
-
-
+@options.reads_data(
+    *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "features"),
+    *("dtype", "n_features"),
+)
 def convert(
     source: Annotated[
         list[Path], typer.Argument(metavar="IN...", help="Files that make one data set, or folders of Parquet files.")
@@ -37,25 +69,10 @@ def convert(
     ] = None,
     qrels: Annotated[Path | None, typer.Option(help="With a TREC run as IN: judgments that give its labels.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False,
-    missing: common.MissingValues = common.Missing.nan,
-    layout: common.Layout = None,
-    regroup: common.Regroup = False,
-    label: Annotated[str | None, _column("labels")] = None,
-    qid: Annotated[str | None, _column("query ids")] = None,
-    document_id: Annotated[str | None, _column("document ids")] = None,
-    weight: Annotated[str | None, _column("document weights")] = None,
-    query_weight: Annotated[str | None, _column("query weights")] = None,
-    position: Annotated[str | None, _column("positions")] = None,
-    features: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns of a table that are features, in this order.")
-    ] = None,
-    dtype: Annotated[Precision | None, typer.Option(help="Precision of the features of text or a table.")] = None,
-    n_features: Annotated[
-        int | None, typer.Option(min=1, help="How many features text has, where more than seen.")
-    ] = None,
-    threads: common.Threads = None,
-    seed: common.Seed = 0,
-    quiet: common.Quiet = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Convert between LETOR text, Parquet, Arrow, CSV, TREC files and the stored copy.
 
@@ -77,20 +94,14 @@ def convert(
     wants_run = target_format == "run" or (target_format is None and ".run" in target.suffixes)
     if (scores is not None) != wants_run:
         raise typer.BadParameter("a TREC run as OUT (suffix .run, or --to run) needs --scores, and only that does.")
-    columns = {"label": label, "qid": qid, "document_id": document_id}
-    columns |= {"weight": weight, "query_weight": query_weight, "position": position}
-    options: dict[str, Any] = {name: column or False for name, column in columns.items() if column is not None}
-    options |= {} if features is None else {"features": [name for name in features.split(",") if name]}
-    others = {"regroup": regroup, "layout": layout, "qrels": qrels, "n_features": n_features}
-    options |= {name: value for name, value in others.items() if value}
-    options |= {} if dtype is None else {"dtype": dtype.value}
-    options |= {} if missing == common.Missing.nan else {"missing": missing.value}
-    options |= {"format": source_format, "threads": threads, "verify": verify}
-    options |= {"to": "run" if wants_run else target_format, "scores": scores}
+    keywords: dict[str, Any] = {**reading, "format": source_format, "threads": threads, "verify": verify}
+    keywords |= {"to": "run" if wants_run else target_format, "scores": scores}
+    if qrels is not None:
+        keywords["qrels"] = qrels
     from toprank.data.converting import convert as converted
 
     with _interrupt_told(target), common.progress(f"Converting {source[0]} to {target} …", quiet):
-        data = converted(source if len(source) > 1 else source[0], target, **options)
+        data = converted(source if len(source) > 1 else source[0], target, **keywords)
     common.say(f"{target}: {data}", quiet)
 
 

@@ -1,0 +1,185 @@
+"""The options that commands share, each declared once; and the values that are typed behind them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+__all__ = ["COLUMNS", "NOTHING", "Reading", "reads_data", "refuse_set", "settings_of", "value_of"]
+
+# ---- what means the same everywhere ----
+
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default. Results never depend on it.")]
+TrainingThreads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random; the same seed gives the same bits.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")]
+Html = Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")]
+Metrics = Annotated[str, typer.Option("--metrics", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")]
+ConventionName = Annotated[
+    str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
+]
+Cells = Annotated[
+    Path | None, typer.Option("--folder", help="Keep finished cells here; a run that was ended goes on from them.")
+]
+Learned = Annotated[Path, typer.Argument(help="Labelled data to learn from.")]
+Model = Annotated[Path, typer.Option("--model", help="Where to write the model.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
+]
+
+# ---- how data are read ----
+
+
+class Missing(StrEnum):
+    """What an absent value in a text file is."""
+
+    nan = "nan"
+    zero = "zero"
+
+
+class Precision(StrEnum):
+    """How many bits a feature takes."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+def _column(role: str) -> Any:
+    return typer.Option(metavar="COLUMN", help=f"Column of a table that holds {role}; '' for none.", show_default=False)
+
+
+class _Keywords:
+    """Keywords of `toprank.read` that are options, with their defaults."""
+
+    label: Annotated[str | None, _column("labels")] = None
+    qid: Annotated[str | None, _column("query ids")] = None
+    document_id: Annotated[str | None, _column("document ids")] = None
+    weight: Annotated[str | None, _column("document weights")] = None
+    query_weight: Annotated[str | None, _column("query weights")] = None
+    position: Annotated[str | None, _column("positions")] = None
+    features: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns of a table that are features, in this order.")
+    ] = None
+    missing: Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")] = Missing.nan
+    layout: Annotated[
+        str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")
+    ] = None
+    regroup: Annotated[
+        bool, typer.Option(help="Bring scattered rows of a query together instead of refusing them.")
+    ] = False
+    cache: Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")] = (
+        False
+    )
+    verify: Annotated[
+        bool, typer.Option("--verify", help="With --cache or a stored copy: compare contents with hashes.")
+    ] = False
+    dtype: Annotated[Precision | None, typer.Option(help="Precision of the features of text or a table.")] = None
+    n_features: Annotated[int | None, typer.Option(min=1, help="How many features text has, where more than seen.")] = (
+        None
+    )
+
+
+COLUMNS = ("label", "qid", "features", "document_id")
+"""Which column is what: options of every command that reads data."""
+Reading = dict[str, Any]
+"""How to read data, as keywords of `toprank.read`: those that were given. Not every format has all."""
+NOTHING: Reading = {}
+
+
+def reads_data(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these names in the place of its parameter `reading`."""
+    annotations = get_type_hints(_Keywords, include_extras=True)
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for one in signature.parameters.values():
+            if one.name != "reading":
+                parameters.append(one)
+                continue
+            parameters += [
+                inspect.Parameter(name, one.kind, default=getattr(_Keywords, name), annotation=annotations[name])
+                for name in names
+            ]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            chosen = _chosen({name: given.pop(name) for name in names})
+            command(**given, reading=chosen)
+
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorated
+
+
+def _chosen(given: dict[str, Any]) -> Reading:
+    """What was given, as `toprank.read` takes it.
+
+    >>> _chosen({"label": "clicks", "qid": "", "features": "bm25, age", "document_id": None, "regroup": False})
+    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age']}
+    """
+    chosen: Reading = {}
+    for name, value in given.items():
+        if value == getattr(_Keywords, name):
+            continue
+        if name == "features":
+            chosen[name] = [column.strip() for column in value.split(",") if column.strip()]
+            if not chosen[name]:
+                raise typer.BadParameter("--features takes names of columns, separated by commas.")
+        else:
+            chosen[name] = value.value if isinstance(value, StrEnum) else value or False  # '': there is no such column
+    return chosen
+
+
+# ---- values behind --set and --space ----
+
+_KINDS = (bool, int, float, str, list, tuple, dict, type(None))
+
+
+def value_of(text: str) -> Any:
+    """A value as JSON where it is, else as Python writes it, else as text; several in a row are a list.
+
+    >>> [value_of(text) for text in ("0.5", "true", "[8, 4]", "(8, 4)", "8,4", "8,", ".5", "efron", "ndcg@10")]
+    [0.5, True, [8, 4], [8, 4], [8, 4], [8], 0.5, 'efron', 'ndcg@10']
+    """
+    text = text.strip()
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, _KINDS):
+            return list(value) if isinstance(value, tuple) else value
+    return text
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, Any]:
+    """The hyper-parameters that were fixed by key=value; each once."""
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise typer.BadParameter(f"--set takes key=value, not '{pair}'.")
+        if key in settings:
+            raise typer.BadParameter(f"--set names {key} twice.")
+        settings[key] = value_of(value)
+    return settings
+
+
+def refuse_set(name: str, why: str, instead: str | None = None) -> typer.BadParameter:
+    """The refusal to fix what the command itself decides."""
+    return typer.BadParameter(f"{name} {why}: use --{instead or name}, not --set {name}=.")
