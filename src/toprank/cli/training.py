@@ -63,7 +63,6 @@ def train(
       toprank train train.txt --system auto --budget 60 --model m.toprank
     """
     from toprank.data.typed import typed_command
-    from toprank.rankers.blend import was_interrupted
 
     automatic, settings = system.strip().lower() == _AUTO, settings_of(setting)
     _check_judge(metric, convention)
@@ -78,7 +77,7 @@ def train(
         done = _choose(documents, held_out, by, more, quiet)
     else:
         done = _train(chosen, documents, held_out, by, settings, quiet)
-    cut_off = done.interrupted or bool(stopping.requested()) or was_interrupted(done.ranker)
+    cut_off = done.interrupted or bool(stopping.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
     if not cut_off:  # after Ctrl-C there is no time for this
         done.ranker.training_["metrics"] = _training_metrics(done, documents, convention)

@@ -14,7 +14,7 @@ from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio.choice import Choice, Decision, Told, decide, table_of, tell
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
-from toprank.rankers.blend import BlendRanker, was_interrupted
+from toprank.rankers.blend import BlendRanker
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -175,7 +175,7 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: b
         with quietly():
             for trial in chosen:
                 members.append(settled(trial).fit(train))
-                if was_interrupted(members[-1]):
+                if members[-1].was_interrupted:
                     raise KeyboardInterrupt
             ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
     except KeyboardInterrupt:

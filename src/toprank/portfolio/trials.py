@@ -19,7 +19,6 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
-from toprank.rankers.blend import was_interrupted
 from toprank.rankers.watching import Epoch, Round
 from toprank.systems import System, get
 
@@ -206,7 +205,7 @@ def run_trials(
         rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
         if verbose:
             _tell(trial, judge, clock)
-        if was_interrupted(trial.ranker):
+        if trial.ranker.was_interrupted:
             trials.interrupted = True
             break
     if not trials.done:

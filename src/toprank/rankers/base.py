@@ -231,6 +231,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             )
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid).mean["ndcg@10"]
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the training was ended from the keyboard."""
+        return any(row.get("interrupted") for row in getattr(self, "path_", ()))
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; see `toprank.load`."""
         check_is_fitted(self)

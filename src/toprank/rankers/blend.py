@@ -20,7 +20,7 @@ from toprank.rankers.base import Ranker, finite, warn_unconverged
 from toprank.rankers.files import State, under
 from toprank.rankers.schema import Numbers, needed, read_parameters, read_training, read_value
 
-__all__ = ["BlendRanker", "score_spread", "was_interrupted"]
+__all__ = ["BlendRanker", "score_spread"]
 
 _MOST_NESTED = 16
 
@@ -86,7 +86,7 @@ class BlendRanker(Ranker):
                 if not members:  # nothing to keep
                     raise
                 break
-            if was_interrupted(members[-1]):
+            if members[-1].was_interrupted:
                 break
         if len(members) < len(self.rankers):
             warn_unconverged(f"BlendRanker: interrupted; a blend of the first {len(members)} members is kept.")
@@ -248,8 +248,3 @@ def score_spread(scores: FloatArray, queries: Queries) -> float:
     """
     centred = scores - queries.spread(queries.mean(scores))
     return float(np.sqrt(queries.mean(centred**2)).mean())
-
-
-def was_interrupted(ranker: Ranker) -> bool:
-    """Whether the training of a fitted ranker was ended from the keyboard."""
-    return any(row.get("interrupted") for row in getattr(ranker, "path_", ()))
