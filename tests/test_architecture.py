@@ -19,7 +19,7 @@ SOURCE = Path(toprank.__file__).parent
 # A room may import from its own floor's left-out neighbours never, and from every floor below.
 FLOORS = [
     {"importing"},
-    {"errors"},
+    {"errors", "kernels"},
     {"compute", "drawing"},
     {"data"},
     {"metrics"},

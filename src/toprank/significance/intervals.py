@@ -8,9 +8,9 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, each_block
 from toprank.errors import UnknownNameError
-from toprank.significance.kernels import resampled_moments
 from toprank.significance.results import Interval
 from toprank.significance.tests import (
     ROUNDING,
@@ -94,7 +94,7 @@ def _resampled(
 
     def fill(first: int) -> None:
         last = first + step
-        resampled_moments(values, start, first, means[first:last], variances[first:last])
+        kernels.resampled_moments(values, start, first, means[first:last], variances[first:last])
 
     each_block(fill, range(0, resamples, step), threads)
     return means, variances

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, each_block
 from toprank.errors import DataError
 from toprank.metrics.result import by_query
-from toprank.significance.kernels import FLIPS_PER_BLOCK, GROUP, flip_hits, ordered_sum
 from toprank.significance.results import TestResult
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-12  # relative size below which a difference is the rounding of equal numbers
+_GROUP, _FLIPS = 8, 2048  # differences tabulated together, and flips in one block: of native/significance.c
 _LARGEST = 1e250  # beyond it sums could overflow; no metric comes near
 
 
@@ -196,13 +197,13 @@ def _enumerated(values: FloatArray) -> float:
 
 
 def _sampled_hits(values: FloatArray, flips: int, start: np.uint64, threads: int | None) -> int:
-    padded = np.concatenate([values, np.zeros(-len(values) % GROUP)])
-    threshold = _threshold(ordered_sum(padded), padded)
+    padded = np.concatenate([values, np.zeros(-len(values) % _GROUP)])
+    threshold = _threshold(kernels.ordered_sum(padded), padded)
 
     def hits(block: int) -> int:
-        return flip_hits(padded, threshold, start, block, min(FLIPS_PER_BLOCK, flips - block * FLIPS_PER_BLOCK))
+        return int(kernels.flip_hits(padded, threshold, start, block, min(_FLIPS, flips - block * _FLIPS)))
 
-    return sum(each_block(hits, range(-(-flips // FLIPS_PER_BLOCK)), threads))
+    return sum(each_block(hits, range(-(-flips // _FLIPS)), threads))
 
 
 def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:

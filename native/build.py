@@ -1,0 +1,158 @@
+"""Compile the kernels into one shared library: `python native/build.py`, or from the build backend (hatch_build.py).
+
+Every .c file but library.c is compiled once for each set of instructions of the target (`VARIANTS`), library.c once.
+The compiler is $CC, else the system's `cc`, else the one in the `ziglang` package; other targets than this machine are
+always built by the latter. Only the standard library is used, so that a build environment needs nothing else.
+
+    python native/build.py                              # for this machine, into src/toprank
+    python native/build.py --target aarch64-linux-musl  # for another one, into build/kernels
+    python native/build.py --sanitize                   # with the address and undefined-behaviour sanitizers
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "src" / "toprank"
+
+# No option may change a bit: sums keep their order and products are not fused with them. Error numbers and traps of the
+# floating-point unit are nothing anyone reads.
+FLAGS = (
+    *("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"),
+    *("-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
+    *("-Wno-psabi", "-Wno-unused-function", "-Wno-sign-compare", "-Wno-unknown-warning-option"),
+)
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize=vla-bound", "-fno-sanitize-recover=all", "-g", "-O1")
+_AVX2 = ("-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt")
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "baseline": (),
+        "avx2": _AVX2,
+        "avx512": (
+            *_AVX2,
+            *("-mavx512f", "-mavx512dq", "-mavx512cd", "-mavx512bw", "-mavx512vl"),
+            "-mprefer-vector-width=512",
+        ),
+    },
+}
+"""The sets of instructions of a processor, in the order of `toprank_machine`; other processors have the baseline."""
+
+
+def sources() -> list[Path]:
+    """The files that make the library, in a fixed order."""
+    return sorted(path for path in HERE.iterdir() if path.suffix in {".c", ".h", ".inc"} or path.name == "build.py")
+
+
+def identity() -> str:
+    """A hash of what the library is built from: a library that carries another one is stale."""
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+    return digest.hexdigest()
+
+
+def library_name(system: str) -> str:
+    """The file name of the library on a system, as `sys.platform` names it."""
+    return {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(system, "_kernels.so")
+
+
+def compiler(target: str | None) -> list[str]:
+    """The command that compiles for `target` (None: this machine)."""
+    if target is None:
+        if named := os.environ.get("CC"):
+            return shlex.split(named)
+        if sys.platform != "win32" and (found := shutil.which("cc")):
+            return [found]
+    if importlib.util.find_spec("ziglang") is None:
+        sys.exit("There is no C compiler: install one, name it in CC, or `pip install ziglang`.")
+    command = [sys.executable, "-m", "ziglang", "cc"]
+    # Without a target Zig would compile for the very processor at hand, the baseline too.
+    return [*command, "-mcpu=baseline"] if target is None else [*command, "-target", target]
+
+
+def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
+    """Compile the library for `target` into the folder `out`, and give its path. The old one is replaced at the end."""
+    if target is None:
+        system, machine = sys.platform, platform.machine().lower()
+    else:
+        machine, _, rest = target.partition("-")
+        system = "win32" if "windows" in rest else "darwin" if "macos" in rest else "linux"
+    variants = VARIANTS.get({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), {"baseline": ()})
+    command, flags = compiler(target), [*FLAGS, *(SANITIZERS if sanitize else ())]
+    if system == "win32":
+        flags.remove("-fPIC")
+    files = [path for path in sources() if path.suffix == ".c" and path.name != "library.c"]
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+            texts = pool.map(lambda path: _prototypes(command, path), files)
+            _write_header(work / "prototypes.h", [line for text in texts for line in text], list(variants))
+            jobs = [
+                (path, work / f"{path.stem}-{name}.o", [*flags, *extra, f"-DTOPRANK_VARIANT={name}"])
+                for path in files
+                for name, extra in variants.items()
+            ]
+            jobs.append(
+                (HERE / "library.c", work / "library.o", [*flags, f"-I{work}", f'-DTOPRANK_IDENTITY="{identity()}"'])
+            )
+            for _ in pool.map(lambda job: _run([*command, *job[2], "-c", str(job[0]), "-o", str(job[1])]), jobs):
+                pass
+        linked = work / library_name(system)
+        strip = [] if sanitize or system == "darwin" else ["-s"]
+        libraries = [] if system == "win32" else ["-lm"]
+        objects = [str(job[1]) for job in jobs]
+        _run([*command, "-shared", *strip, *(SANITIZERS if sanitize else ()), *objects, *libraries, "-o", str(linked)])
+        out.mkdir(parents=True, exist_ok=True)
+        beside = out / f".{linked.name}.{os.getpid()}"
+        shutil.copyfile(linked, beside)
+        return beside.replace(out / linked.name)
+
+
+def _prototypes(command: list[str], path: Path) -> list[str]:
+    text = _run([*command, "-E", "-P", "-DTOPRANK_PROTOTYPES", "-DTOPRANK_VARIANT=any", str(path)])
+    found = re.findall(r"@kernel\s+(\w+)\s+(\w+)\s*\(([^{;]*)\)\s*\{", text)
+    return [f"{result} {name}({' '.join(arguments.split())})" for result, name, arguments in found]
+
+
+def _write_header(path: Path, prototypes: list[str], variants: list[str]) -> None:
+    text = "\n".join(f'    "{line}\\n"' for line in prototypes)
+    path.write_text(f'#define TOPRANK_VARIANTS "{" ".join(variants)}"\nstatic const char TOPRANK_TEXT[] =\n{text};\n')
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{shlex.join(command)}\n{done.stderr}")
+    if done.stderr and "warning" in done.stderr:
+        print(done.stderr, file=sys.stderr)
+    return done.stdout
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Compile toprank's kernels into one shared library.")
+    parser.add_argument("--target", help="a target of Zig's, e.g. x86_64-linux-gnu.2.17; default: this machine")
+    parser.add_argument(
+        "--out", type=Path, help="folder for the library; default: src/toprank, or build/kernels/TARGET"
+    )
+    parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    given = parser.parse_args()
+    out = given.out or (PACKAGE if given.target is None else HERE.parent / "build" / "kernels" / given.target)
+    print(build(out, given.target, given.sanitize))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+/* What every kernel file begins with: the types, how a kernel is declared, and memory for scratch.
+
+A kernel is declared by its C prototype, and that prototype is all there is: `build.py` takes it out of the preprocessed
+source, the library carries it as text, and `toprank.kernels` checks every argument against it before a pointer is taken.
+
+    KERNEL(void, softmax)(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], f8 probabilities[n]) { … }
+
+is called from Python as `kernels.softmax(scores, offsets, probabilities)`:
+  * the leading integers that stand in brackets are sizes: they are deduced from the arrays, and not given;
+  * `[n]` is exactly n elements, `[static n]` at least n; `[n][k]` is a matrix in C order;
+  * `const` is read; anything else is written, and must be writable;
+  * `name__u1`, `name__f4` … are one kernel for several types: the caller's arrays choose.
+A kernel that needs scratch memory returns i8, and OUT_OF_MEMORY where there is none (MemoryError in Python).
+
+Every kernel is compiled once for each set of instructions (`build.py`), and gives the same bits in all of them: sums run
+over fixed lanes (`vectors.h`), products are never fused with sums, and e^x and log are our own. */
+#ifndef TOPRANK_H
+#define TOPRANK_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef float f4;
+typedef double f8;
+typedef int8_t i1;
+typedef int16_t i2;
+typedef int32_t i4;
+typedef int64_t i8;
+typedef uint8_t u1;
+typedef uint16_t u2;
+typedef uint32_t u4;
+typedef uint64_t u8;
+
+#if defined(_WIN32)
+#define TOPRANK_PUBLIC __declspec(dllexport)
+#else
+#define TOPRANK_PUBLIC __attribute__((visibility("default")))
+#endif
+
+#define TOPRANK_JOIN_(a, b) a##b
+#define TOPRANK_JOIN(a, b) TOPRANK_JOIN_(a, b)
+#ifdef TOPRANK_PROTOTYPES
+#define KERNEL(type, name) @kernel type name
+#else
+#define KERNEL(type, name) TOPRANK_PUBLIC type TOPRANK_JOIN(TOPRANK_JOIN(name, _on_), TOPRANK_VARIANT)
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+#define OUT_OF_MEMORY INT64_MIN
+
+INLINE i8 least(i8 a, i8 b) { return a < b ? a : b; }
+INLINE i8 most(i8 a, i8 b) { return a > b ? a : b; }
+INLINE f8 smaller(f8 a, f8 b) { return a < b ? a : b; }
+INLINE f8 larger(f8 a, f8 b) { return a > b ? a : b; }
+
+/* Room for `count` things of `size` bytes, aligned to a cache line; NULL where there is none. Ends with give_back. */
+INLINE void *scratch(i8 count, size_t size) {
+    if (count < 0 || (u8)count > (SIZE_MAX - 64 - sizeof(void *)) / size) return NULL;
+    char *whole = malloc((size_t)count * size + 64 + sizeof(void *));
+    if (!whole) return NULL;
+    char *aligned = (char *)(((uintptr_t)whole + sizeof(void *) + 63) & ~(uintptr_t)63);
+    memcpy(aligned - sizeof(void *), &whole, sizeof(void *));
+    return aligned;
+}
+INLINE void give_back(void *aligned) {
+    if (!aligned) return;
+    void *whole;
+    memcpy(&whole, (char *)aligned - sizeof(void *), sizeof(void *));
+    free(whole);
+}
+
+/* The length of the longest query. */
+INLINE i8 longest_query(i8 q, const i8 *offsets) {
+    i8 longest = 0;
+    for (i8 i = 0; i < q; i++) longest = most(longest, offsets[i + 1] - offsets[i]);
+    return longest;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* Eight numbers at a time, in the same way on every machine.
+
+The compiler turns these vectors into one register of 512 bits, two of 256 or four of 128: the operations on the lanes are
+the same, in the same order, so the bits are too. A sum that uses lanes adds element i to lane i mod 8 and joins the lanes in
+`sum_of_lanes`; that is its definition, whatever the machine. exp8, log8 and log1p8 are below 1 ulp (tests/test_kernels.py). */
+#ifndef TOPRANK_VECTORS_H
+#define TOPRANK_VECTORS_H
+
+#include "toprank.h"
+
+#define LANES 8
+typedef f8 f8x8 __attribute__((vector_size(64)));
+typedef i8 i8x8 __attribute__((vector_size(64)));
+typedef u8 u8x8 __attribute__((vector_size(64)));
+typedef f4 f4x8 __attribute__((vector_size(32)));
+
+INLINE f8x8 all8(f8 x) { return (f8x8){x, x, x, x, x, x, x, x}; }
+INLINE i8x8 whole8(i8 x) { return (i8x8){x, x, x, x, x, x, x, x}; }
+INLINE f8x8 load8(const f8 *from) {
+    f8x8 v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+INLINE f8x8 load8_f4(const f4 *from) {
+    f4x8 v;
+    memcpy(&v, from, sizeof v);
+    return __builtin_convertvector(v, f8x8);
+}
+INLINE void store8(f8 *to, f8x8 v) { memcpy(to, &v, sizeof v); }
+
+/* The first n < 8 elements, and `rest` in the other lanes. */
+INLINE f8x8 load_some(const f8 *from, i8 n, f8 rest) {
+    f8x8 v = all8(rest);
+    for (i8 i = 0; i < n; i++) v[i] = from[i];
+    return v;
+}
+INLINE void store_some(f8 *to, f8x8 v, i8 n) {
+    for (i8 i = 0; i < n; i++) to[i] = v[i];
+}
+
+/* a where the mask is set, else b. A mask is what a comparison of vectors gives: all bits, or none. */
+INLINE f8x8 choose8(i8x8 mask, f8x8 a, f8x8 b) { return (f8x8)(((i8x8)a & mask) | ((i8x8)b & ~mask)); }
+INLINE f8x8 max8(f8x8 a, f8x8 b) { return choose8(a > b, a, b); }
+INLINE f8x8 min8(f8x8 a, f8x8 b) { return choose8(a < b, a, b); }
+INLINE f8x8 abs8(f8x8 a) { return (f8x8)((i8x8)a & whole8(INT64_MAX)); }
+
+INLINE f8 sum_of_lanes(f8x8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
+INLINE f8 max_of_lanes(f8x8 v) {
+    f8 m = v[0];
+    for (int i = 1; i < LANES; i++) m = v[i] > m ? v[i] : m;
+    return m;
+}
+
+INLINE f8 float_of(u8 bits) {
+    f8 x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+INLINE u8 bits_of(f8 x) {
+    u8 bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* e^x. x = k log 2 + r with |r| ≤ log(2)/2, and e^r = 1 + r + r² (1/2! + r/3! + … + r¹¹/13!). log 2 is taken in two parts, the
+first short enough that its product with k is exact; the second joins the sum last, beside the small terms. */
+INLINE f8 exp1(f8 x) {
+    const f8 round_to_whole = 0x1.8p52;
+    f8 inside = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x; /* beyond, e^x is 0 or infinite */
+    f8 shifted = inside * 0x1.71547652b82fep0 + round_to_whole, k = shifted - round_to_whole;
+    f8 high = inside - k * 0x1.62e42feep-1, low = k * 0x1.a39ef35793c76p-33;
+    f8 r = high - low, r2 = r * r, r4 = r2 * r2;
+    f8 a = (0.5 + r * (1.0 / 6)) + r2 * (1.0 / 24 + r * (1.0 / 120));
+    f8 b = (1.0 / 720 + r * (1.0 / 5040)) + r2 * (1.0 / 40320 + r * (1.0 / 362880));
+    f8 c = (1.0 / 3628800 + r * (1.0 / 39916800)) + r2 * (1.0 / 479001600 + r * (1.0 / 6227020800));
+    f8 y = 1.0 + (high + (r2 * (a + r4 * (b + r4 * c)) - low));
+    /* 2^k in two factors: k may be as small as −1076 and as large as 1025. */
+    u8 whole = bits_of(shifted) - 0x4338000000000000 + 2048, half = whole >> 1;
+    return y * float_of((half - 1024 + 1023) << 52) * float_of((whole - half - 1024 + 1023) << 52);
+}
+
+/* log(1 + f) for √½ ≤ 1 + f < √2, plus k log 2 and a small correction. With s = f/(2 + f), log(1 + f) = 2 atanh s =
+f − (f²/2 − s (f²/2 + R)), R = 2 (s²/3 + s⁴/5 + …): the large term f is not rounded. */
+INLINE f8 log_of_parts(f8 f, f8 k, f8 correction) {
+    f8 s = f / (2.0 + f), z = s * s, w = z * z;
+    f8 even = w * (2.0 / 5 + w * (2.0 / 9 + w * (2.0 / 13 + w * (2.0 / 17 + w * (2.0 / 21)))));
+    f8 odd = z * (2.0 / 3 + w * (2.0 / 7 + w * (2.0 / 11 + w * (2.0 / 15 + w * (2.0 / 19 + w * (2.0 / 23))))));
+    f8 R = even + odd, half_square = 0.5 * f * f;
+    f8 small = s * (half_square + R) + (k * 0x1.a39ef35793c76p-33 + correction);
+    return k * 0x1.62e42feep-1 - ((half_square - small) - f);
+}
+
+/* x = 2^k (1 + f) with √½ ≤ 1 + f < √2, for normal x > 0. k is brought to a float by its bits: AVX2 cannot convert it. */
+INLINE f8 split_power(f8 x, f8 *k) {
+    const u8 root_half = 0x3fe6a09e667f3bcd, one = 0x3ff0000000000000, two_52 = 0x4330000000000000;
+    u8 biased = (bits_of(x) - root_half + one) >> 52; /* k + 1023 */
+    *k = float_of(biased | two_52) - (0x1p52 + 1023.0);
+    return float_of(bits_of(x) - (biased << 52) + one) - 1.0;
+}
+
+INLINE f8 log1(f8 x) {
+    f8 k, f = split_power(x < 0x1p-1022 ? x * 0x1p54 : x, &k);
+    f8 y = log_of_parts(f, k - (x < 0x1p-1022 ? 54.0 : 0.0), 0.0);
+    y = x == INFINITY ? x : y;
+    y = x == 0.0 ? -INFINITY : y;
+    return x >= 0.0 ? y : NAN;
+}
+
+INLINE f8 log1p1(f8 x) {
+    f8 u = 1.0 + x, k, f = split_power(u, &k);
+    f8 lost = (x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u; /* what 1 + x was rounded by */
+    f8 y = log_of_parts(k == 0.0 ? x : f, k, k == 0.0 ? 0.0 : lost);
+    y = fabs(x) < 0x1p-54 ? x : y;
+    y = x == INFINITY ? x : y;
+    y = x == -1.0 ? -INFINITY : y;
+    return x >= -1.0 ? y : NAN;
+}
+
+#endif
