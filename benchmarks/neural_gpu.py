@@ -1,0 +1,77 @@
+"""Training on a GPU by the clock: what a step takes, how much of it the GPU is busy, and a whole `fit`.
+
+    python benchmarks/neural_gpu.py [--losses ListNet,LambdaRank] [--steps 200] [--documents 2000000]
+
+Needs an NVIDIA GPU, PyTorch and Triton. A step is timed over whole epochs, the profiler off; the time that the GPU is busy
+is the sum of its kernels in one more epoch under the profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.rankers.neural import NeuralRanker
+from toprank.rankers.neural_parameters import NeuralParameters
+from toprank.rankers.neural_training import _Run
+
+
+def make_data(n: int, d: int, low: int = 60, high: int = 181) -> RankingData:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(low, high, n // low)
+    sizes = sizes[: int(np.searchsorted(np.cumsum(sizes), n)) + 1]
+    sizes[-1] -= sizes.sum() - n
+    X = rng.standard_normal((n, d), dtype=np.float32)
+    truth = X[:, :10] @ rng.normal(size=10) * 0.3 + rng.normal(size=n)
+    labels = np.digitize(truth, np.quantile(truth, [0.52, 0.75, 0.93, 0.98])).astype(np.float64)
+    return RankingData(X, labels, queries=Queries.from_sizes(sizes[sizes > 0]))
+
+
+def step_times(data: RankingData, loss: str, budget: int, hidden: tuple[int, ...], native: object) -> tuple[float, float]:
+    """Milliseconds of a step by the clock, and of the GPU's work in it."""
+    ranker = NeuralRanker(loss, hidden=hidden, batch_documents=budget, epochs=100, device="cuda", native=native)
+    run = _Run(NeuralParameters.of(ranker), data, torch.device("cuda"), 4)
+    for number in range(3):
+        run.epoch(number, 0)
+    steps = len(run.drawn[1].batches) if hasattr(run, "drawn") else run.steps_per_epoch
+    torch.cuda.synchronize()
+    best = np.inf
+    for number in range(3, 6):
+        begin = time.perf_counter()
+        run.epoch(number, 0)
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begin)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run.epoch(6, 0)
+        torch.cuda.synchronize()
+    busy = sum(event.self_device_time_total for event in profile.key_averages()) / 1e6
+    return 1e3 * best / steps, 1e3 * busy / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--losses", default="ListNet,ListMLE,Logistic,LambdaRank,ApproxNDCG")
+    parser.add_argument("--native", default="auto", choices=["auto", "true", "false"])
+    parser.add_argument("--documents", type=int, default=2_000_000)
+    given = parser.parse_args()
+    native = {"auto": "auto", "true": True, "false": False}[given.native]
+    data = make_data(400_000, 136)
+    for budget in (4096, 16384):
+        for loss in given.losses.split(","):
+            clock, busy = step_times(data, loss, budget, (128, 128), native)
+            print(f"{loss:12s} {budget:6d} documents: {clock:6.3f} ms a step, GPU busy {busy:6.3f} ms, ratio {clock / busy:5.2f}")
+    if given.documents:
+        data = make_data(given.documents, 136)
+        for call in (1, 2):
+            begin = time.perf_counter()
+            NeuralRanker("LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", native=native).fit(data)
+            print(f"fit, call {call}: {time.perf_counter() - begin:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
