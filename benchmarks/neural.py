@@ -1,39 +1,32 @@
-"""One epoch of a network: ragged batches against the padded ones of the usual libraries; on a GPU, what the loss costs.
+"""One epoch of a network on a CPU: ragged batches against the padded ones of the usual libraries.
 
     python benchmarks/neural.py [--documents 200000] [--features 136] [--epochs 3] [--repeats 3] [--threads 2]
-    python benchmarks/neural.py --device cuda [--batch-documents 4096,16384,65536] [--hidden 128,128]
 
-Goals: an epoch of an MLP 2 × 128 at least 2 times faster than the padded approach, on 2 CPU threads; on a GPU the loss
-takes less than 20 % of a step.
+Goal: an epoch of an MLP 2 × 128 at least 2 times faster than the padded approach, on 2 CPU threads.
 
 The padded approach is what the usual libraries do: a `DataLoader` collects a number of queries, each padded to the
 longest of the batch (or of the whole data, "slate"); rows of padding go through the network, and a mask keeps them out
 of the loss, which works on whole tables (for LambdaRank, tables of all pairs). Layers, optimiser and documents per
 batch are the same. Trainings take turns and the fastest epoch of each decides, so that a busy machine does little harm.
-The GPU part needs PyTorch, NumPy and Numba only.
+For GPUs see neural_gpu.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toprank import losses
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.losses.native import native
-from toprank.rankers.neural_inputs import KEEPS, padding_waste, plan_epoch
+from toprank.rankers.neural_inputs import padding_waste, plan_epoch
 from toprank.rankers.neural_scoring import torch_threads
-from toprank.scorers.networks import Architecture, build, initialise
 
 GRADES = [0.52, 0.75, 0.93, 0.98]
-ON_GPU = ["ListNet", "ListMLE", "Logistic", "LambdaRank", "ApproxNDCG"]
 
 
 def sizes_of(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -53,14 +46,6 @@ def make_data(kind: str, n: int, d: int) -> RankingData:
     truth = X[:, :10] @ rng.normal(size=10) * 0.3 + np.sin(2 * X[:, 10]) + rng.normal(size=n)
     labels = np.digitize(truth, np.quantile(truth, GRADES)).astype(np.float64)
     return RankingData(X, labels, queries=Queries.from_sizes(sizes_of(kind, n, rng)))
-
-
-def make_network(d: int, hidden: tuple[int, ...], device: str) -> torch.nn.Module:
-    """With the dropout that `NeuralRanker` has by default."""
-    shape = Architecture("mlp", d, 1, hidden, "relu", "none", 0.1, 64, 4, 2)
-    network = build(shape)
-    initialise(network, torch.Generator().manual_seed(0))
-    return network.to(device)
 
 
 # ---- the padded approach ----
@@ -194,110 +179,6 @@ def on_cpu(n: int, d: int, budget: int, epochs: int, repeats: int, threads: int)
 # ---- on a GPU ----
 
 
-def seconds(work: Callable[[], None], device: str, repeats: int) -> float:
-    """Of one call, the fastest of several rounds."""
-
-    def wait() -> None:
-        if device != "cpu":
-            torch.cuda.synchronize()
-
-    work()
-    found = []
-    for _ in range(repeats):
-        wait()
-        begin = time.perf_counter()
-        work()
-        wait()
-        found.append(time.perf_counter() - begin)
-    return min(found)
-
-
-def on_device(device: str, n: int, d: int, budgets: list[int], hidden: tuple[int, ...], repeats: int) -> None:
-    if device == "cuda":
-        print(torch.cuda.get_device_name(), torch.__version__)
-    for kind in ("even", "ragged"):
-        data = make_data(kind, n, d)
-        X = torch.from_numpy(np.array(data.X)).to(device)
-        for budget in budgets:
-            print(f"\n{kind}, {n:,} × {d}, batches of {budget:,} documents, hidden layers {hidden}")
-            for name in ON_GPU:
-                row = steps(data, X, name, budget, hidden, device, repeats)
-                print(
-                    "  {:<12} step {:6.3f} ms, loss {:5.1%} of it (binding {:4.1%});  "
-                    "GPU busy {:6.3f} ms, loss {:5.1%} of that".format(name, *row)
-                )
-
-
-def steps(
-    data: RankingData, X: Tensor, name: str, budget: int, hidden: tuple[int, ...], device: str, repeats: int
-) -> tuple[float, float, float, float, float]:
-    """Milliseconds of a step, the shares of it that the loss and its binding take; the same for the GPU's own time.
-
-    A step is that of `NeuralRanker`: gather the rows, dropout, loss, backward, clip, AdamW. The loss is what it costs
-    more than one whose gradient of the scores is given; of the binding a step has the share that falls on it, since
-    batches are kept for several epochs. A small network leaves the GPU waiting for the host, so the GPU's own time, the
-    sum of its kernels, is told too.
-    """
-    loss = losses.make(name)
-    version = native(loss)
-    assert version is not None
-    network = make_network(data.n_features, hidden, device)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
-    plan = plan_epoch(data.queries, budget, np.random.default_rng(0))
-    batches = plan.batches[:40]
-    offsets = torch.from_numpy(plan.queries.offsets.copy())
-    rows = torch.from_numpy(plan.rows).to(device)
-    labels = torch.from_numpy(data.labels[plan.rows].astype(np.float32)).to(device)
-    given = torch.randn(data.n_documents, device=device)
-    chance = torch.Generator(device)
-
-    def bind(first: int, last: int) -> Any:
-        part = plan.documents((first, last))
-        return version.bind(labels[part], offsets[first : last + 1] - offsets[first])
-
-    kept = {batch: bind(*batch) for batch in batches}
-
-    def epoch(judge: Callable[[tuple[int, int], Tensor], Tensor]) -> None:
-        for batch in batches:
-            scores = network(X.index_select(0, rows[plan.documents(batch)]), None, chance)[:, 0]
-            optimiser.zero_grad(set_to_none=True)
-            judge(batch, scores).backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimiser.step()
-
-    ways = (
-        lambda: epoch(lambda batch, scores: bind(*batch)(scores)),
-        lambda: epoch(lambda batch, scores: kept[batch](scores)),
-        lambda: epoch(lambda batch, scores: (scores * given[plan.documents(batch)]).sum()),
-    )
-    network.train()
-    whole, bound, without = (seconds(way, device, repeats) for way in ways)
-    binding = max(0.0, whole - bound) / KEEPS
-    step = bound + binding
-    busy = [busy_seconds(way) if device == "cuda" else 0.0 for way in ways]
-    busy_step = busy[1] + max(0.0, busy[0] - busy[1]) / KEEPS
-    return (
-        1e3 * step / len(batches),
-        max(0.0, 1 - without / step),
-        binding / step,
-        1e3 * busy_step / len(batches),
-        1 - busy[2] / busy_step if busy_step else 0.0,
-    )
-
-
-def busy_seconds(work: Callable[[], None]) -> float:
-    """The time of all kernels and copies on the GPU."""
-    work()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        work()
-        torch.cuda.synchronize()
-    return sum(event.self_device_time_total for event in seen.key_averages()) / 1e6
-
-
-def whole_numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=200_000)
@@ -305,14 +186,6 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch-documents", type=whole_numbers, default=None)
-    parser.add_argument("--hidden", type=whole_numbers, default=[128, 128])
+    parser.add_argument("--batch-documents", type=int, default=4096)
     given = parser.parse_args()
-    if given.device == "cpu":
-        budget = (given.batch_documents or [4096])[0]
-        on_cpu(given.documents, given.features, budget, given.epochs, given.repeats, given.threads)
-    else:
-        budgets = given.batch_documents or [4096, 16384, 65536]
-        device = "cpu" if given.device == "cpu-native" else given.device
-        on_device(device, given.documents, given.features, budgets, tuple(given.hidden), given.repeats)
+    on_cpu(given.documents, given.features, given.batch_documents, given.epochs, given.repeats, given.threads)

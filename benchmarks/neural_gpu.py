@@ -1,9 +1,9 @@
 """Training on a GPU by the clock: what a step takes, how much of it the GPU is busy, and a whole `fit`.
 
-    python benchmarks/neural_gpu.py [--losses ListNet,LambdaRank] [--steps 200] [--documents 2000000]
+    python benchmarks/neural_gpu.py [--losses ListNet,LambdaRank] [--native auto] [--documents 2000000]
 
-Needs an NVIDIA GPU, PyTorch and Triton. A step is timed over whole epochs, the profiler off; the time that the GPU is busy
-is the sum of its kernels in one more epoch under the profiler.
+Needs an NVIDIA GPU, PyTorch and Triton. A step is timed over whole epochs, the profiler off; the time that the GPU is
+busy is the sum of its kernels in one more epoch under the profiler.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def make_data(n: int, d: int, low: int = 60, high: int = 181) -> RankingData:
     return RankingData(X, labels, queries=Queries.from_sizes(sizes[sizes > 0]))
 
 
-def step_times(data: RankingData, loss: str, budget: int, hidden: tuple[int, ...], native: object) -> tuple[float, float]:
+def step_times(
+    data: RankingData, loss: str, budget: int, hidden: tuple[int, ...], native: object
+) -> tuple[float, float]:
     """Milliseconds of a step by the clock, and of the GPU's work in it."""
     ranker = NeuralRanker(loss, hidden=hidden, batch_documents=budget, epochs=100, device="cuda", native=native)
     run = _Run(NeuralParameters.of(ranker), data, torch.device("cuda"), 4)
     for number in range(3):
         run.epoch(number, 0)
-    steps = len(run.drawn[1].batches) if hasattr(run, "drawn") else run.steps_per_epoch
+    steps = len(run._planned(np.random.default_rng(0)).batches)
     torch.cuda.synchronize()
     best = np.inf
     for number in range(3, 6):
@@ -64,12 +66,17 @@ def main() -> None:
     for budget in (4096, 16384):
         for loss in given.losses.split(","):
             clock, busy = step_times(data, loss, budget, (128, 128), native)
-            print(f"{loss:12s} {budget:6d} documents: {clock:6.3f} ms a step, GPU busy {busy:6.3f} ms, ratio {clock / busy:5.2f}")
+            print(
+                f"{loss:12s} {budget:6d} documents: {clock:6.3f} ms a step, GPU busy {busy:6.3f} ms, "
+                f"ratio {clock / busy:5.2f}"
+            )
     if given.documents:
         data = make_data(given.documents, 136)
         for call in (1, 2):
             begin = time.perf_counter()
-            NeuralRanker("LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", native=native).fit(data)
+            NeuralRanker(
+                "LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", native=native
+            ).fit(data)
             print(f"fit, call {call}: {time.perf_counter() - begin:.2f} s")
 
 

@@ -15,7 +15,10 @@ from toprank.losses.base import Loss
 
 torch = pytest.importorskip("torch", reason="native losses need PyTorch: pip install 'toprank[neural]'")
 
-from toprank.losses.native import fused, grids, native, native_names  # noqa: E402 - only where torch is
+pytest.importorskip("triton", reason="native losses are kernels in Triton, which comes with PyTorch for CUDA on Linux")
+
+from toprank.losses import native as room  # noqa: E402 - only where torch is
+from toprank.losses.native import available, native, native_names  # noqa: E402
 
 MORE = [
     ("approx-dcg", losses.ApproxMetric("dcg@2", temperature=0.5, gain=(0.0, 1.0, 1.0, 3.0, 5.0)), {"silent": True}),
@@ -102,7 +105,7 @@ def usable(loss, labels):
 
 @pytest.mark.parametrize("kind", DTYPES)
 @every_case
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)  # the interpreter takes its time
 @given(data=st.data())
 def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
     labels, queries, scores, weights = data.draw(problems(options))
@@ -110,36 +113,49 @@ def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
 
 
 @every_case
-def test_many_grids_and_tiles_give_the_same(name, loss, options, monkeypatch):
-    """Long and short queries together; then with so little memory that every grid and tile is cut up."""
-    rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 30, 2, 3, 41, 7, 7, 16, 1])
+def test_queries_of_several_blocks_give_the_same(name, loss, options):
+    """Long and short queries together: none fills its last block of rows or columns."""
+    rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 30, 2, 3, 71, 7, 33, 1])
     n = queries.n_documents
     labels, scores = labels_of_kind(options.get("labels", "graded"), n, rng), random_scores(rng, n, options)
     scores[20:40] = np.round(scores[20:40])
     weights = [rng.uniform(0.5, 2.0, n), None]
     same_as_reference(loss, labels, queries, scores, weights, "float64")
-    monkeypatch.setattr(grids, "_CPU", grids._Budget(another=9, tile=50))
-    same_as_reference(loss, labels, queries, scores, weights, "float64")
 
 
-def test_grids_hold_every_document_once_and_waste_little():
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 200, 300)
-    queries = Queries.from_sizes(sizes)
-    frame = grids.Frame(torch.zeros(queries.n_documents), torch.tensor(queries.offsets.copy()))
-    made = grids.grids_of(frame, pairs=True)
-    rows = torch.cat([grid.documents[grid.valid] for grid in made])
-    assert sorted(rows.tolist()) == list(range(queries.n_documents))
-    assert sum(grid.documents.shape[0] * grid.width**2 for grid in made) < 1.25 * np.sum(sizes**2)
-    assert max(grid.documents.shape[0] * grid.width * grid.tile_rows for grid in made) <= grids._CPU.tile
+@every_case
+def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
+    """What a recorded step sees: columns gathered by row, empty queries at the end, rows that belong to nobody."""
+    problem = Problem.of(loss, options)
+    loss = usable(loss, problem.labels)
+    labels, scores = tensors("cpu", torch.float64, problem.labels, problem.scores)
+    queries, offsets = problem.queries, torch.tensor(problem.queries.offsets.copy())
+    frame = room.Frame(labels, offsets)
+    whole = native(loss).on(frame)
+    _, grad = whole.judge(scores, frame.part, whole.columns)
+    chosen, n = range(len(queries) - 1, -1, -2), queries.n_documents
+    rows = np.concatenate([np.arange(*queries.offsets[q : q + 2]) for q in chosen])
+    expected = sum(whole.judge(*alone(whole, scores, queries, q))[0] for q in chosen)
+    ends = np.cumsum([0, *(queries.sizes[q] for q in chosen)])
+    spare = torch.tensor([*rows, 0, 0, 0])
+    part = room.Part(
+        torch.tensor([*ends, ends[-1], ends[-1]]),
+        torch.tensor([1.0] * len(chosen) + [0.0, 0.0], dtype=torch.float64),
+        len(spare),
+        int(queries.sizes.max()),
+    )
+    found, slopes = whole.judge(scores[spare], part, whole.take(spare))
+    assert n == len(grad)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(slopes[: len(rows)], grad[rows], rtol=1e-10, atol=1e-12)
+    assert not slopes[len(rows) :].any()
 
 
-def test_a_query_larger_than_a_tile_is_cut_by_rows():
-    rng, queries = np.random.default_rng(1), Queries.from_sizes([700, 3])
-    assert grids._CPU.tile < 700**2
-    labels, scores = rng.integers(0, 4, 703).astype(float), rng.standard_normal(703)
-    for loss in (losses.Logistic(), losses.LambdaRank(truncation=20), losses.ApproxNDCG()):
-        same_as_reference(loss, labels, queries, scores, [None, None], "float64")
+def alone(whole, scores, queries, q):
+    """One query as a part of its own."""
+    rows = torch.arange(*queries.offsets[q : q + 2])
+    offsets = torch.tensor([0, len(rows)])
+    return scores[rows], room.Part(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
 
 
 @pytest.mark.parametrize(("name", "loss", "options"), PLAIN, ids=[case[0] for case in PLAIN])
@@ -255,31 +271,27 @@ def test_wrong_shapes_are_refused_in_a_sentence():
 # --- on a GPU -------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_gpu_there_are_no_kernels():
-    assert fused.available(torch.device("cpu")) is False
-
-
 def test_a_triton_that_fails_is_named_and_done_without(monkeypatch):
     """No C compiler, an old GPU: the losses must go on, and say why they are slow."""
 
     def broken(*_):
         raise OSError("no compiler")
 
-    monkeypatch.setattr(fused, "HAS_TRITON", True)
-    monkeypatch.setattr(fused, "groups_only", broken)
+    monkeypatch.setattr(room, "by_rank", broken)
     with pytest.warns(RuntimeWarning, match="Triton is installed but does not work here"):
-        assert fused.available.__wrapped__(torch.device("cuda")) is False
+        assert available.__wrapped__(torch.device("cpu")) is False
+
+
+def test_without_a_gpu_there_are_no_kernels(monkeypatch):
+    monkeypatch.setattr(room, "interpreted", lambda: False)
+    assert available.__wrapped__(torch.device("cpu")) is False
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
-@pytest.mark.parametrize("way", ["float32-kernels", "float32", "float64"])
+@pytest.mark.parametrize("kind", DTYPES)
 @every_case
-def test_a_gpu_agrees_with_the_reference(name, loss, options, way, monkeypatch):
-    if way == "float32":
-        monkeypatch.setattr(fused, "available", lambda device: False)
-    elif way == "float32-kernels":
-        assert fused.available(torch.device("cuda"))
-    kind = way.split("-")[0]
+def test_a_gpu_agrees_with_the_reference(name, loss, options, kind):
+    assert available(torch.device("cuda"))
     problem, rng = Problem.of(loss, options), np.random.default_rng(7)
     long = Queries.from_sizes([150, 1, 33, 64, 90, 3])  # several blocks of documents, and none that is full
     labels = labels_of_kind(options.get("labels", "graded"), long.n_documents, rng)

@@ -17,7 +17,8 @@ import toprank as tr
 from forecasts import check_calibration, check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
-from toprank.rankers import neural_training
+from toprank.losses.native import native_names
+from toprank.rankers import neural_resident, neural_training
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.neural_scoring import chosen_device, threads_for, torch_threads
 from toprank.rankers.watching import EpochWatch
@@ -116,19 +117,48 @@ def test_labels_that_are_all_alike_are_said(data, loss):
         network(loss, epochs=1).fit(data.replace(labels=np.ones(data.n_documents)))
 
 
-def test_pytorchs_own_losses_and_the_bridge_train_the_same_network(halves):
+def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(halves):
     train, test = halves
     heavy = train.replace(
         document_weights=np.random.default_rng(0).uniform(0.5, 2, train.n_documents),
         query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries),
     )
-    reference = network("ListMLE", batch_documents=200, native=False).fit(heavy)
-    ranker = network("ListMLE", batch_documents=200, native=True).fit(heavy)
+    options = {"batch_documents": 200, "dropout": 0.0}
+    reference = network("ListMLE", native=False, **options).fit(heavy)
+    ranker = network("ListMLE", native=True, **options).fit(heavy)
     np.testing.assert_array_equal(  # on a CPU the bridge is what "auto" means
-        network("ListMLE", batch_documents=200).fit(heavy).predict(test), reference.predict(test)
+        network("ListMLE", **options).fit(heavy).predict(test), reference.predict(test)
     )
     np.testing.assert_allclose(ranker.history_["loss"], reference.history_["loss"], rtol=1e-4)
     np.testing.assert_allclose(ranker.predict(test), reference.predict(test), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["LambdaRank", "XENDCG", "Squared"])
+def test_steps_of_the_device_are_those_of_the_host(halves, loss, monkeypatch):
+    """Batches with rows and queries to spare, planned on the device, against the very batches one by one."""
+    train, test = halves
+    heavy = train.replace(query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries))
+    options = {"native": True, "epochs": 3, "dropout": 0.0, "batch_documents": 150}
+    by_device = network(loss, **options).fit(heavy)
+    with monkeypatch.context() as patch:
+        patch.setattr(neural_training._Run, "_resident", lambda self: None)
+        by_host = network(loss, **options).fit(heavy)
+    np.testing.assert_allclose(by_device.history_["loss"], by_host.history_["loss"], rtol=1e-5)
+    np.testing.assert_allclose(by_device.predict(test), by_host.predict(test), atol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("loss", native_names())
+def test_recorded_steps_are_those_taken_one_by_one(halves, loss, dropout, monkeypatch):
+    train, _ = halves
+    outputs = "grades" if loss == "Multinomial" else "score"
+    options = {"device": "cuda", "epochs": 4, "dropout": dropout, "batch_documents": 100, "outputs": outputs}
+    recorded = network(loss, **options).fit(train)
+    monkeypatch.setattr(neural_resident, "_BEFORE_RECORDING", 10**9)
+    taken = network(loss, **options).fit(train)
+    np.testing.assert_allclose(recorded.history_["loss"], taken.history_["loss"], rtol=1e-6)
+    np.testing.assert_allclose(recorded.predict(train), taken.predict(train), atol=1e-5)
 
 
 def test_the_mean_over_queries_does_not_depend_on_the_batches(halves):
@@ -643,7 +673,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"early_stopping": 0}, "early_stopping, a number of epochs or None"),
         ({"native": "yes"}, "native must be 'auto', True or False"),
-        ({"native": True, "loss": "NeuralNDCG"}, "no version in PyTorch's own operations"),
+        ({"native": True, "loss": "NeuralNDCG"}, "has no version for GPUs"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),

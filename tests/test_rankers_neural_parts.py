@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank import losses
 from toprank.errors import DataError
+from toprank.losses import native as native_room
 from toprank.losses.native import native_names
 from toprank.rankers.neural_inputs import Inputs, padding_waste, plan_epoch, plan_prediction
 from toprank.rankers.neural_objective import NotFinite, Objective, bridged
@@ -179,13 +180,17 @@ def test_native_batches_know_what_is_true_of_all_data(data, loss):
 
 
 @pytest.mark.parametrize("name", native_names())
-def test_apples_gpus_take_the_bridge(name):
-    """MPS has no float64 and no sums over segments; the bridge computes on the CPU."""
+def test_only_nvidias_gpus_have_kernels(name, monkeypatch):
+    """Elsewhere the bridge computes on the CPU."""
     loss, mps = losses.make(name), torch.device("mps")
+    monkeypatch.setattr(native_room, "available", lambda device: device.type == "cuda")
     assert native_of("auto", loss, mps) is None
     assert native_of("auto", loss, torch.device("cuda")) is not None
-    with pytest.raises(DataError, match="does not have on Apple's GPUs; use native='auto'"):
-        native_of(True, loss, mps)
+    for device in (mps, torch.device("cpu")):
+        with pytest.raises(DataError, match="needs an NVIDIA GPU and Triton, and the device is"):
+            native_of(True, loss, device)
+    monkeypatch.setattr(native_room, "available", lambda device: False)
+    assert native_of("auto", loss, torch.device("cuda")) is None
 
 
 def test_processes_on_one_machine_have_a_gpu_each(monkeypatch):

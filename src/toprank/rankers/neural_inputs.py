@@ -24,7 +24,7 @@ from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
-__all__ = ["KEEPS", "TRANSFORMS", "EpochPlan", "Inputs", "Transform", "padding_waste", "plan_epoch", "plan_prediction"]
+__all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "padding_waste", "plan_epoch", "plan_prediction"]
 
 Single = npt.NDArray[np.float32]
 
@@ -151,9 +151,6 @@ def _refuse_infinite(values: FloatArray, column: int, names: tuple[str, ...] | N
         raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
 
 
-KEEPS = 5
-"""For how many epochs batches are kept on a GPU, in a new order each time: there, binding a loss to a batch costs about
-as much as asking it."""
 _JITTER = 0.1
 """Lengths change by at most this share before they are sorted: more shuffles better, less pads less."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -106,7 +106,7 @@ class Objective:
         data: the training data.
         gains: G of each grade where the network has an output for each; else empty.
         start: what the biases of the outputs start from; None: from chance.
-        native: the loss in PyTorch's own operations; None: the bridge to our kernels.
+        native: the loss as kernels of the GPU; None: the bridge to the reference.
         device: where the scores are.
         threads: number of threads of the bridge.
     """
@@ -171,12 +171,12 @@ class Objective:
 
     def epoch(self, plan: EpochPlan) -> BatchLoss:
         """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
+        if self.native is not None:
+            return self._native_epoch(plan)
         data, count = self.data, len(plan.batches)
         labels = data.labels[plan.rows]
         documents = None if data.document_weights is None else data.document_weights[plan.rows]
         queries = None if data.query_weights is None else data.query_weights[plan.order]
-        if self.native is not None:
-            return self._native_epoch(plan, labels, documents, queries)
         bound = self.loss.on(labels, plan.queries, document_weights=documents, query_weights=queries)
 
         def value(number: int, outputs: Tensor) -> Tensor:
@@ -185,59 +185,58 @@ class Objective:
 
         return value
 
-    def _native_epoch(
-        self, plan: EpochPlan, labels: FloatArray, documents: FloatArray | None, queries: FloatArray | None
-    ) -> BatchLoss:
-        count, top = len(plan.batches), float(self.data.labels.max())
-        offsets = torch.from_numpy(plan.queries.offsets.copy())  # on the CPU: nobody waits for the device to say them
-        on_device = [
-            None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
-            for values in (labels, documents, queries)
-        ]
+    def _native_epoch(self, plan: EpochPlan) -> BatchLoss:
+        from toprank.losses.native import Part
 
-        @cache
-        def bound(number: int) -> tuple[float, Any]:
-            """The batch's share of the mean over queries, and its loss."""
-            first, last = plan.batches[number]
-            share = (last - first) / len(plan.order)
-            if queries is not None:
-                share = float(queries[first:last].sum() / queries.sum())
-            if share == 0.0:
-                return 0.0, torch.sum
-            rows = plan.documents((first, last))
-            labels, documents, weights = (
-                None if whole is None else whole[part]
-                for whole, part in zip(on_device, (rows, rows, slice(first, last)), strict=True)
-            )
-            starts = offsets[first : last + 1] - offsets[first]
-            return share, self.native.bind(labels, starts, documents, weights, max_grade=top)
+        prepared, longest = self.prepared, int(self.data.queries.sizes.max())
+        rows, order = torch.from_numpy(plan.rows).to(self.device), torch.from_numpy(plan.order).to(self.device)
+        offsets = torch.from_numpy(plan.queries.offsets.copy()).to(self.device)
+        scale = self.query_scale.index_select(0, order)
+        scale = scale * (len(plan.batches) / scale.sum())
 
         def value(number: int, outputs: Tensor) -> Tensor:
-            share, judge = bound(number)
-            result: Tensor = (count * share) * judge(self.judged(outputs))
+            first, last = plan.batches[number]
+            documents = plan.documents((first, last))
+            count = documents.stop - documents.start
+            part = Part(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
+            result: Tensor = prepared.value(self.judged(outputs), part, prepared.take(rows[documents]))
             return result
 
         return value
 
+    @cached_property
+    def prepared(self) -> Any:
+        """The native loss on the labels of all data, on the device."""
+        from toprank.losses.native import Frame
+
+        offsets = torch.from_numpy(self.data.queries.offsets.copy())
+        labels, weights = self._on_device(self.data.labels), self._on_device(self.data.document_weights)
+        return self.native.on(Frame(labels, offsets, weights))
+
+    @cached_property
+    def query_scale(self) -> Tensor:
+        """(queries,) the share of each query in the mean, on the device."""
+        weights, count = self._on_device(self.data.query_weights), len(self.data.queries)
+        return torch.full((count,), 1.0 / count, device=self.device) if weights is None else weights / weights.sum()
+
+    def _on_device(self, values: FloatArray | None) -> Any:
+        return None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
+
 
 def _native(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
-    """PyTorch's operations on NVIDIA's GPUs; ``auto`` leaves them to those.
-
-    On a CPU our kernels are the faster. Apple's GPUs (MPS) have neither float64, which running sums need, nor sums over
-    segments.
-    """
-    if wanted is False or (wanted == "auto" and device.type in ("cpu", "mps")):
+    """The loss as kernels of the GPU, where it has them and Triton works; ``auto`` leaves them to NVIDIA's GPUs."""
+    if wanted is False or (wanted == "auto" and device.type != "cuda"):
         return None
-    if device.type == "mps":
-        raise DataError(
-            "native=True needs float64 and sums over segments, which PyTorch does not have on Apple's GPUs; use "
-            "native='auto', which there takes the bridge."
-        )
-    from toprank.losses.native import native
+    from toprank.losses.native import available, native
 
     found = native(loss)
-    if found is None and wanted is True:
-        raise DataError(
-            f"{loss!r} has no version in PyTorch's own operations; use native='auto', which then takes the bridge."
-        )
+    if wanted is True and found is None:
+        raise DataError(f"{loss!r} has no version for GPUs; use native='auto', which then takes the bridge.")
+    if not available(device):
+        if wanted is True:
+            raise DataError(
+                f"native=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use native='auto', which "
+                "takes the bridge where they are not."
+            )
+        return None
     return found

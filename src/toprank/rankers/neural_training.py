@@ -14,7 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.neural_inputs import KEEPS, EpochPlan, Inputs, plan_epoch
+from toprank.rankers.neural_inputs import EpochPlan, Inputs, plan_epoch
 from toprank.rankers.neural_objective import NotFinite, Objective
 from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.rankers.neural_scoring import (
@@ -158,8 +158,7 @@ class _Run:
         self.rows = Rows(data.X, self.inputs, device, threads)
         self.optimiser = _optimiser(self.network, parameters, device)
         self.dropout_rng = torch.Generator(device)
-        self.keeps = 1 if device.type == "cpu" else KEEPS
-        self.drawn: tuple[int, EpochPlan, Any] | None = None
+        self.resident = self._resident()
 
     def weights(self) -> dict[str, Any]:
         """A copy of the weights, on the CPU."""
@@ -170,44 +169,75 @@ class _Run:
 
         What chance decides depends on the seed and the epoch's number alone.
         """
-        asked, network = self.parameters, self.network
-        plan, judge = self._planned(number)
-        rng = np.random.default_rng([asked.seed, number])
+        asked, rng = self.parameters, np.random.default_rng([self.parameters.seed, number])
         # Each process of a team leaves out activations of its own.
         self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
-        places = np.arange(len(plan.batches)) if self.keeps == 1 else rng.permutation(len(plan.batches))
+        self.network.train()
+        objective = self.objective.drawn_anew(asked.seed, number)
+        plan_rng = np.random.default_rng([asked.seed, number, 1])
+        if self.resident is not None:
+            order, firsts = self.resident.batches(plan_rng)
+            mean: float = self.resident.epoch(objective, order, firsts, self._rates(number - first, len(firsts) - 1))
+        else:
+            mean = self._batch_by_batch(objective, self._planned(plan_rng), number - first)
+        if not math.isfinite(mean):
+            raise NotFinite("The loss is not finite.")
+        return mean
+
+    def _rates(self, epochs: int, steps: int) -> FloatArray:
+        """The learning rate of each step of an epoch, after so many epochs."""
+        asked = self.parameters
+        progress = (epochs + np.arange(steps) / steps) / asked.epochs
+        return asked.learning_rate * np.array([_factor(asked.schedule, share) for share in progress.tolist()])
+
+    def _batch_by_batch(self, objective: Objective, plan: EpochPlan, epochs: int) -> float:
+        """An epoch in which the host takes every step."""
+        judge, weights = objective.epoch(plan), list(self.network.parameters())
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
-        weights = list(network.parameters())
-        network.train()
-        for step, place in enumerate(places.tolist()):
-            progress = (number - first + step / len(plan.batches)) / asked.epochs
+        for place, rate in enumerate(self._rates(epochs, len(plan.batches)).tolist()):
             for group in self.optimiser.param_groups:
-                group["lr"] = asked.learning_rate * _factor(asked.schedule, progress)
+                group["lr"] = rate
             for weight in weights:
                 weight.grad = None
             if self.team is None:
                 total += self._backward(plan, place, judge)
             else:
                 total += self._backward_together(self.team, plan, place, judge)
-            if asked.clip is not None:
-                nn.utils.clip_grad_norm_(weights, asked.clip)
+            if self.parameters.clip is not None:
+                nn.utils.clip_grad_norm_(weights, self.parameters.clip)
             self.optimiser.step()
-        mean = float(total) / len(plan.batches)
-        if not math.isfinite(mean):
-            raise NotFinite("The loss is not finite.")
-        return mean
+        return float(total) / len(plan.batches)
 
-    def _planned(self, number: int) -> tuple[EpochPlan, Any]:
-        """The batches of an epoch and their losses, drawn anew every `keeps` epochs; a loss binds them when needed."""
-        drawn = number - number % self.keeps
-        if self.drawn is None or self.drawn[0] != drawn:
-            rng = np.random.default_rng([self.parameters.seed, drawn, 1])
-            alike = isinstance(self.network, SetAttention)
-            plan = plan_epoch(self.data.queries, self.parameters.batch_documents, rng, alike=alike)
-            if self.team is not None:
-                plan = self.team.share(plan)
-            self.drawn = drawn, plan, self.objective.drawn_anew(self.parameters.seed, drawn).epoch(plan)
-        return self.drawn[1:]
+    def _planned(self, rng: np.random.Generator) -> EpochPlan:
+        """The batches of an epoch."""
+        alike = isinstance(self.network, SetAttention)
+        plan = plan_epoch(self.data.queries, self.parameters.batch_documents, rng, alike=alike)
+        return plan if self.team is None else self.team.share(plan)
+
+    def _resident(self) -> Any:
+        """Steps that the device takes by itself; None where the host must.
+
+        That is where the loss has no native version, rows do not fit on the device, batches have shapes of their own
+        (attention), rows to spare would count (means over a batch), or other processes take part.
+        """
+        on_device = self.rows.whole is not None and self.rows.whole.device.type == self.device.type
+        by_row = not isinstance(self.network, SetAttention) and self.parameters.norm != "batch"
+        if self.objective.native is None or self.team is not None or not on_device or not by_row:
+            return None
+        from toprank.rankers.neural_resident import ResidentSteps
+
+        assert self.rows.whole is not None
+
+        return ResidentSteps(
+            self.objective,
+            self.rows.whole,
+            self.network,
+            self.optimiser,
+            self.dropout_rng,
+            budget=self.parameters.batch_documents,
+            clip=self.parameters.clip,
+            record=self.device.type == "cuda",
+        )
 
     def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
         """The loss of a batch; its gradient is left in the weights."""
@@ -245,7 +275,10 @@ def _optimiser(network: nn.Module, parameters: NeuralParameters, device: torch.d
     decayed = [weight for weight in network.parameters() if weight.ndim > 1]
     free = [weight for weight in network.parameters() if weight.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": parameters.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=parameters.learning_rate, fused=device.type in ("cpu", "cuda"))
+    if device.type != "cuda":
+        return torch.optim.AdamW(groups, lr=parameters.learning_rate, fused=device.type == "cpu")
+    rate = torch.tensor(parameters.learning_rate, device=device)  # where a recorded step can read it
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
 
 
 def _watch(parameters: NeuralParameters, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:

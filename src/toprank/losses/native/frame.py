@@ -1,146 +1,168 @@
-"""A batch of whole queries as tensors, and the bridge from explicit gradients to autograd."""
+"""Labels and queries on one device, and the bridge from explicit gradients to autograd.
+
+What a loss reads off the labels depends on a document's own query alone. So it is prepared once for all data, as
+columns with an entry for each document (`Prepared`), and a batch is some entries and the boundaries of its queries
+(`Part`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from toprank.compute import IntArray
 from toprank.errors import DataError
 
-__all__ = ["BoundNative", "Frame", "Judge"]
+__all__ = ["BoundNative", "Columns", "Frame", "Judge", "Part", "Prepared"]
 
-Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Scores to (value, d value / d scores): both are known in closed form, so autograd need not keep what led there."""
+Columns = tuple[Any, ...]
+"""What a loss reads off the labels, a tensor each; None for what it need not read."""
 
 
-class Frame:
-    """Labels, weights and query boundaries of a batch, on one device.
-
-    Everything is computed in the dtype of the labels (at least float32). Only the query boundaries are ever read by
-    the host, so a batch whose `offsets` stay on the CPU never makes the host wait for the device.
+@dataclass(frozen=True)
+class Part:
+    """Whole queries of a batch, as kernels see them.
 
     Args:
-        labels: (n,), all finite.
-        offsets: (Q + 1,) whole numbers rising strictly from 0 to n, on the device of the labels or on the CPU.
-        document_weights: (n,) or None.
-        query_weights: (Q,) or None.
-        max_grade: the largest label of all data; None: of this batch.
+        offsets: (Q + 1,) where each query's documents begin, on the device; a query to spare is empty.
+        scale: (Q,) what each query's loss is multiplied by.
+        n_documents: of the tensors; those behind the last query are to spare, and count for nothing.
+        longest: at least the documents of the longest query.
     """
 
-    def __init__(
-        self,
-        labels: Tensor,
-        offsets: Tensor,
-        document_weights: Tensor | None = None,
-        query_weights: Tensor | None = None,
-        max_grade: float | None = None,
-    ) -> None:
-        self.max_grade = max_grade
-        dtype = torch.promote_types(labels.dtype, torch.float32)
-        self.labels, self.device, self.dtype = labels.detach().to(dtype), labels.device, dtype
-        self.n_documents, self.n_queries = len(labels), len(offsets) - 1
-        self._given_offsets = offsets
-        self.document_weights = self._weights(document_weights, self.n_documents, "document_weights")
-        weights = self._weights(query_weights, self.n_queries, "query_weights")
-        self.scale = self.full(self.n_queries, 1.0 / self.n_queries) if weights is None else weights / weights.sum()
+    offsets: Tensor
+    scale: Tensor
+    n_documents: int
+    longest: int
 
-    def _weights(self, weights: Tensor | None, n: int, name: str) -> Tensor | None:
-        if weights is not None and weights.shape != (n,):
-            raise DataError(f"{name} must have the shape ({n},), not {tuple(weights.shape)}.")
-        return None if weights is None else weights.detach().to(self.device, self.dtype)
-
-    @cached_property
-    def host_offsets(self) -> IntArray:
-        """The query boundaries as NumPy sees them."""
-        return np.asarray(self._given_offsets.detach().cpu().numpy(), dtype=np.int64)
-
-    @cached_property
-    def offsets(self) -> Tensor:
-        """The query boundaries on the device."""
-        return self._given_offsets.detach().to(self.device, torch.int64)
-
-    @cached_property
-    def sizes(self) -> Tensor:
-        """(Q,) documents in each query."""
-        return self.offsets.diff()
+    @property
+    def n_queries(self) -> int:
+        """Q, those to spare included."""
+        return len(self.scale)
 
     @cached_property
     def query(self) -> Tensor:
-        """(n,) number of each document's query."""
-        numbers = torch.arange(self.n_queries, device=self.device)
-        return numbers.repeat_interleave(self.sizes, output_size=self.n_documents)
-
-    @cached_property
-    def longest(self) -> int:
-        """Documents in the longest query."""
-        return int(np.diff(self.host_offsets).max())
-
-    def full(self, n: int, value: float) -> Tensor:
-        """(n,) times the same number."""
-        return torch.full((n,), value, dtype=self.dtype, device=self.device)
-
-    def tensor(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Numbers of the host, on the device, which may not know the host's type."""
-        return torch.as_tensor(np.asarray(values)).to(dtype or self.dtype).to(self.device)
+        """(n,) number of each document's query; Q for documents to spare."""
+        places = torch.arange(self.n_documents, device=self.offsets.device)
+        return torch.searchsorted(self.offsets[1:], places, right=True)
 
     def sum(self, values: Tensor) -> Tensor:
         """(Q,) sums over the documents of each query, always in the same order of additions."""
         sums: Tensor = torch.segment_reduce(values, "sum", offsets=self.offsets, unsafe=True)
         return sums
 
+    def spread(self, per_query: Tensor) -> Tensor:
+        """(n,) the value of each document's query; 0 for documents to spare."""
+        return torch.nn.functional.pad(per_query, (0, 1)).index_select(0, self.query)
+
+
+class Frame:
+    """Labels, weights and query boundaries of all data, on one device, in the dtype of the labels (at least float32).
+
+    Args:
+        labels: (n,), all finite.
+        offsets: (Q + 1,) whole numbers rising strictly from 0 to n, on the device of the labels or on the CPU.
+        document_weights: (n,) or None.
+        max_grade: the largest label; None: of these.
+    """
+
+    def __init__(
+        self, labels: Tensor, offsets: Tensor, document_weights: Tensor | None = None, max_grade: float | None = None
+    ) -> None:
+        self.max_grade = max_grade
+        self.dtype, self.device = torch.promote_types(labels.dtype, torch.float32), labels.device
+        self.labels, self.n_documents = labels.detach().to(self.dtype), len(labels)
+        self.document_weights = document_weights
+        if document_weights is not None:
+            if document_weights.shape != labels.shape:
+                raise DataError(
+                    f"document_weights must have the shape {tuple(labels.shape)}, not {tuple(document_weights.shape)}."
+                )
+            self.document_weights = document_weights.detach().to(self.device, self.dtype)
+        longest = int(offsets.diff().max())
+        on_device = offsets.detach().to(self.device, torch.int64)
+        self.part = Part(on_device, self.labels.new_ones(len(offsets) - 1), self.n_documents, longest)
+
+    def tensor(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """Numbers of the host, on the device, which may not know the host's type."""
+        return torch.as_tensor(np.asarray(values)).to(dtype or self.dtype).to(self.device)
+
     def max(self, values: Tensor) -> Tensor:
         """(Q,) largest value of each query."""
-        lowest = torch.full((self.n_queries,), -torch.inf, dtype=values.dtype, device=self.device)
-        return lowest.scatter_reduce(0, self.query, values, "amax")
+        lowest = torch.full((self.part.n_queries,), -torch.inf, dtype=values.dtype, device=self.device)
+        return lowest.scatter_reduce(0, self.part.query, values, "amax")
 
-    def spread(self, per_query: Tensor) -> Tensor:
-        """(n,) the value of each document's query."""
-        return per_query.index_select(0, self.query)
+    def over_sum(self, values: Tensor) -> Tensor:
+        """Values over their sum in each query; 0 where that is 0."""
+        totals = self.part.sum(values)
+        return values * self.part.spread(torch.where(totals > 0, 1.0 / totals, 0.0))
 
     def weighted(self, values: Tensor) -> Tensor:
         """Values times the document weights, where there are any."""
         return values if self.document_weights is None else values * self.document_weights
 
 
+Judge = Callable[[Tensor, Part, Columns], tuple[Tensor, Tensor]]
+"""Scores to (value, d value / d scores): both are known in closed form, so autograd need not keep what led there."""
+
+
+class Prepared(NamedTuple):
+    """A loss on the labels of all data."""
+
+    columns: Columns
+    """What the loss reads off the labels, (n,) or (k, n)."""
+    judge: Judge
+
+    def take(self, rows: Tensor) -> Columns:
+        """The columns of some documents."""
+        return tuple(None if column is None else column.index_select(-1, rows) for column in self.columns)
+
+    def value(self, scores: Tensor, part: Part, columns: Columns) -> Tensor:
+        """Σ scale · loss over the queries of a batch, in the dtype of the scale; autograd knows its gradient."""
+        found: Tensor = _Judged.apply(scores.to(part.scale.dtype), self.judge, part, columns)  # type: ignore[no-untyped-call]
+        return found
+
+
 class BoundNative:
-    """A native loss on the labels of one batch: scores (n,) to the scalar mean over queries, differentiable once.
+    """A native loss on labels: scores (n,) to the scalar mean over queries, differentiable once.
 
     Scores of another dtype are taken to that of the labels, and their gradient back.
     """
 
-    def __init__(self, frame: Frame, judge: Judge) -> None:
-        self._frame, self._judge = frame, judge
+    def __init__(self, frame: Frame, prepared: Prepared, query_weights: Tensor | None) -> None:
+        self._frame, self._prepared, n = frame, prepared, frame.part.n_queries
+        if query_weights is not None and query_weights.shape != (n,):
+            raise DataError(f"query_weights must have the shape ({n},), not {tuple(query_weights.shape)}.")
+        weights = frame.part.scale if query_weights is None else query_weights.detach().to(frame.part.scale)
+        self._part = Part(frame.part.offsets, weights / weights.sum(), frame.n_documents, frame.part.longest)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """The value at these scores."""
-        if len(scores) != self._frame.n_documents:
-            raise DataError(
-                f"There are {len(scores)} scores for {self._frame.n_documents} documents; there must be one for each."
-            )
-        value: Tensor = _Judged.apply(scores.to(self._frame.dtype), self._judge)  # type: ignore[no-untyped-call]
-        return value
+        n = self._frame.n_documents
+        if len(scores) != n:
+            raise DataError(f"There are {len(scores)} scores for {n} documents; there must be one for each.")
+        return self._prepared.value(scores, self._part, self._prepared.columns)
 
 
 class _Judged(torch.autograd.Function):
     """A scalar with a known gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, judge: Judge) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, judge: Judge, part: Part, columns: Columns) -> Tensor:
         """The value; its gradient is kept for `backward`."""
-        value, grad = judge(scores.detach())
+        value, grad = judge(scores.detach().contiguous(), part, columns)
         ctx.save_for_backward(grad)
         return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         """The kept gradient, times that of what follows."""
         (grad,) = ctx.saved_tensors
-        return grad * upstream[0], None
+        return grad * upstream[0], None, None, None

@@ -1,8 +1,9 @@
-"""What metrics read off labels, on any device: the formulas of `toprank.metrics.gains`, without a look at the data."""
+"""What metrics read off labels and ranks, on any device: the formulas of `toprank.metrics.gains`, and running sums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ from toprank.losses.native.frame import Frame
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 
-__all__ = ["FAR_BELOW", "gains_of", "has_dcg", "has_gain", "ideal_dcg"]
+__all__ = ["LOG2", "distance_tables", "gains_of", "has_dcg", "has_gain", "rank_table"]
 
-FAR_BELOW = -1e30  # the score of padded places: below every other, and differences to it stay finite
+LOG2 = Discount.of("log2")
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": lambda y: torch.exp2(y) - 1,
@@ -47,25 +48,63 @@ def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
 
 
 def has_dcg(measure: object, gain: Any) -> bool:
-    """NDCG and DCG with any gain but a function of the user."""
-    return type(measure) in (DCG, NDCG) and has_gain(measure.gain or gain)  # type: ignore[attr-defined]
+    """NDCG and DCG with any gain or discount but a function of the user, which may not like ranks beyond the last."""
+    if type(measure) not in (DCG, NDCG):
+        return False
+    discount = measure.discount  # type: ignore[attr-defined]
+    return has_gain(measure.gain or gain) and (discount is None or discount.function is None)  # type: ignore[attr-defined]
 
 
-def ideal_dcg(frame: Frame, measure: DCG, gains: Tensor, ideal_cut: int | None) -> tuple[Tensor, Tensor]:
-    """(M,) weights of the ranks (float64), and (B, 1) one over the ideal DCG, 0 where that is 0 (1 for plain DCG).
+def rank_table(frame: Frame, discount: Discount = LOG2, depth: int | None = None, last: int | None = None) -> Tensor:
+    """(M + 1, 4) running sums over the ranks, in float64 so that what differences of them leave is exact in float32.
 
-    Args:
-        frame: the batch.
-        measure: NDCG or DCG.
-        gains: (B, M), 0 in padded places.
-        ideal_cut: where the ideal DCG ends, unless the measure has a cut-off.
+    With c(r) the weight of rank r (0 beyond `depth`): of c and of 1 within the truncation `last`, of c, and of
+    Σ_{a < b} (top_a − slope_a·c(b)). What it is worth to DCG that documents at ranks a < b change places is
+    Δ = top_a − slope_a·below_b; documents of equal score share the ranks of their group, so each reading is a mean over
+    these ranks, and two documents of one group get the mean over its pairs of ranks.
     """
-    weights = (measure.discount or Discount.of("log2")).weights(gains.shape[1])
-    if measure.depth is not None:
-        weights[measure.depth :] = 0.0
-    rank_weights = frame.tensor(weights, torch.float64)
-    if not isinstance(measure, NDCG):
-        return rank_weights, gains.new_ones(len(gains), 1)
-    counted = rank_weights.to(frame.dtype)[: ideal_cut if measure.k is None else None]
-    ideal = torch.sum(gains.sort(dim=1, descending=True).values[:, : len(counted)] * counted, 1, keepdim=True)
-    return rank_weights, torch.where(ideal > 0, 1.0 / ideal, 0.0)
+    return _rank_table(discount, depth, last, _width(frame), frame.device)
+
+
+@lru_cache(maxsize=64)
+def _rank_table(discount: Discount, depth: int | None, last: int | None, width: int, device: torch.device) -> Tensor:
+    weights = torch.from_numpy(discount.weights(width))
+    if depth is not None:
+        weights[depth:] = 0.0
+    reached = torch.ones_like(weights)
+    if last is not None:
+        reached[last:] = 0.0
+    tops, slopes = _running(weights * reached), _running(reached)
+    pairs = _running(tops[:-1] - slopes[:-1] * weights)
+    return torch.stack([tops, slopes, _running(weights), pairs], 1).to(device)
+
+
+def distance_tables(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
+    """δ(d) = 1/log2(1 + d) − 1/log2(2 + d) by the distance d of two ranks; what its means over tied ranks are made of.
+
+    For two groups Σ_p Σ_r δ(r − p) telescopes in r and is a running sum (the second table) in p. The third holds the
+    mean of δ over the pairs of g ranks, by g: g − d of them lie at the distance d.
+    """
+    return _distance_tables(_width(frame), frame.device, frame.dtype)
+
+
+@lru_cache(maxsize=16)
+def _distance_tables(width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    inverse = torch.from_numpy(LOG2.weights(width + 1))
+    steps = -inverse.diff()
+    d, counts = torch.arange(1, len(steps) + 1), torch.arange(len(steps) + 2)
+    sums, moments = _running(steps), _running(steps * d)
+    reach = (counts - 1).clamp(0, len(steps))
+    within = (counts * sums[reach] - moments[reach]) / (0.5 * counts * (counts - 1)).clamp_min(1.0)
+    padded = torch.nn.functional.pad(steps, (1, 1)).to(dtype)
+    return padded.to(device), _running(inverse).to(device), within.to(device)
+
+
+def _width(frame: Frame) -> int:
+    """Ranks that tables cover: a power of two, so that other data find them made."""
+    return max(64, 1 << (frame.part.longest - 1).bit_length())
+
+
+def _running(values: Tensor) -> Tensor:
+    """(M + 1,) sums of the first 0, 1 … M values."""
+    return torch.nn.functional.pad(values.cumsum(0), (1, 0))

@@ -1,12 +1,12 @@
 """Triton, where it is installed (it comes with PyTorch for CUDA on Linux), and pieces that kernels share.
 
 Triton looks at the annotations of kernels and knows no `Any`: arguments are annotated as its own `tensor`, whatever
-they are. Without Triton the modules of kernels can still be imported, and `toprank.losses.native.fused.available` says
-no.
+they are. Without Triton the modules of kernels can still be imported, and `toprank.losses.native.available` says no.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ __all__ = [
     "BLOCK_ROWS",
     "HAS_TRITON",
     "constexpr",
-    "ideal_of",
+    "interpreted",
     "jit",
     "kernel",
     "sigmoid",
@@ -58,15 +58,9 @@ else:
         kernel = jit
 
 
-@jit
-def ideal_of(gains: tensor, ranks: tensor, n: tensor, start: tensor, stop: tensor, COLUMNS: constexpr) -> tensor:
-    """The ideal DCG of one query: each gain at the mean weight of the ranks it would have, as `rank_pass` left them."""
-    totals = tl.zeros((COLUMNS,), gains.dtype.element_ty)
-    for at in range(start, stop, COLUMNS):
-        columns = at + tl.arange(0, COLUMNS)
-        weight = tl.load(ranks + 2 * n + columns, columns < stop, 0.0)
-        totals += tl.load(gains + columns, columns < stop, 0.0) * weight
-    return tl.sum(totals, 0)
+def interpreted() -> bool:
+    """Whether Triton was told to interpret its kernels, on any device."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 @jit

@@ -1,48 +1,53 @@
-"""Pairs, lambdas and smooth ranks by kernels: what they prepare once for a batch, what they launch, and the kernels.
+"""Pairs, lambdas and smooth ranks: what they prepare from the labels, what they launch, and the kernels.
 
 Each program of a kernel reads some documents of a query (rows, i) against all others (columns, j), either of which may
-be the better one, or the one above. `ranks` and `factors` (6, n) are those of `rank_pass`. For the formulas see
-`toprank.losses.native`: `pairs`, `lambdas` and `smooth`.
+be the better one, or the one above.
+
+Pairs of different grades cost φ(x), x = s_worse − s_better. `Exponential` has no version here: e^x overflows float32
+from x = 89 on. Lambdas are logistic pairs weighted by what it is worth that the two change places (`gains.rank_table`),
+by the distance of their ranks (`gains.distance_tables`), or both. Smooth ranks are r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T);
+with p_jk = σ(z_k − z_j), dp_jk/dz_k = p_jk·p_kj is symmetric, so the gradient is dL/dz_k = Σ_j p_jk·p_kj·(u_j − u_k),
+u_j = dL/dr_j.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from toprank.losses.approx import ApproxMetric, ApproxNDCG
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
-from toprank.losses.native.frame import Frame, Judge
-from toprank.losses.native.fused.ranks import (
-    LOG2,
-    by_rank,
-    groups_only,
-    launch,
-    pointer,
-    rank_table,
-    width_of,
-)
-from toprank.losses.native.fused.triton_parts import constexpr, ideal_of, jit, kernel, sigmoid, softplus, tensor, tl
-from toprank.losses.native.gains import gains_of
-from toprank.losses.native.lambdas import Distances
+from toprank.losses.native.frame import Columns, Frame, Part, Prepared
+from toprank.losses.native.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
+from toprank.losses.native.ranks import by_rank, launch, pointer
+from toprank.losses.native.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
+from toprank.metrics.gains import Discount
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse
 
-__all__ = ["lambdaloss", "lambdarank", "pairs", "smooth"]
+__all__ = ["has_lambdarank", "has_pairs", "has_smooth", "lambdaloss", "lambdarank", "pairs", "smooth"]
+
+PairLoss = Logistic | Hinge | SquaredHinge
 
 _KINDS: dict[type, int] = {Logistic: 0, Hinge: 1, SquaredHinge: 2}
 
 
-def pairs(loss: Logistic | Hinge | SquaredHinge, frame: Frame) -> Judge:
-    """See `toprank.losses.native.pairs`."""
+def has_pairs(loss: PairLoss) -> bool:
+    """All pair weights; the targets of ``margin`` by any gain but a function of the user."""
+    return loss.pair_weight != "margin" or loss.gain is None or has_gain(loss.gain)
+
+
+def pairs(loss: PairLoss, frame: Frame) -> Prepared:
+    """See `toprank.losses.pairwise`."""
     margins, weights = None, frame.document_weights
     if loss.pair_weight == "margin":
         margins = frame.labels if loss.gain is None else gains_of(frame, loss.gain, loss.max_grade)
-    ranks, n = by_rank(frame, frame.labels, groups_only(frame)), frame.n_documents
+    begins = by_rank(frame.part, frame.labels, rank_table(frame))[4]  # how many are better: a pair each
+    n_pairs = frame.part.sum(begins)
+    shares = frame.part.spread(torch.where(n_pairs > 0, 1.0 / n_pairs, 0.0))
     options = {
         "KIND": _KINDS[type(loss)],
         "DIFFERENCE": loss.pair_weight == "difference",
@@ -50,37 +55,39 @@ def pairs(loss: Logistic | Hinge | SquaredHinge, frame: Frame) -> Judge:
         "WEIGHTED": weights is not None,
     }
 
-    def judge(scores: Tensor) -> tuple[Tensor, Tensor]:
-        scores = scores.contiguous()
-        grad, losses = torch.empty_like(scores), torch.empty_like(scores)
-        arrays = scores, frame.labels, pointer(margins, scores), pointer(weights, scores)
-        launch(frame, pair_pass, *arrays, ranks, frame.scale, frame.offsets, grad, losses, n, **options)
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        arrays = [pointer(column, scores) for column in columns]
+        grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
+        launch(part, pair_pass, scores, *arrays, part.scale, part.offsets, grad, losses, **options)
         return losses.sum(), grad
 
-    return judge
+    return Prepared((frame.labels, margins, weights, shares), judge)
 
 
-def lambdarank(loss: LambdaRank, frame: Frame) -> Judge | None:
-    """See `toprank.losses.native.lambdas`."""
+def has_lambdarank(loss: LambdaRank) -> bool:
+    """NDCG and DCG, with any gain but a function of the user."""
+    return has_dcg(parse(loss.metric), loss.gain)
+
+
+def lambdarank(loss: LambdaRank, frame: Frame) -> Prepared:
+    """See `LambdaRank`."""
     measure = parse(loss.metric)
     assert isinstance(measure, DCG)
-    discount = measure.discount or LOG2
-    if discount.function is not None:
-        return None  # it may not like ranks beyond the longest query
-    gains, by_gain = gains_of(frame, measure.gain or loss.gain), None
+    discount, gains = measure.discount or LOG2, gains_of(frame, measure.gain or loss.gain)
     if isinstance(measure, NDCG):
-        depth = loss.truncation if measure.k is None else measure.k
-        by_gain = by_rank(frame, gains, rank_table(frame, discount, depth))
-    table = rank_table(frame, discount, measure.depth, loss.truncation)
+        gains = gains * _over_ideal(frame, gains, discount, loss.truncation if measure.k is None else measure.k)
     options = {"TWO_SIDED": False, "DISCOUNTED": False, "STEPS": True, "DISTANCES": False, "NORM": loss.norm}
-    return _lambdas(frame, gains, by_gain, table, (loss.sigma, 1.0, 0.0), options)
+    return _lambdas(
+        frame, gains, rank_table(frame, discount, measure.depth, loss.truncation), (loss.sigma, 1.0, 0.0), options
+    )
 
 
-def lambdaloss(loss: LambdaLoss, frame: Frame) -> Judge:
-    """See `toprank.losses.native.lambdas`."""
-    of_ndcg = loss.scheme.startswith("ndcg")
-    gains = gains_of(frame, "exponential") if of_ndcg else frame.labels
-    by_gain = by_rank(frame, gains, rank_table(frame, LOG2)) if of_ndcg else None
+def lambdaloss(loss: LambdaLoss, frame: Frame) -> Prepared:
+    """See `LambdaLoss`."""
+    gains = frame.labels
+    if loss.scheme.startswith("ndcg"):
+        gains = gains_of(frame, "exponential")
+        gains = gains * _over_ideal(frame, gains, LOG2, None)
     options = {
         "TWO_SIDED": loss.scheme in ("arp1", "ndcg1"),
         "DISCOUNTED": loss.scheme == "ndcg1",
@@ -89,72 +96,73 @@ def lambdaloss(loss: LambdaLoss, frame: Frame) -> Judge:
         "NORM": False,
     }
     numbers = loss.sigma, 1.0 / math.log(2.0), loss.mu if loss.scheme == "ndcg2++" else 1.0
-    return _lambdas(frame, gains, by_gain, groups_only(frame), numbers, options)
+    return _lambdas(frame, gains, rank_table(frame), numbers, options)
 
 
-@lru_cache(maxsize=16)
-def _distance_tables(width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """δ by distance, from 0, in float32; and the tables of `Distances`."""
-    distances = Distances(torch.from_numpy(LOG2.weights(width + 1)), 1.0)
-    steps = torch.nn.functional.pad(-distances.inverse.diff(), (1, 1)).float()
-    return steps.to(device), distances.sums().to(device), distances.within().to(device)
+def _over_ideal(frame: Frame, gains: Tensor, discount: Discount, depth: int | None) -> Tensor:
+    """(n,) one over the ideal DCG of the query, 0 where that is 0: each gain at the mean weight of its ideal ranks."""
+    weights = by_rank(frame.part, gains, rank_table(frame, discount, depth))[2]
+    ideal = frame.part.sum(gains * weights)
+    return frame.part.spread(torch.where(ideal > 0, 1.0 / ideal, 0.0))
 
 
 def _lambdas(
-    frame: Frame,
-    gains: Tensor,
-    by_gain: Tensor | None,
-    table: Tensor,
-    numbers: tuple[float, float, float],
-    options: dict[str, bool],
-) -> Judge:
+    frame: Frame, gains: Tensor, table: Tensor, numbers: tuple[float, float, float], options: dict[str, bool]
+) -> Prepared:
     """`numbers` are sigma, what the natural logarithm is multiplied by, and mu."""
-    weights, tables = frame.document_weights, _distance_tables(width_of(frame), frame.device)
-    options = {**options, "IDEAL": by_gain is not None, "WEIGHTED": weights is not None}
+    tables, options = distance_tables(frame), {**options, "WEIGHTED": frame.document_weights is not None}
     sigma, unit, mu = (float(number) for number in numbers)
 
-    def judge(scores: Tensor) -> tuple[Tensor, Tensor]:
-        scores = scores.contiguous()
-        grad, losses = torch.empty_like(scores), torch.empty_like(scores)
-        moved = torch.empty_like(scores) if options["NORM"] else losses
-        ranks = by_rank(frame, scores, table)
-        arrays = scores, gains, pointer(weights, scores), ranks, pointer(by_gain, scores), *tables
-        out = frame.scale, frame.offsets, grad, losses, moved
-        launch(frame, lambda_pass, *arrays, *out, frame.n_documents, sigma, unit, mu, **options)
-        return _normalised(frame, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        gains, weights = columns
+        grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
+        moved = torch.zeros_like(scores) if options["NORM"] else losses
+        arrays = scores, gains, pointer(weights, scores), by_rank(part, scores, table), *tables
+        out = part.scale, part.offsets, grad, losses, moved
+        launch(part, lambda_pass, *arrays, *out, part.n_documents, sigma, unit, mu, **options)
+        return _normalised(part, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
 
-    return judge
+    return Prepared((gains, frame.document_weights), judge)
 
 
-def _normalised(frame: Frame, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+def _normalised(part: Part, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
     """LightGBM's factor log2(1 + Λ)/Λ for each query."""
-    total = frame.sum(moved)
-    factor = frame.spread(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
+    total = part.sum(moved)
+    factor = part.spread(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
     return torch.dot(losses, factor), grad * factor
 
 
-def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> Judge:
-    """See `toprank.losses.native.smooth`."""
-    measure = NDCG(loss.k) if isinstance(loss, ApproxNDCG) else parse(loss.metric)
-    assert isinstance(measure, DCG)
-    gains, weights = gains_of(frame, measure.gain or loss.gain), frame.document_weights
-    groups = by_rank(frame, gains, rank_table(frame, LOG2, measure.depth))
-    temperature, cut = float(loss.temperature), float(measure.depth or 0)
-    options = {
-        "IDEAL": isinstance(measure, NDCG),
-        "CUT": measure.depth is not None,
-        "WEIGHTED": weights is not None,
-    }
+def has_smooth(loss: ApproxNDCG | ApproxMetric) -> bool:
+    """NDCG and DCG with the discount log2(1 + rank)."""
+    measure = _smooth_measure(loss)
+    return has_dcg(measure, loss.gain) and (measure.discount is None or measure.discount.name == "log2")
 
-    def judge(scores: Tensor) -> tuple[Tensor, Tensor]:
-        scores = scores.contiguous()
-        grad, losses, slopes = (torch.empty_like(scores) for _ in range(3))
-        arrays = scores, gains, pointer(weights, scores), groups, frame.scale, frame.offsets
-        launch(frame, smooth_pass, *arrays, slopes, losses, frame.n_documents, temperature, cut, **options)
-        launch(frame, flow_pass, scores, slopes, frame.offsets, grad, temperature)
+
+def _smooth_measure(loss: ApproxNDCG | ApproxMetric) -> DCG:
+    return NDCG(loss.k) if isinstance(loss, ApproxNDCG) else parse(loss.metric)  # type: ignore[return-value]
+
+
+def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> Prepared:
+    """See `ApproxMetric`. A query whose gains are all the same says nothing."""
+    measure = _smooth_measure(loss)
+    gains = gains_of(frame, measure.gain or loss.gain)
+    groups = by_rank(frame.part, gains, rank_table(frame))
+    ones = torch.ones_like(gains)
+    length = frame.part.spread(frame.part.sum(ones))
+    speaking = (groups[5] - groups[4] < length).to(gains.dtype)
+    worths, constants = frame.weighted(gains * speaking), torch.zeros_like(gains)
+    if isinstance(measure, NDCG):
+        worths, constants = worths * _over_ideal(frame, gains, LOG2, measure.depth), speaking / length
+    temperature, cut = float(loss.temperature), float(measure.depth or 0)
+
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        grad, losses, slopes = (torch.zeros_like(scores) for _ in range(3))
+        out = part.scale, part.offsets, slopes, losses
+        launch(part, smooth_pass, scores, *columns, *out, temperature, cut, CUT=measure.depth is not None)
+        launch(part, flow_pass, scores, slopes, part.offsets, grad, temperature)
         return losses.sum(), grad
 
-    return judge
+    return Prepared((worths, constants), judge)
 
 
 @kernel
@@ -163,12 +171,11 @@ def pair_pass(
     labels: tensor,
     margins: tensor,
     weights: tensor,
-    ranks: tensor,
+    shares: tensor,
     scale: tensor,
     offsets: tensor,
     grad: tensor,
     losses: tensor,
-    n: tensor,
     KIND: constexpr,
     DIFFERENCE: constexpr,
     MARGIN: constexpr,
@@ -178,7 +185,7 @@ def pair_pass(
 ) -> None:
     """Losses (n,), a pair's at its better document, and d/ds; KIND 0 logistic, 1 hinge, 2 squared hinge.
 
-    `ranks` (6, n) are those of `rank_pass` on the labels: who stands after a document's grade is worse than it.
+    `shares` holds one over the pairs of each document's query.
     """
     query = tl.program_id(0)
     start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
@@ -188,12 +195,10 @@ def pair_pass(
     rows = first + tl.arange(0, ROWS)
     valid = rows < stop
     s, y = tl.load(scores + rows, mask=valid, other=0.0), tl.load(labels + rows, mask=valid, other=0.0)
-    loss, force, worse = tl.zeros_like(s), tl.zeros_like(s), tl.zeros((COLUMNS,), tl.int64)
+    loss, force = tl.zeros_like(s), tl.zeros_like(s)
     for at in range(start, stop, COLUMNS):
         columns = at + tl.arange(0, COLUMNS)
         inside = columns < stop
-        after = stop - start - tl.load(ranks + 5 * n + columns, inside, 0.0).to(tl.int64)
-        worse += tl.where(inside, after, 0)
         difference = y[:, None] - tl.load(labels + columns, mask=inside, other=0.0)[None, :]
         gap = s[:, None] - tl.load(scores + columns, mask=inside, other=0.0)[None, :]
         if MARGIN:
@@ -216,8 +221,7 @@ def pair_pass(
             factor *= own[:, None] * tl.load(weights + columns, mask=inside, other=0.0)[None, :]
         loss += tl.sum(tl.where(better, factor * value, 0.0), 1)
         force += tl.sum(tl.where(better, -factor * slope, factor * slope), 1)
-    n_pairs = tl.sum(worse, 0).to(s.dtype)
-    share = tl.where(n_pairs > 0, tl.load(scale + query) / tl.maximum(n_pairs, 1.0), 0.0)
+    share = tl.load(scale + query) * tl.load(shares + rows, mask=valid, other=0.0)
     tl.store(losses + rows, loss * share, mask=valid)
     tl.store(grad + rows, force * share, mask=valid)
 
@@ -269,7 +273,6 @@ def lambda_pass(
     gains: tensor,
     weights: tensor,
     factors: tensor,
-    by_gain: tensor,
     steps: tensor,
     sums: tensor,
     within: tensor,
@@ -287,14 +290,13 @@ def lambda_pass(
     STEPS: constexpr,
     DISTANCES: constexpr,
     NORM: constexpr,
-    IDEAL: constexpr,
     WEIGHTED: constexpr,
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
     """Losses (n,), a pair's at its better document; d/ds; and Σ |d/ds| (n,) over each document's pairs.
 
-    `by_gain` (6, n) are those of `rank_pass` on the gains, which the ideal DCG divides.
+    `gains` are over the ideal DCG; `factors` (7, n) are those of `rank_pass` on the scores.
     """
     query = tl.program_id(0)
     start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
@@ -304,11 +306,6 @@ def lambda_pass(
     rows = first + tl.arange(0, ROWS)
     valid = rows < stop
     s, g = tl.load(scores + rows, valid, 0.0), tl.load(gains + rows, valid, 0.0)
-    over = tl.full((), 1.0, s.dtype)
-    if IDEAL:
-        best = ideal_of(gains, by_gain, n, start, stop, COLUMNS)
-        over = tl.where(best > 0, 1.0 / best, 0.0)
-    g = g * over
     if DISCOUNTED:
         g = g * tl.load(factors + 2 * n + rows, valid, 0.0)
     loss, force, motion = tl.zeros_like(s), tl.zeros_like(s), tl.zeros_like(s)
@@ -316,7 +313,7 @@ def lambda_pass(
         columns = at + tl.arange(0, COLUMNS)
         inside = columns < stop
         gap = s[:, None] - tl.load(scores + columns, inside, 0.0)[None, :]
-        g_j = tl.load(gains + columns, inside, 0.0) * over
+        g_j = tl.load(gains + columns, inside, 0.0)
         if DISCOUNTED:
             g_j = g_j * tl.load(factors + 2 * n + columns, inside, 0.0)
         delta = tl.where(inside[None, :] & (columns[None, :] != rows[:, None]), 1.0, 0.0)
@@ -329,7 +326,8 @@ def lambda_pass(
             delta *= mu * _distance_step(factors, n, steps, sums, within, rows, columns, stop, gap)
         if NORM:
             size = tl.load(factors + 5 * n + rows, valid, 0.0) - tl.load(factors + 4 * n + rows, valid, 0.0)
-            near = tl.where(size == (stop - start).to(s.dtype), 1.0, 0.01)
+            near = tl.full((ROWS,), 0.01, s.dtype)  # a bare 0.01 would be a float32
+            near = tl.where(size == (stop - start).to(s.dtype), 1.0, near)
             delta = delta / (near[:, None] + tl.abs(gap))
         if WEIGHTED:
             delta *= tl.load(weights + rows, valid, 0.0)[:, None] * tl.load(weights + columns, inside, 0.0)[None, :]
@@ -355,26 +353,19 @@ def lambda_pass(
 @kernel
 def smooth_pass(
     scores: tensor,
-    gains: tensor,
-    weights: tensor,
-    factors: tensor,
+    worths: tensor,
+    constants: tensor,
     scale: tensor,
     offsets: tensor,
     slopes: tensor,
     losses: tensor,
-    n: tensor,
     temperature: tensor,
     cut: tensor,
-    IDEAL: constexpr,
     CUT: constexpr,
-    WEIGHTED: constexpr,
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (n,), whose sum is the value, and d value / d rank (n,).
-
-    `factors` (6, n) are those of `rank_pass` on the gains: a query whose gains are all in one group says nothing.
-    """
+    """Losses (n,): its share of the query's constant less worth · value of its rank; and d value / d rank (n,)."""
     query = tl.program_id(0)
     start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
     first = start + tl.program_id(1) * ROWS
@@ -396,20 +387,9 @@ def smooth_pass(
         t = tl.minimum(tl.maximum(rank - cut, 0.0), 1.0)
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
         value, slope = value * step, slope * step + value * fall
-    size = (stop - start).to(kind)
-    speaking = (
-        tl.load(factors + 5 * n + rows, mask=valid, other=0.0) - tl.load(factors + 4 * n + rows, mask=valid, other=0.0)
-        < size
-    )
-    share = tl.where(speaking, tl.load(scale + query), 0.0)
-    worth = tl.load(gains + rows, mask=valid, other=0.0) * share
-    loss = tl.zeros_like(s)
-    if IDEAL:
-        best = ideal_of(gains, factors, n, start, stop, COLUMNS)
-        worth = worth * tl.where(best > 0, 1.0 / best, 0.0)
-        loss = share / size
-    if WEIGHTED:
-        worth = worth * tl.load(weights + rows, mask=valid, other=0.0)
+    share = tl.load(scale + query)
+    worth = share * tl.load(worths + rows, mask=valid, other=0.0)
+    loss = share * tl.load(constants + rows, mask=valid, other=0.0)
     tl.store(losses + rows, (loss - worth * value).to(kind), mask=valid)
     tl.store(slopes + rows, (-worth * slope).to(kind), mask=valid)
 
