@@ -123,6 +123,7 @@ def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
 
 def _prototypes(command: list[str], path: Path) -> list[str]:
     text = _run([*command, "-E", "-P", "-DTOPRANK_PROTOTYPES", "-DTOPRANK_VARIANT=any", str(path)])
+    text = text.replace("_Bool", "bool")  # what the macro bool stands for
     found = re.findall(r"@kernel\s+(\w+)\s+(\w+)\s*\(([^{;]*)\)\s*\{", text)
     return [f"{result} {name}({' '.join(arguments.split())})" for result, name, arguments in found]
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -57,43 +58,55 @@ class Inputs:
         d = X.shape[1]
         knots = _knots(X, names, threads) if kind == "quantile" else np.zeros((0, d))
         mapped = cls(kind, np.zeros(d), np.ones(d), knots)
-        centre, spread = _column_moments(X, mapped._map_column, names, threads)
-        return cls(kind, centre, spread, knots)
+        sums, counts, infinite = mapped._added(kernels.mapped_sums, X, np.empty((3, d)), threads)
+        _refuse_infinite(infinite, names)
+        centre = sums / np.maximum(counts, 1.0)
+        (squares,) = mapped._added(kernels.mapped_squares, X, np.empty((1, d)), threads, centre)
+        spread = np.sqrt(squares / np.maximum(counts, 1.0))
+        flat = (spread <= 1e-7 * np.abs(centre)) | (spread == 0.0)
+        return cls(kind, centre, np.where(flat, 1.0, spread), knots)
 
     def rows(self, X: Any, threads: int | None = 1) -> Single:
         """The rows that the network sees, (documents, features); X is dense or sparse."""
         out = np.empty(X.shape, dtype=np.float32)
+        nothing = np.zeros_like(self.centre)
+        how = (self.centre, self.spread, nothing) if self.kind != "none" else (nothing, nothing + 1.0, self.centre)
 
         def work(first: int) -> None:
-            block = X[first : first + _CHUNK]
-            block = block if isinstance(block, np.ndarray) else block.toarray()
-            with np.errstate(over="ignore", invalid="ignore"):  # beyond single precision: told by the scores
-                out[first : first + _CHUNK] = self._standardised(block.astype(np.float64))
+            last = first + _CHUNK
+            kernels.mapped_rows(self._block(X[first:last]), self._logarithm, *how, out[first:last])
 
         each_block(work, range(0, X.shape[0], _CHUNK), threads)
         return out
 
-    def _standardised(self, block: FloatArray) -> FloatArray:
-        """Changes its argument, a copy of some rows."""
-        if self.kind in ("log1p", "quantile"):
+    @property
+    def _logarithm(self) -> bool:
+        return self.kind == "log1p"
+
+    def _block(self, rows: Any) -> npt.NDArray[Any]:
+        """Some rows as a kernel takes them, quantiles already mapped: f depends on the column there."""
+        block: npt.NDArray[Any] = np.ascontiguousarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
+        if block.dtype not in (np.float32, np.float64) or self.kind == "quantile":
+            block = block.astype(np.float64)
+        if self.kind == "quantile":
             for column in range(block.shape[1]):
-                block[:, column] = self._map_column(block[:, column], column)
-        if self.kind == "none":
-            return np.where(np.isnan(block), self.centre, block)
-        block -= self.centre
-        block /= self.spread
-        block[np.isnan(block)] = 0.0
+                block[:, column] = _share_below(block[:, column], self.knots[:, column])
         return block
 
-    def _map_column(self, values: FloatArray, column: int) -> FloatArray:
-        if self.kind == "quantile":
-            return _share_below(values, self.knots[:, column])
-        return _signed_log(values) if self.kind == "log1p" else values
+    def _added(
+        self, kernel: Callable[..., None], X: Any, out: FloatArray, threads: int | None, *how: FloatArray
+    ) -> FloatArray:
+        """What a kernel finds in the columns (a row of `out` each), added up over chunks of rows, in their order."""
 
+        def work(first: int) -> FloatArray:
+            found = np.empty_like(out)
+            kernel(self._block(X[first : first + _CHUNK]), self._logarithm, *how, *found)
+            return found
 
-def _signed_log(values: FloatArray) -> FloatArray:
-    mapped: FloatArray = np.copysign(np.log1p(np.abs(values)), values)
-    return mapped
+        total = np.zeros_like(out)
+        for found in each_block(work, range(0, X.shape[0], _CHUNK), threads):
+            total += found
+        return total
 
 
 def _share_below(values: FloatArray, knots: FloatArray) -> FloatArray:
@@ -118,35 +131,17 @@ def _knots(X: Any, names: tuple[str, ...] | None, threads: int | None) -> FloatA
     def knots(column: int) -> FloatArray:
         values = _column(sample, column)
         values = values[~np.isnan(values)]
-        _refuse_infinite(values, column, names)
+        if not np.isfinite(values).all():
+            _refuse_infinite(np.arange(X.shape[1]) == column, names)
         return np.quantile(values, np.linspace(0.0, 1.0, count)) if len(values) else np.zeros(count)
 
     return np.column_stack(each_block(knots, range(X.shape[1]), threads))
 
 
-def _column_moments(
-    X: Any, function: Callable[[FloatArray, int], FloatArray], names: tuple[str, ...] | None, threads: int | None
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of each mapped column, without its missing values."""
-    by_column = X if isinstance(X, np.ndarray) else X.tocsc()
-
-    def moments(column: int) -> tuple[float, float]:
-        values = _column(by_column, column)
-        values = values[~np.isnan(values)]
-        _refuse_infinite(values, column, names)
-        if not len(values):
-            return 0.0, 1.0
-        values = function(values, column)
-        mean, spread = float(values.mean()), float(values.std())
-        flat = spread <= 1e-7 * abs(mean) or spread == 0.0
-        return mean, 1.0 if flat else spread
-
-    found = np.array(each_block(moments, range(X.shape[1]), threads))
-    return found[:, 0], found[:, 1]
-
-
-def _refuse_infinite(values: FloatArray, column: int, names: tuple[str, ...] | None) -> None:
-    if not np.isfinite(values).all():
+def _refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -> None:
+    """`infinite` is true where a column holds such values."""
+    if infinite.any():
+        column = int(np.flatnonzero(infinite)[0])
         called = f"'{names[column]}'" if names else f"number {column} (from 0)"
         raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
 
