@@ -1,19 +1,23 @@
 # Every target does its own set-up: a virtual environment in .venv, rebuilt when pyproject.toml changes.
 PYTHON ?= python3
+ifeq ($(OS),Windows_NT)
+BIN := .venv/Scripts
+else
 BIN := .venv/bin
+endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-all: .venv/.core src/toprank/_kernels.so  ## the command `toprank`, ready to use
+all: kernels  ## the command `toprank`, ready to use
 
-.PHONY: all demo test check bench nightly docs clean
+.PHONY: all kernels demo test check bench nightly sanitize arm64 wheels docs clean
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-src/toprank/_kernels.so: $(wildcard native/*) .venv/.core  ## the compiled kernels, built anew when their sources change
-	$(BIN)/python native/build.py
+kernels: .venv/.core  ## the compiled kernels; built anew when their sources are others than those of the library
+	$(BIN)/python native/build.py --if-changed
 
 .venv/.dev: .venv/.core
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -23,28 +27,44 @@ src/toprank/_kernels.so: $(wildcard native/*) .venv/.core  ## the compiled kerne
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
-KERNELS := src/toprank/_kernels.so
+.venv/.wheels: .venv/.core
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[wheels]'
+	touch $@
 
-demo: .venv/.core $(KERNELS)  ## the main job on embedded data
+demo: .venv/.core kernels  ## the main job on embedded data
 	$(BIN)/toprank demo --out build/demo
 
-test: .venv/.dev $(KERNELS)  ## the test suite, the slow part left out
+test: .venv/.dev kernels  ## the test suite, the slow part left out
 	$(BIN)/pytest -m "not nightly" -n 2
 
-nightly: .venv/.dev $(KERNELS)  ## everything, the slow part included, on examples drawn anew
+nightly: .venv/.dev kernels  ## everything, the slow part included, on examples drawn anew
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2
+	$(MAKE) sanitize arm64
+	$(MAKE) wheels
+	$(BIN)/python native/wheels.py --try
 
-check: .venv/.dev $(KERNELS)  ## style, types, documentation
+sanitize: .venv/.dev kernels  ## the tests again, with kernels that check every address and every operation (GCC, Linux)
+	$(BIN)/python native/build.py --sanitize
+	$(BIN)/python native/sanitized.py -m "not nightly" -n 2
+
+arm64: .venv/.wheels .venv/.dev kernels  ## the kernels of ARM64 in an emulator: their tests, and their bits beside ours (Debian)
+	$(BIN)/python native/arm64.py
+
+wheels: .venv/.wheels  ## wheels for every machine into dist/, checked
+	rm -rf dist
+	$(BIN)/python native/wheels.py
+
+check: .venv/.dev kernels  ## style, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -p no:xdist tests/test_architecture.py  # imports point one way
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
-docs: .venv/.dev $(KERNELS)  ## the documentation, served locally
+docs: .venv/.dev kernels  ## the documentation, served locally
 	$(BIN)/mkdocs serve
 
-bench: .venv/.bench $(KERNELS)  ## every benchmark, peers in the same run
+bench: .venv/.bench kernels  ## every benchmark, peers in the same run
 	for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean:

@@ -1,12 +1,14 @@
 """Compile the kernels into one shared library: `python native/build.py`, or from the build backend (hatch_build.py).
 
 Every .c file but library.c is compiled once for each set of instructions of the target (`VARIANTS`), library.c once.
-The compiler is $CC, else the system's `cc`, else the one in the `ziglang` package; other targets than this machine are
-always built by the latter. Only the standard library is used, so that a build environment needs nothing else.
+The compiler is $CC, else the system's `cc` where it works, else the one in the `ziglang` package; other machines than
+this one (`TARGETS`) are always built for by the latter. Only the standard library is used, so that a build environment
+needs nothing else.
 
     python native/build.py                              # for this machine, into src/toprank
-    python native/build.py --target aarch64-linux-musl  # for another one, into build/kernels
-    python native/build.py --sanitize                   # with the address and undefined-behaviour sanitizers
+    python native/build.py --if-changed                 # only where the library there was made of other sources
+    python native/build.py --target aarch64-linux-musl  # for another machine, into build/kernels
+    python native/build.py --sanitize                   # with the sanitizers, into build/kernels/sanitized
 """
 
 from __future__ import annotations
@@ -50,6 +52,17 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The sets of instructions of a processor, in the order of `toprank_machine`; other processors have the baseline."""
 
+TARGETS = {
+    "x86_64-linux-gnu.2.17": "manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "aarch64-linux-gnu.2.17": "manylinux_2_17_aarch64.manylinux2014_aarch64",
+    "x86_64-linux-musl": "musllinux_1_2_x86_64",
+    "aarch64-linux-musl": "musllinux_1_2_aarch64",
+    "x86_64-macos.11.0": "macosx_11_0_x86_64",
+    "aarch64-macos.11.0": "macosx_11_0_arm64",
+    "x86_64-windows-gnu": "win_amd64",
+}
+"""The machines that wheels are made for: Zig's name of each, and the wheel's."""
+
 
 def sources() -> list[Path]:
     """The files that make the library, in a fixed order."""
@@ -64,23 +77,39 @@ def identity() -> str:
     return digest.hexdigest()
 
 
+def is_current(out: Path) -> bool:
+    """Whether the library of this machine in the folder `out` is made of the sources as they are now."""
+    library = out / library_name(sys.platform)
+    return library.exists() and identity().encode() in library.read_bytes()
+
+
 def library_name(system: str) -> str:
     """The file name of the library on a system, as `sys.platform` names it."""
     return {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(system, "_kernels.so")
 
 
+def system_compiler() -> list[str] | None:
+    """$CC, or the system's `cc` where it works: it may lack its headers, and macOS has one that only offers itself."""
+    if named := os.environ.get("CC"):
+        return shlex.split(named)
+    found = shutil.which("cc")
+    if found is None or sys.platform == "win32":
+        return None
+    if sys.platform == "darwin" and subprocess.run(["xcode-select", "-p"], capture_output=True).returncode != 0:
+        return None
+    tried = subprocess.run([found, "-E", "-x", "c", "-"], input=b"#include <math.h>\n", capture_output=True)
+    return [found] if tried.returncode == 0 else None
+
+
 def compiler(target: str | None) -> list[str]:
     """The command that compiles for `target` (None: this machine)."""
-    if target is None:
-        if named := os.environ.get("CC"):
-            return shlex.split(named)
-        if sys.platform != "win32" and (found := shutil.which("cc")):
-            return [found]
+    if target is None and (own := system_compiler()) is not None:
+        return own
     if importlib.util.find_spec("ziglang") is None:
         sys.exit("There is no C compiler: install one, name it in CC, or `pip install ziglang`.")
-    command = [sys.executable, "-m", "ziglang", "cc"]
-    # Without a target Zig would compile for the very processor at hand, the baseline too.
-    return [*command, "-mcpu=baseline"] if target is None else [*command, "-target", target]
+    # Zig would otherwise compile for the very processor at hand, the baseline too.
+    command = [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
+    return command if target is None else [*command, "-target", target]
 
 
 def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
@@ -111,10 +140,13 @@ def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
             for _ in pool.map(lambda job: _run([*command, *job[2], "-c", str(job[0]), "-o", str(job[1])]), jobs):
                 pass
         linked = work / library_name(system)
-        strip = [] if sanitize or system == "darwin" else ["-s"]
+        extra = list(SANITIZERS) if sanitize else []
+        if system == "darwin":  # the library's name would otherwise be its path in the folder for the work
+            extra += ["-Wl,-S", "-Wl,-x", f"-Wl,-install_name,@rpath/{linked.name}"]
+        elif not sanitize:
+            extra.append("-s")
         libraries = [] if system == "win32" else ["-lm"]
-        objects = [str(job[1]) for job in jobs]
-        _run([*command, "-shared", *strip, *(SANITIZERS if sanitize else ()), *objects, *libraries, "-o", str(linked)])
+        _run([*command, "-shared", *extra, *(str(job[1]) for job in jobs), *libraries, "-o", str(linked)])
         out.mkdir(parents=True, exist_ok=True)
         beside = out / f".{linked.name}.{os.getpid()}"
         shutil.copyfile(linked, beside)
@@ -147,11 +179,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile toprank's kernels into one shared library.")
     parser.add_argument("--target", help="a target of Zig's, e.g. x86_64-linux-gnu.2.17; default: this machine")
     parser.add_argument(
-        "--out", type=Path, help="folder for the library; default: src/toprank, or build/kernels/TARGET"
+        "--out", type=Path, help="folder for the library; default: src/toprank, or one under build/kernels"
     )
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    parser.add_argument("--if-changed", action="store_true", help="only where the library is of other sources")
     given = parser.parse_args()
-    out = given.out or (PACKAGE if given.target is None else HERE.parent / "build" / "kernels" / given.target)
+    name = given.target or ("sanitized" if given.sanitize else None)
+    out = given.out or (PACKAGE if name is None else HERE.parent / "build" / "kernels" / name)
+    if given.if_changed and is_current(out):
+        return
     print(build(out, given.target, given.sanitize))
 
 

@@ -6,7 +6,8 @@ explains the notation), so nothing is declared twice. Kernels are serial and let
 `compute.each_block` runs them over blocks of whole queries on ordinary threads.
 
 The library holds every kernel once for each set of instructions, and the best one this machine has is used; all give
-the same bits. TOPRANK_KERNELS=baseline (or avx2, avx512) chooses another.
+the same bits. TOPRANK_KERNELS=baseline (or avx2, avx512) chooses another, and TOPRANK_KERNELS_FOLDER names the folder
+of another build of the library, such as one with sanitizers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,13 @@ _C_TYPES: dict[str, Any] = {
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 _ADDRESS = ctypes.c_char * 0
 _OUT_OF_MEMORY = -(2**63)
+_NUMBERS = {
+    "f": "type({v}) is float",
+    "b": "type({v}) is bool",
+    "i": "type({v}) is int and {low} <= {v} < {high}",
+    "u": "type({v}) is int and {low} <= {v} < {high}",
+}
+"""What the quick way asks of a number, by the first letter of its type."""
 _PARAMETER = re.compile(r"(const )?(\w+) (\w+)((?:\[[^]]*\])*)$")
 
 
@@ -97,6 +105,10 @@ class Kernel:
         if len(given) != len(self.parameters):
             names = ", ".join(one.name for one in self.parameters)
             raise TypeError(f"The kernel {self.name} takes ({names}), not {len(given)} arguments.")
+        return self._quick(*given)
+
+    def checked(self, *given: Any) -> Any:
+        """The call in full: what the quick way does not know at a glance is looked at here, and refused in words."""
         sizes: dict[str, int] = {}
         passed: list[Any] = []
         for value, one, check in zip(given, self.parameters, self._checks, strict=True):
@@ -122,9 +134,57 @@ class Kernel:
                     f"{sizes} it must be [{']['.join(check.parameter.lengths)}]."
                 )
         result = self._function(*[sizes[name] for name in self.sizes], *passed)
-        if self._can_run_out and result == _OUT_OF_MEMORY:
-            raise MemoryError(f"There is no memory left for the kernel {self.name}.")
-        return result
+        return self._ran_out() if self._can_run_out and result == _OUT_OF_MEMORY else result
+
+    @cached_property
+    def _quick(self) -> Callable[..., Any]:
+        """The same call as straight code, several times quicker: plain arrays and numbers that fit go to the function.
+
+        For `f8 sum(i8 n, const f8 x[n], f8 weights[n])`, with `v_` before every name:
+
+            def sum(v_x, v_weights):
+                if type(v_x) is not array or v_x.dtype is not dtype_x or v_x.ndim != 1 or v_x.flags.num & 257 != 257 …:
+                    return checked(v_x, v_weights)
+                v_n = v_x.shape[0]
+                if v_n < 0 or v_x.shape[0] != v_n or v_weights.shape[0] != v_n:
+                    return checked(v_x, v_weights)
+                return function(v_n, address(v_x) if v_x.flags.writeable else v_x.ctypes.data, address(v_weights))
+        """
+        known: dict[str, Any] = {"array": np.ndarray, "address": _ADDRESS.from_buffer, "function": self._function}
+        known |= {"checked": self.checked, "ran_out": self._ran_out}
+        kinds, sizes, lengths, passed = ["False"], [], ["False"], [f"v_{name}" for name in self.sizes]
+        learned = {one.name for one in self.parameters if one.dtype is None}
+        for one, check in zip(self.parameters, self._checks, strict=True):
+            v = f"v_{one.name}"
+            if check is None:
+                kinds.append(f"not ({_NUMBERS[one.kind[0]].format(v=v, **_limits(one.kind))})")
+                passed.append(v)
+                continue
+            known[f"dtype_{one.name}"] = one.dtype
+            kinds.append(f"type({v}) is not array or {v}.dtype is not dtype_{one.name}")
+            kinds.append(f"{v}.ndim != {len(one.lengths)} or {v}.flags.num & {one.flags} != {one.flags}")
+            for axis, name, factor, shift in check.tells:
+                if name not in learned:
+                    learned.add(name)
+                    sizes.append(f"v_{name} = ({v}.shape[{axis}] - {shift}) // {factor}")
+                    lengths.append(f"v_{name} < 0")
+            for axis, terms, exact in check.asks:
+                asked = " + ".join("*".join([str(number), *(f"v_{name}" for name in names)]) for number, names in terms)
+                lengths.append(f"{v}.shape[{axis}] {'!=' if exact else '<'} {asked}")
+            direct = f"address({v})"
+            passed.append(direct if one.written else f"{direct} if {v}.flags.writeable else {v}.ctypes.data")
+        given = ", ".join(f"v_{one.name}" for one in self.parameters)
+        ending = [f"result = function({', '.join(passed)})", "return result"]
+        if self._can_run_out:
+            ending.insert(1, f"if result == {_OUT_OF_MEMORY}: return ran_out()")
+        refusals = [f"if {' or '.join(tests)}: return checked({given})" for tests in (kinds, lengths)]
+        body = "\n    ".join([refusals[0], *sizes, refusals[1], *ending])
+        exec(f"def {self.name}({given}):\n    {body}", known)
+        made: Callable[..., Any] = known[self.name]
+        return made
+
+    def _ran_out(self) -> Any:
+        raise MemoryError(f"There is no memory left for the kernel {self.name}.")
 
     def takes(self, given: tuple[Any, ...]) -> bool:
         """Whether the arrays have the types of this kernel."""
@@ -142,11 +202,11 @@ class Kernel:
             whole = operator.index(value)
         except TypeError:
             raise TypeError(f"The kernel {self.name} takes a number for {one.name}, not {value!r}.") from None
-        bits = 8 * int(one.kind[1])
-        low, high = (0, 1 << bits) if one.kind[0] == "u" else (-(1 << (bits - 1)), 1 << (bits - 1))
-        if not low <= whole < high:
+        limits = _limits(one.kind)
+        if not limits["low"] <= whole < limits["high"]:
             raise ValueError(
-                f"The kernel {self.name} takes a whole number of {bits} bits for {one.name}, not {value!r}."
+                f"The kernel {self.name} takes a whole number of {8 * int(one.kind[1])} bits for {one.name}, "
+                f"not {value!r}."
             )
         return whole
 
@@ -165,31 +225,31 @@ class _Lengths:
 
     def __init__(self, parameter: Parameter) -> None:
         self.parameter = parameter
-        self._tells: list[tuple[int, str, int, int]] = []
-        self._asks: list[tuple[int, list[tuple[int, list[str]]], bool]] = []
+        self.tells: list[tuple[int, str, int, int]] = []
+        self.asks: list[tuple[int, list[tuple[int, list[str]]], bool]] = []
         for axis, text in enumerate(parameter.lengths):
             exact = not (parameter.at_least and axis == 0)
             terms = [_term(part) for part in text.replace("- ", "+ -").split("+")]
-            self._asks.append((axis, terms, exact))
+            self.asks.append((axis, terms, exact))
             unknown = [term for term in terms if term[1]]
             if exact and len(unknown) == 1 and len(unknown[0][1]) == 1:
                 factor, names = unknown[0]
-                self._tells.append((axis, names[0], factor, sum(number for number, names in terms if not names)))
+                self.tells.append((axis, names[0], factor, sum(number for number, names in terms if not names)))
 
     @property
     def told(self) -> set[str]:
         """The names of the sizes that the shape tells."""
-        return {name for _, name, _, _ in self._tells}
+        return {name for _, name, _, _ in self.tells}
 
     def learn(self, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
         """Note the sizes that this shape tells and that are not known yet."""
-        for axis, name, factor, shift in self._tells:
+        for axis, name, factor, shift in self.tells:
             if name not in sizes:
                 sizes[name] = max(shape[axis] - shift, 0) // factor
 
     def holds(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
         """Whether the array is as long as the sizes say."""
-        for axis, terms, exact in self._asks:
+        for axis, terms, exact in self.asks:
             asked = 0
             for number, names in terms:
                 for name in names:
@@ -198,6 +258,18 @@ class _Lengths:
             if shape[axis] != asked and (exact or shape[axis] < asked):
                 return False
         return True
+
+
+def _name(prototype: str) -> str:
+    return prototype.partition("(")[0].split()[1]
+
+
+def _limits(kind: str) -> dict[str, int]:
+    """The smallest whole number of a type, and the first one beyond it; nothing for other types."""
+    if kind[0] not in "iu":
+        return {}
+    bits = 8 * int(kind[1])
+    return {"low": 0, "high": 1 << bits} if kind[0] == "u" else {"low": -(1 << (bits - 1)), "high": 1 << (bits - 1)}
 
 
 def _term(text: str) -> tuple[int, list[str]]:
@@ -231,12 +303,11 @@ class Library:
                 f"TOPRANK_KERNELS asks for the instructions {self.variant!r}; this machine has "
                 f"{', '.join(self.variants[: self.variants.index(self.machine) + 1])}."
             )
-        self.identity = self._text("toprank_identity")
-        self._by_name: dict[str, list[Kernel]] = {}
+        self.path, self.identity = path, self._text("toprank_identity")
+        self._prototypes: dict[str, list[str]] = {}
         for line in self._text("toprank_prototypes").splitlines():
-            name = line.split(" ", 1)[1].split("(")[0]
-            made = Kernel(line, self._library[f"{name}_on_{self.variant}"])
-            self._by_name.setdefault(name.split("__")[0], []).append(made)
+            self._prototypes.setdefault(_name(line).partition("__")[0], []).append(line)
+        self._made: dict[str, list[Kernel]] = {}
 
     def _text(self, function: str) -> str:
         said = self._library[function]
@@ -245,13 +316,20 @@ class Library:
 
     def kernels(self) -> list[Kernel]:
         """Every kernel."""
-        return [one for several in self._by_name.values() for one in several]
+        return [one for name in self._prototypes for one in self._several(name)]
+
+    def _several(self, name: str) -> list[Kernel]:
+        """The kernels of a name, made when they are first asked for: few programs need all."""
+        if name not in self._made:
+            lines = self._prototypes[name]
+            self._made[name] = [Kernel(line, self._library[f"{_name(line)}_on_{self.variant}"]) for line in lines]
+        return self._made[name]
 
     def get(self, name: str) -> Callable[..., Any]:
         """The kernel of a name; where there are several for several types, one that looks at its arguments."""
-        several = self._by_name.get(name)
-        if several is None:
+        if name not in self._prototypes:
             raise AttributeError(f"The kernel library has no kernel {name!r}.")
+        several = self._several(name)
         if len(several) == 1:
             return several[0]
 
@@ -268,11 +346,13 @@ class Library:
 def library() -> Library:
     """The library of this installation, in the variant that fits the machine."""
     name = {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(sys.platform, "_kernels.so")
-    made = Library(Path(__file__).with_name(name), os.environ.get("TOPRANK_KERNELS") or None)
+    folder = Path(os.environ.get("TOPRANK_KERNELS_FOLDER") or Path(__file__).parent)
+    made = Library(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
     native = Path(__file__).parents[2] / "native"
     if (native / "build.py").exists() and made.identity != _identity(native):
         raise ImportError(
-            f"The compiled kernels are older than their sources in {native}: run `make`, or `python native/build.py`."
+            f"The compiled kernels {made.path} are not made of their sources in {native} as they are now: run `make`, "
+            "or `python native/build.py`."
         )
     return made
 
