@@ -87,6 +87,24 @@ def test_a_source_that_does_not_compile_leaves_the_library_alone(checkout):
     )
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs GCC on Linux")
+@pytest.mark.parametrize(
+    ("line", "report"), [("return x[n];", "heap-buffer-overflow"), ("return INT64_MAX - 1 + n;", "integer overflow")]
+)
+def test_the_sanitizers_stop_a_run(checkout, line, report):
+    (checkout / "native" / "more.c").write_text(f'#include "toprank.h"\nKERNEL(i8, bad)(i8 n, i8 x[n]) {{ {line} }}\n')
+    shutil.copy(NATIVE / "sanitized.py", checkout / "native")
+    test = "import numpy as np\nfrom toprank import kernels\ndef test(): kernels.bad(np.zeros({}, dtype=np.int64))\n"
+    built = python(checkout, "native/build.py", "--sanitize")
+    assert built.returncode == 0, built.stderr
+    for length, fails in ((1 if "INT64" in line else 500, "x[n]" in line), (500, True)):
+        (checkout / "test_bad.py").write_text(test.format(length))
+        done = python(checkout, "native/sanitized.py", "-q", "-s", "test_bad.py")
+        assert (done.returncode != 0) == fails, done.stderr
+        assert (report in done.stderr) == fails, done.stderr
+
+
 def test_a_library_in_another_folder_can_be_named(tmp_path, monkeypatch):
     shutil.copy(kernels.library().path, tmp_path)
     monkeypatch.setenv("TOPRANK_KERNELS_FOLDER", str(tmp_path))

@@ -1,0 +1,48 @@
+"""Run pytest with the library of `build.py --sanitize`: a stray address or an undefined operation ends the run.
+
+    python native/build.py --sanitize && python native/sanitized.py tests/test_kernels.py
+
+Words are given to pytest as they are. The library stays where it is built (build/kernels/sanitized); the ordinary one
+is not touched. The address sanitizer has to be loaded before everything else, so this needs GCC on Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from build import HERE, is_current, system_compiler
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The variables under which Python loads the library of `folder`, with what it needs loaded first."""
+    compiler = system_compiler()
+    if compiler is None or sys.platform != "linux":
+        sys.exit("The sanitizers need GCC on Linux.")
+    # With the C++ library behind it the sanitizer sees the exceptions of PyTorch and LightGBM.
+    wanted = ("libasan.so", "libubsan.so", "libstdc++.so")
+    paths = [subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True) for name in wanted]
+    first = [str(Path(path.stdout.strip()).resolve()) for path in paths]
+    # Python keeps what it has until the end, which is no leak; and memory that is asked for in vain is tested.
+    options = "detect_leaks=0:allocator_may_return_null=1:handle_segv=0"
+    return os.environ | {
+        "TOPRANK_KERNELS_FOLDER": str(folder),
+        "LD_PRELOAD": ":".join(first),
+        "ASAN_OPTIONS": options,
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def main() -> None:
+    """Build nothing, run pytest."""
+    folder = HERE.parent / "build" / "kernels" / "sanitized"
+    if not is_current(folder):
+        sys.exit(f"There is no library with sanitizers in {folder}: run `python native/build.py --sanitize`.")
+    words = [sys.executable, "-m", "pytest", *sys.argv[1:]]
+    sys.exit(subprocess.run(words, cwd=HERE.parent, env=environment(folder)).returncode)
+
+
+if __name__ == "__main__":
+    main()
