@@ -5,51 +5,62 @@ A column's sums run down its rows, so they do not depend on the width of registe
 
 INLINE f8 signed_log(f8 x) { return copysign(log1p1(fabs(x)), x); }
 
+/* Each loop is written for both f, with what is not wanted chosen away at the end: only so is it turned into vectors. */
+#define EITHER(logarithm, LOOP) \
+    if (logarithm)              \
+        LOOP(signed_log)        \
+    else                        \
+        LOOP(itself)
+INLINE f8 itself(f8 x) { return x; }
+
 /* For each column: Σ f(x) and how many there are, without missing values; and how many are infinite. */
-#define MAPPED_SUMS(TYPE)                                                                                         \
-    KERNEL(void, mapped_sums__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, f8 sums[restrict d],        \
-                                      f8 counts[restrict d], f8 infinite[restrict d]) {                           \
-        for (i8 j = 0; j < d; j++) sums[j] = counts[j] = infinite[j] = 0.0;                                       \
-        for (i8 i = 0; i < n; i++) {                                                                              \
-            const TYPE *row = X[i];                                                                               \
-            for (i8 j = 0; j < d; j++) {                                                                          \
-                f8 x = row[j], there = x == x ? 1.0 : 0.0;                                                        \
-                counts[j] += there;                                                                               \
-                infinite[j] += fabs(x) == INFINITY ? 1.0 : 0.0;                                                   \
-            }                                                                                                     \
-            if (logarithm)                                                                                        \
-                for (i8 j = 0; j < d; j++) sums[j] += row[j] == row[j] ? signed_log(row[j]) : 0.0;                \
-            else                                                                                                  \
-                for (i8 j = 0; j < d; j++) sums[j] += row[j] == row[j] ? (f8)row[j] : 0.0;                        \
-        }                                                                                                         \
+#define SUM_ROW(F)                                                          \
+    for (i8 j = 0; j < d; j++) {                                            \
+        f8 x = row[j], y = F(x);                                            \
+        sums[j] += x == x ? y : 0.0;                                        \
+        counts[j] += x == x ? 1.0 : 0.0;                                    \
+        infinite[j] += fabs(x) == INFINITY ? 1.0 : 0.0;                     \
+    }
+#define MAPPED_SUMS(TYPE)                                                                                           \
+    KERNEL(void, mapped_sums__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, f8 sums[restrict d],          \
+                                      f8 counts[restrict d], f8 infinite[restrict d]) {                             \
+        for (i8 j = 0; j < d; j++) sums[j] = counts[j] = infinite[j] = 0.0;                                         \
+        for (i8 i = 0; i < n; i++) {                                                                                \
+            const TYPE *restrict row = X[i];                                                                        \
+            EITHER(logarithm, SUM_ROW)                                                                              \
+        }                                                                                                           \
     }
 
 /* For each column: Σ (f(x) − centre)², without missing values. */
-#define MAPPED_SQUARES(TYPE)                                                                                      \
-    KERNEL(void, mapped_squares__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, const f8 centre[restrict d], \
-                                         f8 squares[restrict d]) {                                                \
-        for (i8 j = 0; j < d; j++) squares[j] = 0.0;                                                              \
-        for (i8 i = 0; i < n; i++) {                                                                              \
-            const TYPE *row = X[i];                                                                               \
-            for (i8 j = 0; j < d; j++) {                                                                          \
-                f8 x = row[j], off = (logarithm ? signed_log(x) : x) - centre[j];                                 \
-                squares[j] += x == x ? off * off : 0.0;                                                           \
-            }                                                                                                     \
-        }                                                                                                         \
+#define SQUARE_ROW(F)                                                       \
+    for (i8 j = 0; j < d; j++) {                                            \
+        f8 x = row[j], off = F(x) - centre[j];                              \
+        squares[j] += x == x ? off * off : 0.0;                             \
+    }
+#define MAPPED_SQUARES(TYPE)                                                                                        \
+    KERNEL(void, mapped_squares__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm,                            \
+                                         const f8 centre[restrict d], f8 squares[restrict d]) {                     \
+        for (i8 j = 0; j < d; j++) squares[j] = 0.0;                                                                \
+        for (i8 i = 0; i < n; i++) {                                                                                \
+            const TYPE *restrict row = X[i];                                                                        \
+            EITHER(logarithm, SQUARE_ROW)                                                                           \
+        }                                                                                                           \
     }
 
 /* out = (f(x) − centre)/spread, and `missing` for a missing value. */
-#define MAPPED_ROWS(TYPE)                                                                                         \
-    KERNEL(void, mapped_rows__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, const f8 centre[restrict d], \
-                                      const f8 spread[restrict d], const f8 missing[restrict d], f4 out[n][d]) {  \
-        for (i8 i = 0; i < n; i++) {                                                                              \
-            const TYPE *row = X[i];                                                                               \
-            f4 *restrict to = out[i];                                                                             \
-            for (i8 j = 0; j < d; j++) {                                                                          \
-                f8 x = row[j], y = ((logarithm ? signed_log(x) : x) - centre[j]) / spread[j];                     \
-                to[j] = (f4)(x == x ? y : missing[j]);                                                            \
-            }                                                                                                     \
-        }                                                                                                         \
+#define FILL_ROW(F)                                                         \
+    for (i8 j = 0; j < d; j++) {                                            \
+        f8 x = row[j], y = (F(x) - centre[j]) / spread[j];                  \
+        to[j] = (f4)(x == x ? y : missing[j]);                              \
+    }
+#define MAPPED_ROWS(TYPE)                                                                                           \
+    KERNEL(void, mapped_rows__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, const f8 centre[restrict d],  \
+                                      const f8 spread[restrict d], const f8 missing[restrict d], f4 out[n][d]) {    \
+        for (i8 i = 0; i < n; i++) {                                                                                \
+            const TYPE *restrict row = X[i];                                                                        \
+            f4 *restrict to = out[i];                                                                               \
+            EITHER(logarithm, FILL_ROW)                                                                             \
+        }                                                                                                           \
     }
 
 MAPPED_SUMS(f4)
