@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
+from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
-from toprank.metrics import closed_forms as forms
 from toprank.metrics.conventions import Blank
 from toprank.metrics.measure import (
     Measure,
@@ -55,7 +55,7 @@ class AP(Measure):
 
         def values(view: View) -> FloatArray:
             out, total = np.empty(len(view.sizes)), count_relevant(view, relevant)
-            forms.average_precision(*view.ranked, relevant, limit, norm == "hits", out)
+            kernels.average_precision(*view.ranked, relevant, limit, norm == "hits", out)
             if norm != "hits":
                 out = divided(out, total if norm == "all" or self.k is None else np.minimum(total, self.k))
             return with_blank(out, total == 0, rule, normalised=True)
@@ -77,7 +77,7 @@ class _FirstHit(Measure):
 
         def values(view: View) -> FloatArray:
             both = np.empty((2, len(view.sizes)))
-            forms.first_hit(*view.ranked, relevant, limit, both[0], both[1])
+            kernels.first_hit(*view.ranked, relevant, limit, both[0], both[1])
             chosen: FloatArray = both[self.column]
             return chosen
 

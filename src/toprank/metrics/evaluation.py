@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
@@ -217,7 +217,7 @@ def evaluate_under_all(
 
 def _scores(scores: npt.ArrayLike, n: int) -> FloatArray:
     try:
-        values = writable(np.ascontiguousarray(scores, dtype=np.float64))
+        values = np.ascontiguousarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Scores must be numbers: {problem}.") from None
     if values.ndim == 2 and values.shape[1] == 1:

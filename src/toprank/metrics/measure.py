@@ -13,13 +13,13 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics import closed_forms as forms
-from toprank.metrics.closed_forms import Codes, Flags
 from toprank.metrics.conventions import Blank, Convention
 from toprank.metrics.gains import Discount, Gain
 
@@ -30,15 +30,15 @@ class View(NamedTuple):
     """Ranked queries, and what was judged for them (more than was ranked, where a run missed documents)."""
 
     order: IntArray
-    ends: Flags
+    ends: npt.NDArray[np.bool_]
     starts: IntArray
-    codes: Codes
+    codes: npt.NDArray[Any]
     sizes: IntArray
-    judged_codes: Codes
+    judged_codes: npt.NDArray[Any]
     judged_offsets: IntArray
 
     @property
-    def ranked(self) -> tuple[IntArray, Flags, IntArray, Codes]:
+    def ranked(self) -> tuple[npt.NDArray[Any], ...]:
         """The arguments that all kernels share."""
         return self.order, self.ends, self.starts, self.codes
 
@@ -113,15 +113,14 @@ def length_of(k: int | None, rules: Rules) -> int:
 
 
 def weighted(view: View, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
-    n = len(view.starts) - 1
-    out = np.empty(n)
-    forms.weighted_sum(*view.ranked, table, weights, view.sizes if limits is None else limits, out)
+    out = np.empty(len(view.sizes))
+    kernels.weighted_sum(*view.ranked, table, weights, view.sizes if limits is None else limits, out)
     return out
 
 
 def count_relevant(view: View, relevant: FloatArray) -> FloatArray:
-    out = np.empty(len(view.starts) - 1)
-    forms.count(view.judged_codes, view.judged_offsets, relevant, out)
+    out = np.empty(len(view.sizes))
+    kernels.count_relevant(view.judged_codes, view.judged_offsets, relevant, out)
     return out
 
 

@@ -121,7 +121,7 @@ def _join(qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documen
     judged_order = judged_order[np.isin(judged_query[judged_order], present)]
     all_grades = np.concatenate([qrels.grades[judged_order], grade[order]])
     grades, codes = np.unique(all_grades, return_inverse=True)
-    codes = codes.reshape(-1)
+    codes = codes.reshape(-1).astype(np.int32)
     return _Joined(
         qids=qids[present],
         scores=np.ascontiguousarray(scores[order]),

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.metrics import closed_forms
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 
@@ -138,7 +138,7 @@ def _lost(problem: Problem, weights: FloatArray) -> FloatArray:
     for by in (problem.bayes_scores, problem.scores):
         ranked = rank_block(by, queries.offsets, (0, len(queries)), len(weights), keep_ties=True)
         out = np.empty(len(queries))
-        closed_forms.weighted_sum(*ranked, documents, gains, weights, queries.sizes, out)
+        kernels.weighted_sum(*ranked, documents, gains, weights, queries.sizes, out)
         reached.append(out)
     return np.maximum(reached[0] - reached[1], 0.0)
 

@@ -1,0 +1,82 @@
+/* Rankings: documents of a query by score, highest first, down to the wanted depth and to the end of a tied group.
+
+A cut-off needs no full sort. The documents are dealt into groups; `depth` groups have a best score of at least the depth-th
+largest of these, so no document below that bound can be among the best, and only few lie above it (about 15 for a depth of
+10, however long the list). They are sorted; all that is tied with the last of them is among them. */
+#include "sorting.h"
+
+#define DEEPEST 64                    /* beyond this depth the whole query is sorted */
+#define GROUPS(depth) (((depth) * 3 / 2 + 8) / 8 * 8)
+
+/* A number that at least `depth` of the n ≥ depth scores reach, as large as the groups tell. */
+INLINE f8 bound_by_groups(i8 n, const f8 *restrict scores, i8 depth, const i8 groups) {
+    f8 best[GROUPS(DEEPEST)];
+    for (i8 g = 0; g < groups; g++) best[g] = -INFINITY;
+    i8 i = 0;
+    for (; i + groups <= n; i += groups)
+        for (i8 g = 0; g < groups; g++) best[g] = larger(scores[i + g], best[g]);
+    for (; i < n; i++) best[i % groups] = larger(scores[i], best[i % groups]);
+    f8 bound = INFINITY;
+    for (i8 first = 0; first < groups; first += 8) {
+        i8 above[8] = {0};
+        for (i8 j = 0; j < groups; j++)
+            for (i8 lane = 0; lane < 8; lane++) above[lane] += best[j] > best[first + lane];
+        for (i8 lane = 0; lane < 8; lane++)
+            bound = above[lane] < depth ? smaller(best[first + lane], bound) : bound;
+    }
+    return bound;
+}
+
+static f8 bound_of_best(i8 n, const f8 *scores, i8 depth) {
+    switch (GROUPS(depth)) { /* known sizes are unrolled, and kept in registers */
+        case 8: return bound_by_groups(n, scores, depth, 8);
+        case 16: return bound_by_groups(n, scores, depth, 16);
+        case 24: return bound_by_groups(n, scores, depth, 24);
+        case 32: return bound_by_groups(n, scores, depth, 32);
+        default: return bound_by_groups(n, scores, depth, GROUPS(depth));
+    }
+}
+
+/* The documents of a query whose scores are at least the bound, or NaN. */
+INLINE i8 reaching(i8 n, const f8 *restrict scores, i8 start, f8 bound, f8 *restrict found, i8 *restrict numbers) {
+    i8 count = 0;
+    for (i8 i = 0; i < n; i++) {
+        found[count] = scores[i];
+        numbers[count] = start + i;
+        count += !(scores[i] < bound);
+    }
+    return count;
+}
+
+/* Rank some queries; -1, or the number of a document whose score is NaN. `offsets` count from the first of the scores. */
+KERNEL(i8, rank_queries)(i8 n, i8 q, i8 room, const f8 scores[n], const i8 offsets[q + 1], i8 depth, bool keep_ties,
+                         i8 order[restrict room], bool ends[restrict room], i8 starts[restrict q + 1]) {
+    i8 longest = longest_query(q, offsets), bad = -1, at = 0;
+    Sorter sorter;
+    f8 *found = scratch(longest, sizeof(f8));
+    i8 *numbers = scratch(longest, sizeof(i8));
+    if (!make_sorter(&sorter, longest) || !found || !numbers) bad = OUT_OF_MEMORY;
+    starts[0] = 0;
+    for (i8 query = 0; query < q && bad == -1; query++) {
+        i8 start = offsets[query], m = offsets[query + 1] - start, wanted = least(depth, m);
+        f8 bound = depth <= DEEPEST && 4 * depth <= m ? bound_of_best(m, scores + start, depth) : -INFINITY;
+        i8 count = reaching(m, scores + start, start, bound, found, numbers);
+        for (i8 i = 0; i < count; i++)
+            if (found[i] != found[i]) {
+                bad = numbers[i];
+                break;
+            }
+        sort_down(count, found, numbers, &sorter);
+        while (keep_ties && wanted < count && sorter.sorted[wanted] == sorter.sorted[wanted - 1]) wanted++;
+        for (i8 i = 0; i < wanted; i++) {
+            order[at + i] = sorter.order[i];
+            ends[at + i] = !keep_ties || i + 1 == wanted || sorter.sorted[i] != sorter.sorted[i + 1];
+        }
+        at += wanted;
+        starts[query + 1] = at;
+    }
+    end_sorter(&sorter);
+    give_back(found);
+    give_back(numbers);
+    return bad;
+}
