@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray, available_threads, each_block, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray, available_threads, each_block
 from toprank.data.dataset import RankingData
-from toprank.data.synthetic import Words, mixed, mixed_words
+from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, examples_of, some
 from toprank.errors import Remedy, joined
 
 __all__ = ["scan"]
+
+_ROWS = 4096  # looked at at a time; only so many are copied where the rows of X are not contiguous
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,17 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
             np.zeros(width, dtype=np.uint64),
             np.zeros(width, dtype=np.int64),
         )
-        if data.is_sparse:
-            _scan_sparse(data.X.data, data.X.indices, data.X.indptr, *strip, column_keys, row_hash, *result)
-        else:
-            _scan_dense(data.X, *strip, column_keys, row_hash, *result[:-1])
+        for first in range(*strip, _ROWS):
+            last = min(first + _ROWS, strip[1])
+            if data.is_sparse:
+                starts = data.X.indptr[first : last + 1].astype(np.int64)
+                stored = slice(starts[0], starts[-1])
+                columns = data.X.indices[stored].astype(np.int32, copy=False)
+                values = (data.X.data[stored], columns, starts - starts[0])
+                kernels.scan_sparse(*values, first, column_keys, row_hash[first:last], *result)
+            else:
+                rows = np.ascontiguousarray(data.X[first:last])
+                kernels.scan_dense(rows, first, column_keys, row_hash[first:last], *result[:-1])
         return result
 
     strips = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
@@ -74,81 +84,6 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
         has_zeros = np.sum(stored, axis=0) < n
         low, high = np.where(has_zeros, np.minimum(low, 0), low), np.where(has_zeros, np.maximum(high, 0), high)
     return Scan(low, high, np.sum(missing, axis=0), np.sum(infinite, axis=0), np.sum(column_hash, axis=0), row_hash)
-
-
-@kernel
-def _scan_dense(
-    X: Any,
-    first: int,
-    last: int,
-    column_keys: Words,
-    row_hash: Words,
-    smallest: FloatArray,
-    largest: FloatArray,
-    missing: IntArray,
-    infinite: IntArray,
-    column_hash: Words,
-) -> None:
-    # Without branches, on a copy of the row in float64: so the compiler vectorises the inner loop.
-    width = X.shape[1]
-    row = np.empty(width, dtype=np.float64)
-    bits = row.view(np.uint64)
-    nothing, everything, one_nan = np.uint64(0), ~np.uint64(0), np.uint64(0x7FF8000000000000)
-    for i in range(first, last):
-        for c in range(width):
-            row[c] = X[i, c]
-        row_key = mixed(np.uint64(i + 1) << np.uint64(32))
-        total = np.uint64(0)
-        for c in range(width):
-            x = row[c]
-            finite = abs(x) < np.inf
-            smallest[c] = min(smallest[c], x) if finite else smallest[c]
-            largest[c] = max(largest[c], x) if finite else largest[c]
-            missing[c] += x != x
-            infinite[c] += abs(x) == np.inf
-            word = bits[c] if x == x else one_nan
-            present = nothing if x == 0.0 else everything  # 0.0 and -0.0 are alike, and as good as absent
-            total += mixed(word ^ column_keys[c]) & present
-            column_hash[c] += mixed(word ^ row_key) & present
-        row_hash[i] = total
-
-
-@kernel
-def _scan_sparse(
-    values: Any,
-    indices: Any,
-    starts: Any,
-    first: int,
-    last: int,
-    column_keys: Words,
-    row_hash: Words,
-    smallest: FloatArray,
-    largest: FloatArray,
-    missing: IntArray,
-    infinite: IntArray,
-    column_hash: Words,
-    stored: IntArray,
-) -> None:
-    value = np.empty(1, dtype=np.float64)
-    bits = value.view(np.uint64)
-    one_nan = np.uint64(0x7FF8000000000000)
-    for i in range(first, last):
-        row_key = mixed(np.uint64(i + 1) << np.uint64(32))
-        total = np.uint64(0)
-        for place in range(starts[i], starts[i + 1]):
-            c, x = indices[place], float(values[place])
-            stored[c] += 1
-            if abs(x) < np.inf:
-                smallest[c] = min(smallest[c], x)
-                largest[c] = max(largest[c], x)
-            missing[c] += x != x
-            infinite[c] += abs(x) == np.inf
-            if x != 0.0:
-                value[0] = x
-                word = bits[0] if x == x else one_nan
-                total += mixed(word ^ column_keys[c])
-                column_hash[c] += mixed(word ^ row_key)
-        row_hash[i] = total
 
 
 _WILD = 1e4  # features whose ranges differ by more than this are worth a note

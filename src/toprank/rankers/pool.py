@@ -6,7 +6,6 @@ that tell make every ranker a function of the document and its pool (Cossock & Z
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,7 +15,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block, kernel
+from toprank import kernels
+from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
@@ -25,9 +25,8 @@ __all__ = ["PoolFeatures"]
 
 Array = npt.NDArray[Any]
 
-_MEAN, _STD, _MIN, _MAX, _RANK, _ZSCORE = range(6)
-PER_COLUMN = {"mean": _MEAN, "std": _STD, "min": _MIN, "max": _MAX, "rank": _RANK, "zscore": _ZSCORE}
-"""The statistics of a column in a query, and their numbers in the kernel."""
+PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
+"""The statistics of a column in a query; their places are their numbers in the kernel."""
 _BLOCK = 1 << 16  # values of a block: half a megabyte, which stays in the cache
 
 
@@ -61,91 +60,20 @@ def add_statistics(
     Returns:
         A query and a column (a number of X) with infinite or enormous values, where there are any.
     """
-    codes = np.array([PER_COLUMN[name] for name in statistics], dtype=np.int64)
+    codes = np.array([PER_COLUMN.index(name) for name in statistics], dtype=np.int64)
     offsets = queries.offsets
 
     def fill(block: tuple[int, int]) -> int:
         first, last = block
         start, stop = offsets[first], offsets[last]
-        values = np.array(X[start:stop, columns], dtype=np.float64, order="F")
-        return int(_fill(values, offsets[first : last + 1] - start, codes, out[start:stop], base))
+        values = np.array(X[start:stop, columns].T, dtype=np.float64, order="C")
+        return int(kernels.fill_statistics(values, offsets[first : last + 1] - start, codes, base, out[start:stop]))
 
     blocks = blocks_of(offsets, max(1, _BLOCK // max(1, len(columns))))
     for (first, _), place in zip(blocks, each_block(fill, blocks, threads), strict=True):
         if place >= 0:
             return Unusable(first + place // len(columns), int(columns[place % len(columns)]))
     return None
-
-
-@kernel
-def _fill(values: FloatArray, offsets: IntArray, codes: IntArray, out: Array, base: int) -> int:
-    """The statistics of some queries; the number of the first (query, column) that is not finite, or −1."""
-    n_columns = values.shape[1]
-    present, rows = np.empty(len(values)), np.empty(len(values), dtype=np.int64)
-    for q in range(len(offsets) - 1):
-        start, stop = offsets[q], offsets[q + 1]
-        for c in range(n_columns):
-            m = 0
-            for row in range(start, stop):
-                if not np.isnan(values[row, c]):
-                    present[m] = values[row, c] + 0.0  # −0 becomes 0: they are the same value
-                    rows[m] = row
-                    m += 1
-            first = base + c * len(codes)
-            if m == 0:
-                out[start:stop, first : first + len(codes)] = np.nan
-                continue
-            order = np.argsort(present[:m])
-            mean, std = _moments(present, order)
-            if not (np.isfinite(mean) and np.isfinite(std)):
-                return int(q * n_columns + c)
-            summary = (mean, std, present[order[0]], present[order[m - 1]])
-            for s in range(len(codes)):
-                if codes[s] == _RANK:
-                    out[start:stop, first + s] = np.nan
-                    _ranks(present, order, rows, out[:, first + s])
-                elif codes[s] == _ZSCORE:
-                    for row in range(start, stop):
-                        distance = values[row, c] - mean  # NaN stays NaN
-                        out[row, first + s] = distance / std if std > 0.0 else 0.0 * distance
-                else:
-                    out[start:stop, first + s] = summary[codes[s]]
-    return -1
-
-
-@kernel
-def _moments(present: FloatArray, order: IntArray) -> tuple[float, float]:
-    """Mean and standard deviation (divided by m); equal values have exactly that mean, and no deviation."""
-    m = len(order)
-    low, high = present[order[0]], present[order[m - 1]]
-    if low == high:
-        return low, 0.0
-    total = 0.0
-    for i in order:
-        total += present[i]
-    if not np.isfinite(total):
-        return np.inf, np.inf
-    mean = min(max(total / m, low), high)
-    # In units of about high − low, whose squares neither vanish nor overflow; a power of two rounds nothing.
-    unit = math.ldexp(1.0, math.frexp(high - low)[1] - 1)
-    squares = 0.0
-    for i in order:
-        squares += ((present[i] - mean) / unit) ** 2
-    return mean, unit * np.sqrt(squares / m)
-
-
-@kernel
-def _ranks(present: FloatArray, order: IntArray, rows: IntArray, out: Array) -> None:
-    """1 for the largest value; equal values share the mean of their ranks."""
-    m = len(order)
-    end = m
-    while end > 0:
-        start = end - 1
-        while start > 0 and present[order[start - 1]] == present[order[end - 1]]:
-            start -= 1
-        for i in range(start, end):
-            out[rows[order[i]]] = m - 0.5 * (start + end - 1)
-        end = start
 
 
 _SIZE = "size"

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
@@ -128,19 +130,10 @@ class RankBoost(Ranker):
         return scores
 
 
-@kernel
-def _best_threshold(bins: Any, potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
+def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
     """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
-    n, d = bins.shape
-    sums = np.zeros((d, n_cuts + 1))
-    for i in range(n):
-        for j in range(d):
-            sums[j, bins[i, j]] += potentials[i]
-    best, best_column, best_cut = 0.0, 0, 0
-    for j in range(d):
-        above = 0.0
-        for cut in range(n_cuts - 1, -1, -1):
-            above += sums[j, cut + 1]
-            if abs(above) > abs(best):
-                best, best_column, best_cut = above, j, cut
-    return best_column, best_cut, best
+    sums = np.zeros((bins.shape[1], n_cuts + 1))
+    kernels.add_potentials(bins, potentials, sums)
+    above = np.cumsum(sums[:, :0:-1], axis=1)  # the highest cut first
+    column, place = divmod(int(np.argmax(np.abs(above))), n_cuts)
+    return column, n_cuts - 1 - place, float(above[column, place])
