@@ -4,26 +4,33 @@ A cut-off needs no full sort. The documents are dealt into groups; `depth` group
 largest of these, so no document below that bound can be among the best, and only few lie above it (about 15 for a depth of
 10, however long the list). They are sorted; all that is tied with the last of them is among them. */
 #include "sorting.h"
+#include "vectors.h"
 
 #define DEEPEST 64                    /* beyond this depth the whole query is sorted */
 #define GROUPS(depth) (((depth) * 3 / 2 + 8) / 8 * 8)
 
 /* A number that at least `depth` of the n ≥ depth scores reach, as large as the groups tell. */
-INLINE f8 bound_by_groups(i8 n, const f8 *restrict scores, i8 depth, const i8 groups) {
-    f8 best[GROUPS(DEEPEST)];
-    for (i8 g = 0; g < groups; g++) best[g] = -INFINITY;
-    i8 i = 0;
-    for (; i + groups <= n; i += groups)
-        for (i8 g = 0; g < groups; g++) best[g] = larger(scores[i + g], best[g]);
-    for (; i < n; i++) best[i % groups] = larger(scores[i], best[i % groups]);
-    f8 bound = INFINITY;
-    for (i8 first = 0; first < groups; first += 8) {
-        i8 above[8] = {0};
-        for (i8 j = 0; j < groups; j++)
-            for (i8 lane = 0; lane < 8; lane++) above[lane] += best[j] > best[first + lane];
-        for (i8 lane = 0; lane < 8; lane++)
-            bound = above[lane] < depth ? smaller(best[first + lane], bound) : bound;
+INLINE f8 bound_by_groups(i8 n, const f8 *scores, i8 depth, const i8 groups) {
+    f8xw best[GROUPS(DEEPEST) / WIDTH], bounds = all_w(INFINITY);
+    f8 each[GROUPS(DEEPEST)], rest[GROUPS(DEEPEST)];
+    const i8 vectors = groups / WIDTH, whole = n / groups * groups;
+    for (i8 g = 0; g < groups; g++) rest[g] = -INFINITY;
+    memcpy(rest, scores + whole, (size_t)(n - whole) * sizeof(f8));
+    for (i8 v = 0; v < vectors; v++) best[v] = load_w(rest + v * WIDTH);
+    for (i8 i = 0; i < whole; i += groups)
+        for (i8 v = 0; v < vectors; v++) {
+            const f8xw now = load_w(scores + i + v * WIDTH);
+            best[v] = choose_w(now > best[v], now, best[v]);
+        }
+    memcpy(each, best, (size_t)groups * sizeof(f8));
+    for (i8 v = 0; v < vectors; v++) {
+        i8xw above = {0}; /* minus the number of groups above these */
+        for (i8 g = 0; g < groups; g++) above += all_w(each[g]) > best[v];
+        const f8xw candidates = choose_w(above > -depth, best[v], all_w(INFINITY));
+        bounds = choose_w(candidates < bounds, candidates, bounds);
     }
+    f8 bound = bounds[0];
+    for (int lane = 1; lane < WIDTH; lane++) bound = smaller(bounds[lane], bound);
     return bound;
 }
 

@@ -3,13 +3,14 @@ same on every machine. NaN has no place in an order: callers leave it out, and i
 #ifndef TOPRANK_SORTING_H
 #define TOPRANK_SORTING_H
 
-#include "toprank.h"
+#include "vectors.h"
 
 #ifdef TOPRANK_PROTOTYPES
 #undef bool /* <stdbool.h> would make a prototype say _Bool */
 #endif
 
 #define COUNTED 32     /* up to so many values, comparing all pairs without a branch is fastest */
+#define SPREAD 2       /* buckets for each value */
 #define FULL_BUCKET 32 /* values in one bucket before merging beats insertion */
 
 /* Memory to sort up to `n` values: what `sort_down` leaves in `sorted` and `order`, and its scratch. */
@@ -21,29 +22,31 @@ typedef struct {
 INLINE void end_sorter(Sorter *sorter) { give_back(sorter->sorted); }
 INLINE bool make_sorter(Sorter *sorter, i8 n) {
     i8 room = (n + 7) / 8 * 8;
-    f8 *all = scratch(room > INT64_MAX / 64 ? -1 : 6 * room + 8, sizeof(f8));
+    f8 *all = scratch(room > INT64_MAX / 64 ? -1 : (4 + SPREAD) * room, sizeof(f8));
+    *sorter = (Sorter){0};
+    if (!all) return false;
     i8 *whole = (i8 *)(all + 2 * room);
     *sorter = (Sorter){all, all + room, whole, whole + room, whole + 2 * room};
-    return all != NULL;
+    return true;
 }
 
 /* The place of a value is the number of values above it, and of equal ones before it. */
 static void sort_by_counting(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 *restrict sorted,
                              i8 *restrict order) {
-    f8 all[COUNTED + 8];
-    i8 places[COUNTED + 8];
+    f8 all[COUNTED + WIDTH];
+    i8 places[COUNTED + WIDTH];
     for (i8 i = 0; i < n; i++) all[i] = values[i];
-    for (i8 i = n; i < n + 8; i++) all[i] = -INFINITY;
-    for (i8 first = 0; first < n; first += 8) {
-        const f8 *eight = all + first;
-        i8 above[8] = {0};
-        for (i8 j = 0; j < first; j++)
-            for (i8 lane = 0; lane < 8; lane++) above[lane] += all[j] >= eight[lane];
-        for (i8 j = first; j < n; j++)
-            for (i8 lane = 0; lane < 8; lane++) above[lane] += all[j] > eight[lane];
-        for (i8 j = 0; j < 7; j++)
-            for (i8 lane = 0; lane < 8; lane++) above[lane] += (j < lane) & (eight[j] == eight[lane]);
-        for (i8 lane = 0; lane < 8; lane++) places[first + lane] = above[lane];
+    for (i8 i = n; i < n + WIDTH; i++) all[i] = -INFINITY;
+    i8xw lanes;
+    for (int lane = 0; lane < WIDTH; lane++) lanes[lane] = lane;
+    for (i8 first = 0; first < n; first += WIDTH) {
+        const f8xw these = load_w(all + first);
+        i8xw above = {0}; /* minus the number of values above these */
+        for (i8 j = 0; j < first; j++) above += all_w(all[j]) >= these;
+        for (i8 j = first; j < n; j++) above += all_w(all[j]) > these;
+        for (int j = 0; j < WIDTH; j++) above += (all_w(these[j]) == these) & (lanes > j);
+        above = -above;
+        memcpy(places + first, &above, sizeof above);
     }
     for (i8 i = 0; i < n; i++) {
         sorted[places[i]] = all[i];
@@ -51,18 +54,22 @@ static void sort_by_counting(i8 n, const f8 *restrict values, const i8 *restrict
     }
 }
 
-/* 2n buckets of equal width, highest values first, then insertion mends the order inside them: linear for values that
+/* SPREAD · n buckets of equal width, highest values first, then insertion mends the order inside them: linear for values that
 spread. False where one bucket is so full that insertion would be slow. */
 static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 high, f8 scale,
                             f8 *restrict sorted, i8 *restrict order, i8 *restrict heads) {
-    const f8 last = (f8)(2 * n - 1);
+    const f8 last = (f8)(SPREAD * n - 1);
 #define BUCKET_OF(value) ((i8)smaller((high - (value)) * scale, last))
-    memset(heads, 0, (size_t)(2 * n + 1) * sizeof(i8));
-    for (i8 i = 0; i < n; i++) heads[BUCKET_OF(values[i]) + 1]++;
-    for (i8 b = 0; b < 2 * n; b++) {
-        if (heads[b + 1] > FULL_BUCKET) return false;
-        heads[b + 1] += heads[b];
+    memset(heads, 0, (size_t)(SPREAD * n) * sizeof(i8));
+    for (i8 i = 0; i < n; i++) heads[BUCKET_OF(values[i])]++;
+    i8 before = 0, fullest = 0;
+    for (i8 b = 0; b < SPREAD * n; b++) {
+        const i8 here = heads[b];
+        fullest = most(fullest, here);
+        heads[b] = before;
+        before += here;
     }
+    if (fullest > FULL_BUCKET) return false;
     for (i8 i = 0; i < n; i++) {
         i8 place = heads[BUCKET_OF(values[i])]++;
         sorted[place] = values[i];
@@ -128,7 +135,7 @@ static void sort_down(i8 n, const f8 *values, const i8 *numbers, Sorter *sorter)
     for (; i < n; i++) highs[0] = larger(values[i], highs[0]), lows[0] = smaller(values[i], lows[0]);
     f8 high = highs[0], low = lows[0];
     for (int lane = 1; lane < 8; lane++) high = larger(high, highs[lane]), low = smaller(low, lows[lane]);
-    f8 scale = (f8)(2 * n - 1) / (high - low); /* 0 or NaN where the range is infinite, infinite where it is nothing */
+    f8 scale = (f8)(SPREAD * n - 1) / (high - low); /* 0 or NaN where the range is infinite, infinite where it is nothing */
     if (!(scale > 0.0 && scale < INFINITY) ||
         !sort_by_buckets(n, values, numbers, high, scale, sorter->sorted, sorter->order, sorter->heads))
         sort_by_merging(n, values, numbers, sorter);

@@ -116,4 +116,22 @@ INLINE f8 log1p1(f8 x) {
     return x >= -1.0 ? y : NAN;
 }
 
+/* Vectors for comparisons, no wider than a register: compilers take wider ones apart, number by number. Comparisons are exact,
+so how many are made at a time changes no bit. (512 bits gain nothing: a mask there is not a vector.) */
+#if defined(__AVX__)
+#define WIDTH 4
+#else
+#define WIDTH 2
+#endif
+typedef f8 f8xw __attribute__((vector_size(8 * WIDTH)));
+typedef i8 i8xw __attribute__((vector_size(8 * WIDTH)));
+
+INLINE f8xw load_w(const f8 *from) {
+    f8xw v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+INLINE f8xw all_w(f8 x) { return x - (f8xw){0}; }
+INLINE f8xw choose_w(i8xw mask, f8xw a, f8xw b) { return (f8xw)(((i8xw)a & mask) | ((i8xw)b & ~mask)); }
+
 #endif

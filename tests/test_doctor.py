@@ -16,6 +16,7 @@ from ragged import ranking_data
 from support import shared_data
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.queries import Queries
 from toprank.data.synthetic import synthetic
 from toprank.data.tables import write_table
 from toprank.doctor import check, check_file
@@ -279,6 +280,19 @@ def test_the_scan_agrees_with_numpy_dense_or_sparse_on_any_number_of_threads(dat
     for other in alike:
         for name, values in vars(first).items():
             np.testing.assert_array_equal(getattr(other, name), values, err_msg=name)
+
+
+def test_the_scan_reads_any_layout_in_pieces():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.uniform(size=(9000, 3)) < 0.5, 0.0, rng.normal(size=(9000, 3)))
+    queries = Queries.from_sizes([100] * 90)
+    wide = sparse.csr_matrix(X)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    first = scan(RankingData(X, queries=queries), 1)
+    np.testing.assert_array_equal(first.smallest, X.min(axis=0))
+    for other in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], wide):
+        for name, values in vars(scan(RankingData(other, queries=queries), 2)).items():
+            np.testing.assert_array_equal(getattr(first, name), values, err_msg=name)
 
 
 def test_bad_arguments_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 import plain_metrics as plain
 import toprank.metrics as tm
 from strategies import lists, rankings
+from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
+from toprank.metrics.ranking import rank_block
 
 CASES = {
     "dcg": plain.dcg,
@@ -79,7 +82,7 @@ def test_the_order_of_rows_never_leaks_into_a_number(problem, seed):
         np.testing.assert_allclose(here.per_query[name], there.per_query[name], rtol=0, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("m", [2, 7, 65, 300])
+@pytest.mark.parametrize("m", [2, 7, 32, 33, 65, 300, 2500])
 @pytest.mark.parametrize("spread", ["even", "clustered", "tied", "infinite", "huge"])
 def test_long_lists_rank_like_a_stable_sort(m, spread):
     rng = np.random.default_rng(m)
@@ -91,10 +94,46 @@ def test_long_lists_rank_like_a_stable_sort(m, spread):
         "huge": rng.uniform(-1, 1, m) * 1.7e308,
     }[spread]
     wanted = np.argsort(-scores, kind="stable")
-    for depth in (None, 1, 5, 100):
+    for depth in (None, 1, 5, 10, 20, 64, 65, 100):
         order = tm.ranking(scores, Queries([0, m]), depth).order
         np.testing.assert_array_equal(order, wanted[: len(order)])
         assert len(order) >= min(depth or m, m)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, 2.5, -np.inf, np.inf]), min_size=1, max_size=90), st.integers(1, 70)
+)
+@settings(deadline=None)
+def test_a_cut_ranking_holds_its_last_tied_group_whole(scores, depth):
+    values, m = np.array(scores), len(scores)
+    ranked = rank_block(values, np.array([0, m]), (0, 1), depth, keep_ties=True)
+    wanted = np.argsort(-values, kind="stable")
+    n = int((values >= values[wanted[min(depth, m) - 1]]).sum())
+    assert ranked.starts.tolist() == [0, n]
+    assert ranked.order[:n].tolist() == wanted[:n].tolist()
+    in_order = values[wanted]
+    assert ranked.ends[:n].tolist() == [i + 1 == n or in_order[i] != in_order[i + 1] for i in range(n)]
+
+
+@pytest.mark.parametrize("depth", [None, 1, 10, 65])
+@pytest.mark.parametrize("place", [0, 41, 499])
+def test_a_score_that_is_no_number_is_named_wherever_it_stands(depth, place):
+    scores = np.random.default_rng(3).normal(size=500)
+    scores[place] = np.nan
+    with pytest.raises(DataError, match=rf"document {place} \(from 0; query number {place // 100}\) is NaN"):
+        tm.ranking(scores, Queries.from_sizes([100] * 5), depth)
+
+
+@pytest.mark.parametrize("n_grades", [2, 5, 8, 9, 40])
+def test_long_queries_are_counted_in_full(n_grades):
+    rng = np.random.default_rng(n_grades)
+    labels, scores = rng.integers(0, n_grades, 3000).astype(float), rng.normal(size=3000)
+    found = tm.evaluate(scores, labels, ["ndcg@1000(gain=linear)", "recall@700"], qid=np.zeros(3000)).mean
+    by_score = labels[np.argsort(-scores)]
+    discounts = np.log2(np.arange(2, 1002))
+    ideal = (np.sort(labels)[::-1][:1000] / discounts).sum()
+    assert found["ndcg@1000(gain=linear)"] == pytest.approx((by_score[:1000] / discounts).sum() / ideal, rel=1e-12)
+    assert found["recall@700"] == pytest.approx((by_score[:700] >= 1).sum() / (labels >= 1).sum(), rel=1e-15)
 
 
 def test_many_distinct_real_grades_use_the_same_formulas():
@@ -128,6 +167,29 @@ def test_results_are_the_same_bits_on_any_number_of_threads():
     one, two = (tm.evaluate(scores, data, names, threads=threads) for threads in (1, 3))
     for name in names:
         assert one.per_query[name].tobytes() == two.per_query[name].tobytes()
+
+
+def test_results_are_the_same_bits_with_every_set_of_instructions(monkeypatch):
+    rng = np.random.default_rng(4)
+    queries = Queries.from_sizes(rng.integers(1, 400, 120))
+    n = queries.n_documents
+    scores = {"distinct": rng.normal(size=n), "tied": rng.integers(0, 40, n).astype(float)}
+    labels = {"few": rng.integers(0, 5, n), "many": rng.uniform(0, 4, n)}
+    names = [*CASES, "tau", "rho", "pairacc", "owa", "owa(weights=exp)"]
+
+    def values():
+        for y in labels.values():
+            data = RankingData(np.zeros((n, 0)), y, queries=queries)
+            for s in scores.values():
+                found = tm.evaluate(s, data, [name for name in names if "gain=[" not in name], max_grade=4.0)
+                yield from (found.per_query[name].tobytes() for name in found.names)
+
+    best, library = list(values()), kernels.library()
+    for variant in library.variants[: library.variants.index(library.machine) + 1]:
+        other = kernels.Library(next(Path(kernels.__file__).parent.glob("_kernels.*")), variant)
+        for name in {kernel.name.split("__")[0] for kernel in other.kernels()}:
+            monkeypatch.setattr(kernels, name, other.get(name), raising=False)
+        assert list(values()) == best, variant
 
 
 def test_a_constant_ranking_is_worth_its_random_order():

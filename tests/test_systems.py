@@ -16,6 +16,7 @@ from test_cli import toprank
 from toprank import selection, systems
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
+from toprank.rankers.rankboost import _best_threshold
 
 TREES = [name for name in systems.names() if systems.get(name).ranker == "TreeRanker"]
 NETWORKS = [name for name in systems.names() if systems.get(name).ranker == "NeuralRanker"]
@@ -480,3 +481,13 @@ def test_a_real_interrupt_leaves_a_usable_model(tmp_path):
     assert "Traceback" not in said
     assert "nterrupted" in said
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(data)).all()
+
+
+def test_rankboost_takes_the_threshold_with_the_largest_sum():
+    rng = np.random.default_rng(0)
+    for n_cuts in (1, 7, 64):
+        bins, potentials = rng.integers(0, n_cuts + 1, (300, 4)).astype(np.uint8), rng.normal(size=300)
+        sums = {(c, cut): potentials[bins[:, c] > cut].sum() for c in range(4) for cut in range(n_cuts)}
+        column, cut, r = _best_threshold(bins, potentials, n_cuts)
+        assert r == pytest.approx(sums[column, cut], rel=1e-12)
+        assert abs(r) == pytest.approx(max(map(abs, sums.values())), rel=1e-12)
