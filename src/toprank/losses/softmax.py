@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments, non_negative
@@ -161,11 +162,11 @@ class SoftmaxBound(BoundLoss):
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         losses, mass = np.empty(block.n_queries), self.mass[block.queries]
-        _cross_entropy(scores, self.targets[block.rows], mass, block.scale, block.offsets, grad, losses)
+        kernels.cross_entropy(scores, self.targets[block.rows], mass, block.scale, block.offsets, grad, losses)
         if not want.curvature:
             return losses, None
         probabilities = np.empty(len(scores))
-        _softmax(scores, block.offsets, probabilities)
+        kernels.softmax(scores, block.offsets, probabilities)
         return losses, SoftmaxCurvature(probabilities, mass * block.scale, block.offsets)
 
 
@@ -186,75 +187,10 @@ class SoftmaxCurvature(Curvature):
     def __matmul__(self, V: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.probabilities), -1)
         product = np.empty_like(columns)
-        _softmax_times(self.probabilities, self.masses, self.offsets, columns, product)
+        kernels.softmax_times(self.probabilities, self.masses, self.offsets, columns, product)
         return product.reshape(V.shape)
 
     @override
     def diagonal(self) -> FloatArray:
         p = self.probabilities
         return np.repeat(self.masses, np.diff(self.offsets)) * p * (1 - p)
-
-
-@kernel
-def _cross_entropy(
-    scores: FloatArray,
-    targets: FloatArray,
-    mass: FloatArray,
-    scale: FloatArray,
-    offsets: IntArray,
-    grad: FloatArray,
-    losses: FloatArray,
-) -> None:
-    """The loss of each query, and its scaled gradient."""
-    for q in range(len(losses)):
-        start, stop = offsets[q], offsets[q + 1]
-        if mass[q] == 0.0:
-            losses[q] = 0.0
-            grad[start:stop] = 0.0
-            continue
-        top = scores[start]
-        for i in range(start + 1, stop):
-            top = max(top, scores[i])
-        total, gap = 0.0, 0.0
-        for i in range(start, stop):
-            below = top - scores[i]  # of −t·s and T·log Σ e^s, the large parts would cancel
-            gap += targets[i] * below
-            exponential = np.exp(-below)
-            grad[i] = exponential
-            total += exponential
-        losses[q] = gap + mass[q] * np.log(total)
-        share = scale[q] * mass[q] / total
-        for i in range(start, stop):
-            grad[i] = share * grad[i] - scale[q] * targets[i]
-
-
-@kernel
-def _softmax(scores: FloatArray, offsets: IntArray, probabilities: FloatArray) -> None:
-    for q in range(len(offsets) - 1):
-        start, stop = offsets[q], offsets[q + 1]
-        top = scores[start]
-        for i in range(start + 1, stop):
-            top = max(top, scores[i])
-        total = 0.0
-        for i in range(start, stop):
-            probabilities[i] = np.exp(scores[i] - top)
-            total += probabilities[i]
-        for i in range(start, stop):
-            probabilities[i] /= total
-
-
-@kernel
-def _softmax_times(p: FloatArray, masses: FloatArray, offsets: IntArray, V: FloatArray, product: FloatArray) -> None:
-    """c·p_i·(V_i − Σ_j p_j V_j): the difference is taken before it is scaled, so a constant V gives nearly nothing."""
-    width = V.shape[1]
-    mean = np.empty(width)
-    for q in range(len(offsets) - 1):
-        start, stop = offsets[q], offsets[q + 1]
-        mean[:] = 0.0
-        for i in range(start, stop):
-            for c in range(width):
-                mean[c] += p[i] * V[i, c]
-        for i in range(start, stop):
-            share = masses[q] * p[i]
-            for c in range(width):
-                product[i, c] = share * (V[i, c] - mean[c])

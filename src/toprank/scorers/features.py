@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, blocks_of, each_block, kernel, summing_kernel
+from toprank import kernels
+from toprank.compute import FloatArray, blocks_of, each_block
 from toprank.errors import DataError
 
 __all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "row_blocks"]
@@ -102,8 +103,13 @@ class Moments(NamedTuple):
             return cls(n, shift, np.full(d, float(n)), total, squares, sparse=True)
         rows = np.arange(0, n + _CHUNK, _CHUNK).clip(max=n)
         chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
-        parts = each_block(lambda chunk: _moments(X[chunk[0] : chunk[1]], shift), chunks, threads)
-        return cls(n, shift, *(np.sum([part[i] for part in parts], axis=0) for i in range(3)))
+
+        def moments(chunk: tuple[int, int]) -> FloatArray:
+            found = np.empty((3, d))
+            kernels.features_moments(_plain(X[chunk[0] : chunk[1]]), shift, found)
+            return found
+
+        return cls(n, shift, *np.sum(each_block(moments, chunks, threads), axis=0))
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
@@ -138,20 +144,22 @@ class Features:
             if self.centre.any():  # learnt from dense features
                 product -= self.centre @ scaled
             return product
-        block = self.X[rows]
-        out = np.empty(len(block))
-        _times(block, self.centre, scaled, self.complete, out)
+        out = np.empty(rows.stop - rows.start)
+        kernels.features_times(_plain(self.X[rows]), self.centre, scaled, self.complete, out)
         return out
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
         """Z[rows]ᵀ · values."""
-        out = np.zeros(self.n_columns)
         if self.sparse:
+            out = np.zeros(self.n_columns)
             for part in parts_of(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
             out -= self.centre * values.sum()
             return out / self.spread
-        _transposed_times(self.X[rows], self.centre, np.ascontiguousarray(values), self.complete, out)
+        out = np.empty(self.n_columns)
+        kernels.features_transposed_times(
+            _plain(self.X[rows]), self.centre, np.ascontiguousarray(values), self.complete, out
+        )
         return out / self.spread
 
     def dense(self, rows: slice) -> FloatArray:
@@ -160,7 +168,7 @@ class Features:
             whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre
             return whole / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
-        _standardise(self.X[rows], self.centre, 1.0 / self.spread, out)
+        kernels.features_standardised(_plain(self.X[rows]), self.centre, 1.0 / self.spread, out)
         return out
 
     def column(self, j: int) -> FloatArray:
@@ -184,6 +192,14 @@ class Features:
         return blocks_of(offsets, max(64, bytes_each // per_row))
 
 
+def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Rows as the kernels take them: float32 or float64 in C order; a copy of these few rows where X is otherwise."""
+    kept = block.dtype == np.float32 or block.dtype == np.float64
+    if kept and block.flags.c_contiguous and block.flags.aligned:
+        return block  # the usual case, and np.require takes as long as the rest of the call
+    return np.require(block, block.dtype if kept else np.float64, "CA")
+
+
 def parts_of(rows: slice, each: int) -> list[slice]:
     """A range of rows as neighbouring ranges of `each` rows at most.
 
@@ -199,67 +215,3 @@ def row_blocks(X: Any, bytes_each: int = 1 << 21) -> list[slice]:
     n, d = X.shape
     each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))
     return parts_of(slice(0, n), each)
-
-
-@summing_kernel
-def _times(X: Any, centre: FloatArray, weights: FloatArray, complete: bool, out: FloatArray) -> None:
-    n, d = X.shape
-    if complete:  # Σ (x − c) w = Σ x w − Σ c w: the inner loop has nothing to ask
-        shift = 0.0
-        for j in range(d):
-            shift += centre[j] * weights[j]
-        for i in range(n):
-            total = 0.0
-            for j in range(d):
-                total += X[i, j] * weights[j]
-            out[i] = total - shift
-        return
-    for i in range(n):
-        total = 0.0
-        for j in range(d):
-            z = X[i, j] - centre[j]
-            total += z * weights[j] if z == z else 0.0
-        out[i] = total
-
-
-@kernel
-def _transposed_times(X: Any, centre: FloatArray, values: FloatArray, complete: bool, out: FloatArray) -> None:
-    n, d = X.shape
-    if complete:
-        whole = 0.0
-        for i in range(n):
-            value = values[i]
-            whole += value
-            for j in range(d):
-                out[j] += X[i, j] * value
-        for j in range(d):
-            out[j] -= centre[j] * whole
-        return
-    for i in range(n):
-        value = values[i]
-        for j in range(d):
-            z = X[i, j] - centre[j]
-            out[j] += z * value if z == z else 0.0
-
-
-@kernel
-def _standardise(X: Any, centre: FloatArray, inverse_spread: FloatArray, out: FloatArray) -> None:
-    for i in range(X.shape[0]):
-        for j in range(X.shape[1]):
-            z = (X[i, j] - centre[j]) * inverse_spread[j]
-            out[i, j] = z if z == z else 0.0
-
-
-@kernel
-def _moments(X: Any, shift: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Count, sum and sum of squares of the present values, about a shift."""
-    d = X.shape[1]
-    count, total, squares = np.zeros(d), np.zeros(d), np.zeros(d)
-    for i in range(X.shape[0]):
-        for j in range(d):
-            value = X[i, j] - shift[j]
-            if value == value:
-                count[j] += 1.0
-                total[j] += value
-                squares[j] += value * value
-    return count, total, squares

@@ -1,0 +1,52 @@
+/* Sums and maxima over arrays, in lanes: element i goes to lane i mod 8, what is left over at the end is added one by one.
+
+The lanes are a plain array, added to by a loop of eight: compilers keep it in registers of any width, while GCC moves a
+vector that is wider than the machine's registers through memory (measured on AVX2: 16 times slower). */
+#ifndef TOPRANK_SUMS_H
+#define TOPRANK_SUMS_H
+
+#include "vectors.h"
+
+INLINE f8 joined(const f8 *lanes) {
+    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+/* Σ of `term`, an expression in i, over 0 ≤ i < n. */
+#define SUM_OVER(n, result, term)                                  \
+    do {                                                           \
+        f8 lanes_[LANES] = {0}, rest_ = 0.0;                       \
+        i8 done_ = 0;                                              \
+        for (; done_ + LANES <= (n); done_ += LANES)               \
+            for (int lane_ = 0; lane_ < LANES; lane_++) {          \
+                const i8 i = done_ + lane_;                        \
+                lanes_[lane_] += (term);                           \
+            }                                                      \
+        for (i8 i = done_; i < (n); i++) rest_ += (term);          \
+        (result) = joined(lanes_) + rest_;                         \
+    } while (0)
+
+INLINE f8 sum(i8 n, const f8 *a) {
+    f8 total;
+    SUM_OVER(n, total, a[i]);
+    return total;
+}
+
+INLINE f8 dot(i8 n, const f8 *a, const f8 *b) {
+    f8 total;
+    SUM_OVER(n, total, a[i] * b[i]);
+    return total;
+}
+
+/* The largest of n ≥ 1 numbers. */
+INLINE f8 largest(i8 n, const f8 *a) {
+    f8 lanes[LANES], top = a[0];
+    for (int l = 0; l < LANES; l++) lanes[l] = top;
+    i8 i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lanes[l] = a[i + l] > lanes[l] ? a[i + l] : lanes[l];
+    for (; i < n; i++) top = larger(a[i], top);
+    for (int l = 0; l < LANES; l++) top = larger(lanes[l], top);
+    return top;
+}
+
+#endif
