@@ -1,19 +1,6 @@
 /* Σ_j t_j (−s_j + log Σ_k e^{s_k}) in each query, and its curvature c (diag(p) − p pᵀ), p = softmax(s). */
 #include "sums.h"
 
-/* to = e^{s − max s}; the sum. */
-INLINE f8 exponentials_below(i8 m, const f8 *restrict scores, f8 top, f8 *restrict to) {
-    for (i8 i = 0; i < m; i++) to[i] = exp1(scores[i] - top);
-    return sum(m, to);
-}
-
-/* Σ t (top − s): of −t·s and T·log Σ e^s, the large parts would cancel. */
-INLINE f8 gap_below(i8 m, const f8 *scores, f8 top, const f8 *targets) {
-    f8 gap;
-    SUM_OVER(m, gap, targets[i] * (top - scores[i]));
-    return gap;
-}
-
 /* The loss of each query, and its gradient times the query's scale. `mass` is the sum of its targets. */
 KERNEL(void, cross_entropy)
 (i8 n, i8 q, const f8 scores[n], const f8 targets[n], const f8 mass[q], const f8 scale[q], const i8 offsets[q + 1],

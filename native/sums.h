@@ -49,4 +49,17 @@ INLINE f8 largest(i8 n, const f8 *a) {
     return top;
 }
 
+/* to = e^{s − top}; the sum. */
+INLINE f8 exponentials_below(i8 m, const f8 *restrict scores, f8 top, f8 *restrict to) {
+    for (i8 i = 0; i < m; i++) to[i] = exp1(scores[i] - top);
+    return sum(m, to);
+}
+
+/* Σ t (top − s): of −t·s and T·log Σ e^s, the large parts would cancel. */
+INLINE f8 gap_below(i8 m, const f8 *scores, f8 top, const f8 *targets) {
+    f8 gap;
+    SUM_OVER(m, gap, targets[i] * (top - scores[i]));
+    return gap;
+}
+
 #endif

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from objectives import Hinge, Logistic, Quadratic, Watched, classification
+from toprank import kernels
 from toprank.errors import DataError
 from toprank.solvers import Bundle, Newton, Penalty
-from toprank.solvers.simplex import minimise_on_simplex
 
 
 def svm_by_qp(objective, l2):
@@ -232,7 +232,7 @@ class TestSimplex:
         if near_copies:
             A[n // 2 :] = A[: n - n // 2] + 1e-9 * rng.integers(0, 2) * rng.normal(size=(n - n // 2, d))
         G, alpha = A @ A.T, rng.dirichlet(np.ones(n))
-        minimise_on_simplex(G, b, alpha, 1e-12)
+        kernels.minimise_on_simplex(G, b, alpha, 1e-12)
         assert (alpha >= 0).all()
         assert alpha.sum() == pytest.approx(1, abs=1e-12)
         derivatives = G @ alpha - b
@@ -241,11 +241,11 @@ class TestSimplex:
 
     def test_a_linear_programme(self):
         alpha = np.array([0.0, 1.0, 0.0])
-        minimise_on_simplex(np.zeros((3, 3)), np.array([1.0, 0.0, 3.0]), alpha, 0.0)
+        kernels.minimise_on_simplex(np.zeros((3, 3)), np.array([1.0, 0.0, 3.0]), alpha, 0.0)
         assert alpha.tolist() == [0.0, 0.0, 1.0]
 
     def test_the_nearest_point_of_a_triangle(self):
         corners = np.array([[2.0, -1.0], [2.0, 1.0], [5.0, 0.0]])  # nearest to the origin: (2, 0)
         alpha = np.array([0.0, 0.0, 1.0])
-        minimise_on_simplex(corners @ corners.T, np.zeros(3), alpha, 1e-15)
+        kernels.minimise_on_simplex(corners @ corners.T, np.zeros(3), alpha, 1e-15)
         np.testing.assert_allclose(alpha, [0.5, 0.5, 0.0], atol=1e-12)

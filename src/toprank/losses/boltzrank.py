@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from math import factorial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -130,6 +131,16 @@ class Rankings(NamedTuple):
     steps: FloatArray  # of each query
     weights: FloatArray  # of each document
 
+    def of(self, block: Block) -> slice:
+        """The rankings of a block's queries, as an index of what there is one of for each."""
+        return slice(int(self.starts[block.first]), int(self.starts[block.last]))
+
+    def cut(self, block: Block) -> tuple[npt.NDArray[Any], ...]:
+        """A block's part, as the kernels take it: ranks, starts, means, steps and weights."""
+        ranks = self.ranks[self.entries[block.first] : self.entries[block.last]]
+        starts = self.starts[block.first : block.last + 1]
+        return ranks, starts, self.means[self.of(block)], self.steps[block.queries], self.weights[block.rows]
+
 
 @cache
 def _all_ranks(m: int) -> npt.NDArray[np.int32]:
@@ -144,150 +155,38 @@ class _BoundBoltzRank(BoundLoss):
     def __init__(self, wanted: FloatArray, rankings: Rankings, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.rankings = rankings
-        n, offsets = len(self.queries), self.queries.offsets
-        nothing, no_target = np.zeros(len(wanted)), np.zeros(rankings.starts[-1])
-        self.target: FloatArray = np.empty(len(no_target))
-        self.expected: FloatArray = np.empty(len(wanted))
+        whole = self.cut(0, len(self.queries))
+        self.target: FloatArray = np.zeros(rankings.starts[-1])
+        self.expected: FloatArray = np.zeros(len(wanted))
         # At s = ψ the model's distribution and expected coefficients are the target's.
-        given = (wanted, rankings, no_target, nothing, np.ones(n), offsets, 0, n)
-        boltzmann(*given, self.target, self.expected, np.empty(n))
+        nothing, ones = (self.target.copy(), self.expected.copy()), np.ones(len(self.queries))
+        made = self.target, self.expected, np.empty(len(self.queries))
+        kernels.boltzmann(wanted, *rankings.cut(whole), *nothing, ones, whole.offsets, *made)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, starts = np.empty(block.n_queries), self.rankings.starts
-        model = np.empty(starts[block.last] - starts[block.first])
-        cut = self.scale, self.queries.offsets, block.first, block.last
-        boltzmann(scores, self.rankings, self.target, self.expected, *cut, model, grad, losses)
-        return losses, _BoltzmannCurvature(self.rankings, model, cut) if want.curvature else None
+        rankings, of_rankings = self.rankings.cut(block), self.rankings.of(block)
+        losses, model = np.empty(block.n_queries), np.empty(of_rankings.stop - of_rankings.start)
+        target, expected = self.target[of_rankings], self.expected[block.rows]
+        kernels.boltzmann(scores, *rankings, target, expected, block.scale, block.offsets, model, grad, losses)
+        return losses, _BoltzmannCurvature((*rankings, model, block.scale, block.offsets)) if want.curvature else None
 
 
 @dataclass(frozen=True)
 class _BoltzmannCurvature(Curvature):
     """The covariance of the coefficients c(π) under P, in each query."""
 
-    rankings: Rankings
-    model: FloatArray
-    cut: tuple[FloatArray, IntArray, int, int]
-    """Scale and offsets of all queries, the first query and the one after the last."""
+    given: tuple[npt.NDArray[Any], ...]
+    """A block's part of the rankings, P of each, scale and offsets of the queries."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
-        product = np.zeros_like(columns)
-        boltzmann_covariance(self.rankings, self.model, *self.cut, columns, product)
+        product = np.empty_like(columns)
+        kernels.boltzmann_covariance(*self.given, columns, product)
         return product.reshape(V.shape)
 
     @override
     def diagonal(self) -> FloatArray:
-        return boltzmann_variance(self.rankings, self.model, *self.cut)
-
-
-@kernel
-def _coefficients(rankings: Rankings, q: int, r: int, start: int, m: int, out: FloatArray) -> None:
-    """c(π) of ranking number r of query q, into out[:m]; `start` is the query's first document."""
-    # Made anew by every pass: kept, they would take twice the memory of the ranks.
-    entry = rankings.entries[q] + r * m
-    mean, step = rankings.means[rankings.starts[q] + r], rankings.steps[q]
-    for j in range(m):
-        out[j] = step * rankings.weights[start + j] * (mean - rankings.ranks[entry + j])
-
-
-@kernel
-def boltzmann(
-    scores: FloatArray,
-    rankings: Rankings,
-    target: FloatArray,
-    expected: FloatArray,
-    scale: FloatArray,
-    offsets: IntArray,
-    first: int,
-    last: int,
-    model: FloatArray,
-    grad: FloatArray,
-    losses: FloatArray,
-) -> None:
-    """P(π) into `model`, scale·(Σ_π P(π) c(π) − expected) into `grad`, −Σ_π target(π) log P(π) into `losses`."""
-    base, base_ranking = offsets[first], rankings.starts[first]
-    coefficients = np.empty(len(scores))
-    for q in range(first, last):
-        start, m, begin = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q]
-        n = rankings.starts[q + 1] - begin
-        own = model[begin - base_ranking : begin - base_ranking + n]
-        top = -np.inf
-        for r in range(n):
-            _coefficients(rankings, q, r, start, m, coefficients)
-            own[r] = 0.0
-            for j in range(m):
-                own[r] += coefficients[j] * scores[start - base + j]
-            top = max(top, own[r])
-        total, gap = 0.0, 0.0
-        for r in range(n):
-            below = top - own[r]
-            gap += target[begin + r] * below
-            own[r] = np.exp(-below)
-            total += own[r]
-        losses[q - first] = gap + np.log(total)
-        own_grad = grad[start - base : start - base + m]
-        own_grad[:] = 0.0
-        for r in range(n):
-            own[r] /= total
-            _coefficients(rankings, q, r, start, m, coefficients)
-            for j in range(m):
-                own_grad[j] += own[r] * coefficients[j]
-        for j in range(m):
-            own_grad[j] = scale[q] * (own_grad[j] - expected[start + j])
-
-
-@kernel
-def boltzmann_covariance(
-    rankings: Rankings,
-    model: FloatArray,
-    scale: FloatArray,
-    offsets: IntArray,
-    first: int,
-    last: int,
-    V: FloatArray,
-    product: FloatArray,
-) -> None:
-    """scale·Σ_π P(π) c_j(π)·(c(π)·V − Σ P c·V), added to `product`."""
-    base, width = offsets[first], V.shape[1]
-    coefficients, mean = np.empty(len(V)), np.empty(width)
-    for q in range(first, last):
-        start, m, n = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q + 1] - rankings.starts[q]
-        own = model[rankings.starts[q] - rankings.starts[first] :]
-        projected = np.zeros((n, width))
-        mean[:] = 0.0
-        for r in range(n):
-            _coefficients(rankings, q, r, start, m, coefficients)
-            for j in range(m):
-                for c in range(width):
-                    projected[r, c] += coefficients[j] * V[start - base + j, c]
-            for c in range(width):
-                mean[c] += own[r] * projected[r, c]
-        for r in range(n):
-            _coefficients(rankings, q, r, start, m, coefficients)
-            for j in range(m):
-                factor = scale[q] * own[r] * coefficients[j]
-                for c in range(width):
-                    product[start - base + j, c] += factor * (projected[r, c] - mean[c])
-
-
-@kernel
-def boltzmann_variance(
-    rankings: Rankings, model: FloatArray, scale: FloatArray, offsets: IntArray, first: int, last: int
-) -> FloatArray:
-    """scale·Var_P[c_j(π)] of each document."""
-    base = offsets[first]
-    n_documents = offsets[last] - base
-    variance, mean, coefficients = np.zeros(n_documents), np.zeros(n_documents), np.empty(n_documents)
-    for q in range(first, last):
-        start, m, n = offsets[q], offsets[q + 1] - offsets[q], rankings.starts[q + 1] - rankings.starts[q]
-        own = model[rankings.starts[q] - rankings.starts[first] :]
-        for r in range(n):
-            _coefficients(rankings, q, r, start, m, coefficients)
-            for j in range(m):
-                mean[start - base + j] += own[r] * coefficients[j]
-        for r in range(n):
-            _coefficients(rankings, q, r, start, m, coefficients)
-            for j in range(m):
-                variance[start - base + j] += scale[q] * own[r] * (coefficients[j] - mean[start - base + j]) ** 2
-    return variance
+        variance = np.empty(int(self.given[-1][-1]))
+        kernels.boltzmann_variance(*self.given, variance)
+        return variance

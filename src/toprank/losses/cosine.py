@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
@@ -104,11 +105,11 @@ class _BoundCosine(BoundLoss):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         losses, options = np.empty(block.n_queries), (block.offsets, self.centred, self.epsilon)
         direction, at_zero = self.direction[block.rows], self.at_zero[block.queries]
-        _cosine(scores, direction, at_zero, block.scale, *options, grad, losses)
+        kernels.cosine(scores, direction, at_zero, block.scale, *options, grad, losses)
         if not want.curvature:
             return losses, None
         unit, factors, shrink = np.empty(len(scores)), np.empty(block.n_queries), np.empty(block.n_queries)
-        _unit_scores(scores, *options, unit, factors, shrink)
+        kernels.unit_scores(scores, *options, unit, factors, shrink)
         factors *= self.length[block.queries] * block.scale
         return losses, _CosineCurvature(unit, factors, shrink, block.offsets, self.centred)
 
@@ -126,7 +127,7 @@ class _CosineCurvature(Curvature):
     def __matmul__(self, V: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.unit), -1)
         product = np.empty_like(columns)
-        _cosine_times(self.unit, self.factors, self.shrink, self.offsets, self.centred, columns, product)
+        kernels.cosine_times(self.unit, self.factors, self.shrink, self.offsets, self.centred, columns, product)
         return product.reshape(V.shape)
 
     @override
@@ -135,92 +136,3 @@ class _CosineCurvature(Curvature):
         whole = 1.0 - 1.0 / sizes if self.centred else np.ones(len(sizes))
         rest = np.repeat(whole, sizes) - np.repeat(self.shrink, sizes) * self.unit**2
         return np.repeat(self.factors, sizes) * np.maximum(rest, 0.0)
-
-
-@kernel
-def _mean(values: FloatArray, start: int, stop: int, centred: bool) -> float:
-    """The mean to take off: 0 where nothing is centred."""
-    if not centred:
-        return 0.0
-    total = 0.0
-    for i in range(start, stop):
-        total += values[i]
-    return total / (stop - start)
-
-
-@kernel
-def _cosine(
-    scores: FloatArray,
-    direction: FloatArray,
-    at_zero: FloatArray,
-    scale: FloatArray,
-    offsets: IntArray,
-    centred: bool,
-    epsilon: float,
-    grad: FloatArray,
-    losses: FloatArray,
-) -> None:
-    """The loss of each query, and its scaled gradient."""
-    for q in range(len(losses)):
-        start, stop = offsets[q], offsets[q + 1]
-        mean = _mean(scores, start, stop, centred)
-        dot, squares = 0.0, epsilon * epsilon
-        for i in range(start, stop):
-            own = scores[i] - mean
-            dot += direction[i] * own
-            squares += own * own
-        norm = np.sqrt(squares)
-        losses[q] = at_zero[q] - 0.5 * dot / norm
-        factor = 0.5 * scale[q] / norm
-        slope = dot / squares
-        for i in range(start, stop):
-            grad[i] = factor * (slope * (scores[i] - mean) - direction[i])
-
-
-@kernel
-def _unit_scores(
-    scores: FloatArray,
-    offsets: IntArray,
-    centred: bool,
-    epsilon: float,
-    unit: FloatArray,
-    factors: FloatArray,
-    shrink: FloatArray,
-) -> None:
-    """ŝ = s/√(‖s‖² + ε²), ½/(‖s‖² + ε²) and 2 − ‖ŝ‖² for each query."""
-    for q in range(len(offsets) - 1):
-        start, stop = offsets[q], offsets[q + 1]
-        mean, squares = _mean(scores, start, stop, centred), epsilon * epsilon
-        for i in range(start, stop):
-            unit[i] = scores[i] - mean
-            squares += unit[i] * unit[i]
-        factors[q], shrink[q] = 0.5 / squares, 1.0 + epsilon * epsilon / squares
-        for i in range(start, stop):
-            unit[i] /= np.sqrt(squares)
-
-
-@kernel
-def _cosine_times(
-    unit: FloatArray,
-    factors: FloatArray,
-    shrink: FloatArray,
-    offsets: IntArray,
-    centred: bool,
-    V: FloatArray,
-    product: FloatArray,
-) -> None:
-    width = V.shape[1]
-    mean, dot = np.empty(width), np.empty(width)
-    for q in range(len(offsets) - 1):
-        start, stop = offsets[q], offsets[q + 1]
-        mean[:] = 0.0
-        dot[:] = 0.0
-        for i in range(start, stop):
-            for c in range(width):
-                mean[c] += V[i, c]
-                dot[c] += unit[i] * V[i, c]
-        for c in range(width):
-            mean[c] = mean[c] / (stop - start) if centred else 0.0
-        for i in range(start, stop):
-            for c in range(width):
-                product[i, c] = factors[q] * (V[i, c] - mean[c] - shrink[q] * unit[i] * dot[c])

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
@@ -187,7 +188,7 @@ class _BoundOrdinal(_BoundClass):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         codes, weights, factor = self.part(block, scores)
         losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
-        _ordinal_terms(scores, codes, losses, grad, diagonal, coupling)
+        kernels.ordinal(scores, codes, _MIN_GAP, losses, grad, diagonal, coupling)
         grad *= factor
         curvature = _Neighbours(diagonal * factor, coupling * factor[:, 0], codes) if want.curvature else None
         return block.sum(weights * losses), curvature
@@ -212,43 +213,3 @@ class _Neighbours(Curvature):
     @override
     def diagonal(self) -> FloatArray:
         return self.values
-
-
-@kernel
-def _ordinal_terms(
-    logits: FloatArray, codes: Codes, losses: FloatArray, grad: FloatArray, diagonal: FloatArray, coupling: FloatArray
-) -> None:
-    """Loss, gradient and second derivatives of each document's columns."""
-    n, columns = logits.shape
-    grad[:] = 0.0
-    diagonal[:] = 0.0
-    for j in range(n):
-        grade, loss = codes[j], 0.0
-        coupling[j] = 0.0
-        if grade > 0:  # log(1 + e^{−a})
-            a = logits[j, grade - 1]
-            decay = np.exp(-abs(a))
-            miss = (decay if a > 0 else 1.0) / (1.0 + decay)
-            loss += np.log1p(decay) + max(-a, 0.0)
-            grad[j, grade - 1] -= miss
-            diagonal[j, grade - 1] += decay / (1.0 + decay) ** 2
-        if grade < columns:  # log(1 + e^b)
-            b = logits[j, grade]
-            decay = np.exp(-abs(b))
-            hit = (1.0 if b > 0 else decay) / (1.0 + decay)
-            loss += np.log1p(decay) + max(b, 0.0)
-            grad[j, grade] += hit
-            diagonal[j, grade] += decay / (1.0 + decay) ** 2
-        if 0 < grade < columns:  # −log(1 − e^{−gap})
-            gap = logits[j, grade - 1] - logits[j, grade]
-            near = max(gap, _MIN_GAP)
-            odds = 1.0 / np.expm1(near)
-            slope, bend, short = -odds, odds * (1.0 + odds), gap - near
-            loss += -np.log(-np.expm1(-near)) + slope * short + 0.5 * bend * short * short
-            slope += bend * short
-            grad[j, grade - 1] += slope
-            grad[j, grade] -= slope
-            diagonal[j, grade - 1] += bend
-            diagonal[j, grade] += bend
-            coupling[j] = -bend
-        losses[j] = loss

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
@@ -25,8 +25,6 @@ from toprank.losses.judgments import Judgments
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["SVMmap"]
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class _BoundSVMmap(BoundLoss):
     def __init__(self, loss: SVMmap, judgments: Judgments) -> None:
         super().__init__(judgments)
         relevant, queries = judgments.labels >= loss.threshold, self.queries
-        self.relevant = relevant
+        self.relevant = relevant.astype(np.uint8)
         n_relevant = queries.spread(queries.sum(relevant.astype(np.float64)))
         n_irrelevant = queries.spread(queries.sizes) - n_relevant
         group = np.where(relevant, n_relevant, n_irrelevant)
@@ -80,67 +78,5 @@ class _BoundSVMmap(BoundLoss):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
         losses = np.empty(block.n_queries)
-        _svm_map_block(scores, order, block.offsets, self.relevant[block.rows], block.scale, losses, grad)
+        kernels.svm_map(scores, order, block.offsets, self.relevant[block.rows], block.scale, grad, losses)
         return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
-
-
-@kernel
-def _svm_map_block(
-    scores: FloatArray,
-    order: IntArray,
-    offsets: IntArray,
-    relevant: Flags,
-    scale: FloatArray,
-    losses: FloatArray,
-    grad: FloatArray,
-) -> None:
-    """Loss of each query, and the scaled subgradient for its documents."""
-    grad[:] = 0.0
-    for q in range(len(losses)):
-        ranked = order[offsets[q] : offsets[q + 1]]
-        flags = relevant[ranked]
-        good, bad = ranked[flags], ranked[~flags]
-        losses[q] = 0.0
-        if len(good) > 0 and len(bad) > 0:
-            losses[q] = _worst_ranking(scores[good], scores[bad], good, bad, 2.0 * scale[q], grad)
-            _share_among_ties(scores, good, grad)
-            _share_among_ties(scores, bad, grad)
-
-
-@kernel
-def _worst_ranking(
-    good_scores: FloatArray, bad_scores: FloatArray, good: IntArray, bad: IntArray, factor: float, grad: FloatArray
-) -> float:
-    """The loss of one query; factor/(R·N) is added to `grad` for each pair that the worst ranking turns round."""
-    n_good, n_bad = len(good), len(bad)
-    turned = np.zeros(n_good + 1)  # turned[i]: irrelevant documents that stand just above the i-th relevant one
-    total, step = 0.0, factor / n_good / n_bad
-    for j in range(n_bad):
-        gain, best, place = 0.0, 0.0, n_good
-        for i in range(n_good - 1, -1, -1):
-            lost = (i + 1) / ((i + j + 1.0) * (i + j + 2.0))  # of AP, times R; the formula counts from 1
-            gain += (lost + 2.0 * (bad_scores[j] - good_scores[i]) / n_bad) / n_good
-            if gain > best:
-                best, place = gain, i
-        total += best
-        turned[place] += 1.0
-        grad[bad[j]] += step * (n_good - place)
-    above = 0.0
-    for i in range(n_good):
-        above += turned[i]
-        grad[good[i]] -= step * above
-    return total
-
-
-@kernel
-def _share_among_ties(scores: FloatArray, documents: IntArray, grad: FloatArray) -> None:
-    """Give documents of equal score the mean of their subgradients: still one, by symmetry."""
-    start, n = 0, len(documents)
-    for k in range(1, n + 1):
-        if k == n or scores[documents[k]] != scores[documents[start]]:
-            mean = 0.0
-            for d in documents[start:k]:
-                mean += grad[d] / (k - start)
-            for d in documents[start:k]:
-                grad[d] = mean
-            start = k

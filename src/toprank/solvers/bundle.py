@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Penalty, Solution
 from toprank.solvers.run import Point, Run, Solver, counted
-from toprank.solvers.simplex import minimise_on_simplex
 
 __all__ = ["Bundle"]
 
@@ -212,7 +212,7 @@ class _Cuts:
         """The model's minimiser (free weights as in `weights`) and a certified lower bound of its minimum."""
         n = self.n
         alpha, offsets = self.alpha[:n], self.offsets[:n]
-        minimise_on_simplex(self.gram, offsets, alpha, accuracy)
+        kernels.minimise_on_simplex(self.gram[:n, :n].copy(), offsets, alpha, accuracy)
         self.unused[:n] = np.where(alpha > 0, 0, self.unused[:n] + 1)
         slope = alpha @ self.slopes[:n]
         target = weights.copy()

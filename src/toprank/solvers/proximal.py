@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution, offers
 from toprank.solvers.line_search import backtrack
@@ -28,6 +29,9 @@ __all__ = ["Proximal"]
 
 ROUNDS = 20
 SWEEPS = 25
+METHODS = ("auto", "newton", "fista")
+FLAT = 1e-15  # a weight with less than this part of the largest curvature has none, and gets that much
+NOISE = 1e-14
 
 
 def minimise_model(
@@ -41,8 +45,7 @@ def minimise_model(
     z = weights.copy()
     slope = grad.copy()
     for _ in range(ROUNDS):
-        left = _sweep(hessian, l1, z, slope, accuracy, SWEEPS)
-        if left <= accuracy:
+        if kernels.descend_coordinates(hessian, l1, z, slope, accuracy, SWEEPS) <= accuracy:
             break
         _solve_support(hessian, l1, z, slope)
     return z
@@ -64,49 +67,6 @@ def _solve_support(hessian: FloatArray, l1: FloatArray, z: FloatArray, slope: Fl
         moved[turned[parts == part]] = 0.0
         slope += hessian[:, support] @ (moved - values)
         z[support] = moved
-
-
-@kernel
-def _sweep(
-    hessian: FloatArray, l1: FloatArray, z: FloatArray, slope: FloatArray, accuracy: float, sweeps: int
-) -> float:
-    """Coordinate descent on z in place, `slope` kept at the smooth part's gradient; the shortest subgradient's norm."""
-    d = len(z)
-    left = np.inf
-    for _ in range(sweeps):
-        for i in range(d):
-            bend = hessian[i, i]
-            free = z[i] - slope[i] / bend
-            threshold = l1[i] / bend
-            if free > threshold:
-                target = free - threshold
-            elif free < -threshold:
-                target = free + threshold
-            else:
-                target = 0.0
-            change = target - z[i]
-            if change != 0.0:
-                z[i] = target
-                for t in range(d):
-                    slope[t] += change * hessian[i, t]
-        left = 0.0
-        for i in range(d):
-            if z[i] > 0.0:
-                pull = slope[i] + l1[i]
-            elif z[i] < 0.0:
-                pull = slope[i] - l1[i]
-            else:
-                pull = max(abs(slope[i]) - l1[i], 0.0)
-            left += pull * pull
-        left = np.sqrt(left)
-        if left <= accuracy:
-            break
-    return left
-
-
-METHODS = ("auto", "newton", "fista")
-FLAT = 1e-15  # a weight with less than this part of the largest curvature has none, and gets that much
-NOISE = 1e-14
 
 
 @dataclass(frozen=True)
