@@ -131,11 +131,12 @@ static void leave(Programme *at, i8 position) {
         memcpy(factor + i * n, factor + (i + 1) * n, (size_t)(i + 2) * sizeof(f8));
     }
     for (i8 i = position; i < size - 1; i++) {
-        const f8 here = factor[i * n + i], next = factor[i * n + i + 1], r = sqrt(here * here + next * next), c = here / r, s = next / r;
+        const f8 here = factor[i * n + i], next = factor[i * n + i + 1], r = sqrt(here * here + next * next), c = here / r, s = next / r, minus_s = -s;
+        /* GCC fuses a sum beside a difference of products whatever -ffp-contract says, so both are sums here. */
         for (i8 t = i; t < size - 1; t++) {
             const f8 left = factor[t * n + i], right = factor[t * n + i + 1];
             factor[t * n + i] = c * left + s * right;
-            factor[t * n + i + 1] = c * right - s * left;
+            factor[t * n + i + 1] = c * right + minus_s * left;
         }
     }
     at->size--;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -249,3 +251,15 @@ class TestSimplex:
         alpha = np.array([0.0, 0.0, 1.0])
         kernels.minimise_on_simplex(corners @ corners.T, np.zeros(3), alpha, 1e-15)
         np.testing.assert_allclose(alpha, [0.5, 0.5, 0.0], atol=1e-12)
+
+    def test_every_set_of_instructions_gives_the_same_bits(self):
+        rng, library = np.random.default_rng(0), kernels.library()
+        path = Path(library._library._name)
+        usable = library.variants[: library.variants.index(library.machine) + 1]
+        A, b, start = rng.normal(size=(40, 9)), rng.normal(size=40), rng.dirichlet(np.ones(40))
+        found = []
+        for variant in usable:
+            alpha = start.copy()  # many cuts leave the support, each by a chain of rotations
+            kernels.Library(path, variant).get("minimise_on_simplex")(A @ A.T, b, alpha, 1e-12)
+            found.append(alpha)
+        assert all((alpha == found[0]).all() for alpha in found)
