@@ -9,3 +9,4 @@
 OVER_ARRAY(exponentials, exp1)
 OVER_ARRAY(logarithms, log1)
 OVER_ARRAY(logarithms_1p, log1p1)
+OVER_ARRAY(complementary_errors, erfc1)

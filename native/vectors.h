@@ -134,4 +134,43 @@ INLINE f8xw load_w(const f8 *from) {
 INLINE f8xw all_w(f8 x) { return x - (f8xw){0}; }
 INLINE f8xw choose_w(i8xw mask, f8xw a, f8xw b) { return (f8xw)(((i8xw)a & mask) | ((i8xw)b & ~mask)); }
 
+/* erfc(x) = e^(−x²) f(t)/(1 + 2x) for x ≥ 0, and 2 − erfc(−x) below. With t = (x − 4)/(x + 4), f is smooth on −1 ≤ t
+< 1, and a polynomial of degree 23 through its values at the Chebyshev nodes is right to rounding. x² would lose
+digits in the exponent: with the first half of the bits of x in h, e^(−x²) = e^(−h²) e^(−(x − h)(x + h)), where h² is
+exact and the second exponent small. */
+INLINE f8 erfc1(f8 x) {
+    static const f8 even[] = {
+        1.2329951186255526, 0.015379652102610162, -0.10103906603585294, -0.066330365820503667, -0.016197733979924259,
+        -0.00075777371418388846, 0.0001506231178516207, -1.1225140354449658e-05, 2.9805960553227689e-07,
+        7.111912428010423e-08, -1.6357383982124768e-08, 1.5712153638319064e-09};
+    static const f8 odd[] = {
+        -0.1396211168405625, 0.068097054254686207, 0.093732834998651718, 0.0371675155318432, 0.0050319700325486948,
+        -0.00019925700412184815, -2.439811794207995e-05, 5.7072395736932571e-06, -8.2180206548130444e-07,
+        1.0683442926744586e-07, -1.2544825403855518e-08, 9.6554082254828631e-10};
+    f8 a = fabs(x), b = a > 30.0 ? 30.0 : a; /* beyond, it is 0 or 2 */
+    f8 t = (b - 4.0) / (b + 4.0), w = t * t, p = even[11], q = odd[11];
+    for (int i = 10; i >= 0; i--) p = p * w + even[i], q = q * w + odd[i];
+    f8 h = float_of(bits_of(b) & ~(u8)0x7ffffff), d = (b - h) * (b + h);
+    f8 power = exp1(-h * h) * (1.0 - d * (1.0 - d * (0.5 - d * (1.0 / 6))));
+    f8 y = power * (p + t * q) / (1.0 + 2.0 * b);
+    return x < 0.0 ? 2.0 - y : y;
+}
+
+/* So many elements rounded up to whole vectors. */
+INLINE i8 whole_vectors(i8 n) { return (n + LANES - 1) & ~(i8)(LANES - 1); }
+
+/* A loop over rows is a function of its own: gcc forgets `restrict` where a function is written into its caller. */
+#define ROW_FUNCTION static __attribute__((noinline))
+
+/* Eight sums in an array, `for (k …; k += 8) for (int i = 0; i < 8; i++) sums[i] += x[k + i];`, is the form of lanes
+that gcc keeps in registers whatever their width; an f8x8 goes through memory where registers are narrower. Same
+order, same bits. */
+INLINE f8 sum_of_eight(const f8 *sums) {
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+INLINE f8 product_of_eight(const f8 *factors) {
+    const f8 *f = factors;
+    return ((f[0] * f[4]) * (f[2] * f[6])) * ((f[1] * f[5]) * (f[3] * f[7]));
+}
+
 #endif

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import plain_metrics as plain
+from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.approx import ApproxMetric, ApproxMRR, ApproxNDCG, SmoothDiscount
 from toprank.losses.base import Want
+from toprank.losses.checking import check_loss
 from toprank.losses.neuralndcg import NeuralNDCG
 from toprank.losses.softrank import SoftRank
 from toprank.metrics import DCG, NDCG, Discount, evaluate
@@ -261,3 +264,47 @@ def test_neuralndcg_is_its_formula(seed, temperature, rounds):
     assert one_query(loss, labels).at(scores).value == pytest.approx(1 - discounts @ X @ gains, abs=1e-11)
     weighted = one_query(loss, labels, document_weights=weights).at(scores).value
     assert weighted == pytest.approx(1 - discounts @ X @ (weights * gains), abs=1e-11)
+
+
+# --- the compiled loops --------------------------------------------------------------------------------------------
+
+LOSSES = [
+    *(ApproxMetric(metric, temperature=0.5) for metric in ("ndcg@5", "map", "mrr", "err")),
+    *(SoftRank(k=k) for k in (None, 3, 20)),
+    *(NeuralNDCG(iterations=rounds) for rounds in (0, 3, 50)),
+]
+SIZES = [8, 1, 17, 9, 33, 16]  # on both sides of whole vectors of eight
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_rows_of_any_length(loss):
+    rng, queries = np.random.default_rng(6), Queries.from_sizes(SIZES)
+    assert check_loss(loss, rng.integers(0, 4, queries.n_documents), queries) == []
+
+
+def answers(loss, spread):
+    rng, queries = np.random.default_rng(7), Queries.from_sizes(SIZES)
+    bound = loss.on(rng.integers(0, 4, queries.n_documents), queries)
+    now = bound.at(spread * rng.standard_normal(queries.n_documents), curvature=True)
+    step = rng.standard_normal(queries.n_documents)
+    return [now.value, now.grad.tolist(), now.curvature.diagonal().tolist(), (now.curvature @ step).tolist()]
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e4])
+def test_every_set_of_instructions_gives_the_same_bits(monkeypatch, spread):
+    used = kernels.library()
+    names = ["smooth_ranks", "smooth_rank_push", "smooth_rank_flow", "expected_ndcg", "relaxed_ndcgs"]
+    said = []
+    for variant in used.variants[: used.variants.index(used.machine) + 1]:
+        library = kernels.Library(Path(used._library._name), variant)
+        for name in names:
+            monkeypatch.setattr(kernels, name, library.get(name), raising=False)
+        said.append([answers(loss, spread) for loss in LOSSES])
+    assert all(one == said[0] for one in said)
+
+
+def test_the_complementary_error_function():
+    x = np.concatenate([np.linspace(-7.0, 26.0, 3001), [0.0, -0.0, np.inf, -np.inf, np.nan]])
+    ours = np.empty_like(x)
+    kernels.complementary_errors(x, ours)
+    np.testing.assert_allclose(ours, [math.erfc(one) for one in x], rtol=8 * np.finfo(float).eps)

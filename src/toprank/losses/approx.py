@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, row_kernel, summing_kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
@@ -39,11 +40,8 @@ from toprank.metrics.parsing import parse
 
 __all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "SmoothDiscount"]
 
-NO_EXTRA, HITS, SURVIVAL = 0, 1, 2
-
-_ONE = np.uint64(1)
-_WIDEST = 600.0  # E = exp(z − max z) may fall to exp(−600): no quotient of two of them is then 0/0
-_EXTRA = {"dcg": NO_EXTRA, "ap": HITS, "rr": SURVIVAL, "err": SURVIVAL}
+_EXTRA = {"dcg": 0, "ap": 1, "rr": 2, "err": 2}
+"""What a kind of metric collects beside the ranks: nothing, hits, or the chance to get there (native/approx.c)."""
 
 _TRAITS = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
 
@@ -211,8 +209,8 @@ class SmoothRankCurvature(Curvature):
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
-        out = np.zeros_like(columns)
-        pair_flow(*self.pairs, columns, out)
+        out = np.empty_like(columns)
+        kernels.smooth_rank_flow(*self.pairs, columns, out)
         return self.squared_scale * out.reshape(V.shape)
 
     @override
@@ -237,11 +235,11 @@ class SmoothMetricBound(BoundLoss):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         z, reads, extra_kind = scores / self.temperature, self.reads[block.rows], _EXTRA[self.kind]
         above, extra, diagonal = np.empty_like(z), np.empty_like(z), np.empty_like(z)
-        collect(z, block.offsets, reads, extra_kind, above, extra)
+        kernels.smooth_ranks(z, block.offsets, reads, extra_kind, above, extra)
         terms, rank_slope, extra_slope = self._terms(block.rows, above, extra)
         scale = block.spread(block.scale)
         pairs = (z, block.offsets, reads, extra_kind, scale * rank_slope, scale * extra_slope)
-        push(*pairs, grad, diagonal)
+        kernels.smooth_rank_push(*pairs, grad, diagonal)
         grad /= self.temperature
         losses = self.best[block.queries] - block.sum(terms)
         if not want.curvature:
@@ -257,163 +255,3 @@ class SmoothMetricBound(BoundLoss):
             hits = 1.0 + extra
             return worth * c * hits, -worth * dc * hits, -worth * c
         return worth * c * extra, -worth * dc * extra, worth * c * extra
-
-
-@summing_kernel
-def collect(z: FloatArray, offsets: IntArray, reads: FloatArray, extra_kind: int, above: Any, extra: Any) -> None:
-    """Fill `above` and `extra`; `z` are the scores over T, `reads` what the metric reads off each document."""
-    E, p = np.empty(len(z)), np.empty(len(z))
-    above[:] = 0.0
-    extra[:] = 1.0 if extra_kind == SURVIVAL else 0.0
-    for q in range(len(offsets) - 1):
-        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
-        wide = _exponentials(first, end, z, E)
-        for j in range(first, end):
-            _probabilities(j, end, z, E, wide, p)
-            _ranks(j, end, p, above)
-            if extra_kind == HITS:
-                _hits(j, end, p, reads, extra)
-            elif extra_kind == SURVIVAL:
-                _survival(j, end, p, reads, extra)
-
-
-@summing_kernel
-def push(
-    z: FloatArray,
-    offsets: IntArray,
-    reads: FloatArray,
-    extra_kind: int,
-    rank_slope: FloatArray,
-    extra_slope: FloatArray,
-    grad: FloatArray,
-    diagonal: FloatArray,
-) -> None:
-    """dL/dz, and the diagonal of the curvature in z."""
-    E, p, slope, curve = np.empty(len(z)), np.empty(len(z)), np.empty(len(z)), np.empty(len(z))
-    grad[:] = 0.0
-    diagonal[:] = 0.0
-    for q in range(len(offsets) - 1):
-        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
-        wide = _exponentials(first, end, z, E)
-        for j in range(first, end):
-            _probabilities(j, end, z, E, wide, p)
-            _slopes(j, end, p, reads, extra_kind, rank_slope, extra_slope, slope, curve)
-            total, bend = 0.0, 0.0
-            for k in range(j + _ONE, end):
-                grad[k] += slope[k]
-                diagonal[k] += curve[k]
-                total += slope[k]
-                bend += curve[k]
-            grad[j] -= total
-            diagonal[j] += bend
-
-
-@summing_kernel
-def pair_flow(
-    z: FloatArray,
-    offsets: IntArray,
-    reads: FloatArray,
-    extra_kind: int,
-    rank_slope: FloatArray,
-    extra_slope: FloatArray,
-    V: FloatArray,
-    out: FloatArray,
-) -> None:
-    """H·V for the curvature H in z, added to `out`."""
-    E, p, slope, curve = np.empty(len(z)), np.empty(len(z)), np.empty(len(z)), np.empty(len(z))
-    for q in range(len(offsets) - 1):
-        first, end = np.uint64(offsets[q]), np.uint64(offsets[q + 1])
-        wide = _exponentials(first, end, z, E)
-        for j in range(first, end):
-            _probabilities(j, end, z, E, wide, p)
-            _slopes(j, end, p, reads, extra_kind, rank_slope, extra_slope, slope, curve)
-            for k in range(j + _ONE, end):
-                for column in range(V.shape[1]):
-                    flow = curve[k] * (V[j, column] - V[k, column])
-                    out[j, column] += flow
-                    out[k, column] -= flow
-
-
-@summing_kernel
-def _exponentials(first: Any, end: Any, z: FloatArray, E: FloatArray) -> bool:
-    """E = exp(z − max z); True where it would underflow."""
-    high, low = z[first], z[first]
-    for j in range(first, end):
-        high, low = max(high, z[j]), min(low, z[j])
-    if high - low > _WIDEST:
-        return True
-    for j in range(first, end):
-        E[j] = np.exp(z[j] - high)
-    return False
-
-
-@row_kernel
-def _probabilities(j: Any, end: Any, z: FloatArray, E: FloatArray, wide: bool, p: FloatArray) -> None:
-    """p_jk = σ(z_k − z_j) for every later k."""
-    if wide:
-        for k in range(j + _ONE, end):
-            p[k] = 1.0 / (1.0 + np.exp(z[j] - z[k]))
-    else:
-        own = E[j]
-        for k in range(j + _ONE, end):
-            p[k] = E[k] / (own + E[k])
-
-
-@row_kernel
-def _ranks(j: Any, end: Any, p: FloatArray, above: FloatArray) -> None:
-    total = 0.0
-    for k in range(j + _ONE, end):
-        total += p[k]
-        above[k] += 1.0 - p[k]
-    above[j] += total
-
-
-@row_kernel
-def _hits(j: Any, end: Any, p: FloatArray, reads: FloatArray, extra: FloatArray) -> None:
-    total = 0.0
-    for k in range(j + _ONE, end):
-        total += reads[k] * p[k]
-        extra[k] += reads[j] * (1.0 - p[k])
-    extra[j] += total
-
-
-@row_kernel
-def _survival(j: Any, end: Any, p: FloatArray, reads: FloatArray, extra: FloatArray) -> None:
-    product = 1.0
-    for k in range(j + _ONE, end):
-        product *= 1.0 - reads[k] * p[k]
-        extra[k] *= 1.0 - reads[j] * (1.0 - p[k])
-    extra[j] *= product
-
-
-@row_kernel
-def _slopes(
-    j: Any,
-    end: Any,
-    p: FloatArray,
-    reads: FloatArray,
-    extra_kind: int,
-    rank_slope: FloatArray,
-    extra_slope: FloatArray,
-    slope: FloatArray,
-    curve: FloatArray,
-) -> None:
-    """What the pair (j, k) adds to dL/dz_k, and its curvature."""
-    for k in range(j + _ONE, end):
-        steep = p[k] * (1.0 - p[k])
-        down, up = rank_slope[j] * steep, rank_slope[k] * steep  # dL/dp_jk and dL/dp_kj, times dp/dz
-        if extra_kind == HITS:
-            down += extra_slope[j] * reads[k] * steep
-            up += extra_slope[k] * reads[j] * steep
-        elif extra_kind == SURVIVAL:
-            down += extra_slope[j] * _chance(reads[k], p[k])
-            up += extra_slope[k] * _chance(reads[j], 1.0 - p[k])
-        slope[k] = down - up
-        curve[k] = abs(down) + abs(up)
-
-
-@row_kernel
-def _chance(stop: float, p: float) -> float:
-    """R·p(1 − p)/(1 − R·p), which is p for R = 1 even where 1 − p has rounded to nothing."""
-    left = (1.0 - stop) + stop * (1.0 - p)
-    return stop * p * ((1.0 - p) / left if left > 0.0 else 1.0)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, summing_kernel
+from toprank import kernels
+from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
@@ -18,8 +19,6 @@ from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
 
 __all__ = ["NeuralNDCG"]
-
-_SETTLED = 1e-14  # Sinkhorn scaling has converged to rounding
 
 
 @dataclass(frozen=True)
@@ -92,151 +91,8 @@ class NeuralNDCGBound(BoundLoss):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         relaxed, diagonal, temperature = np.empty(block.n_queries), np.empty_like(scores), self.loss.temperature
         given = block.offsets, self.worth[block.rows], self.rank_weights, self.loss.iterations
-        _relaxed_ndcgs(scores / temperature, *given, relaxed, grad, diagonal)
+        kernels.relaxed_ndcgs(scores / temperature, *given, relaxed, grad, diagonal)
         scale = block.spread(block.scale) / temperature
         grad *= scale
         curvature = Diagonal(diagonal * (scale / temperature)) if want.curvature else None
         return self.best[block.queries] - relaxed, curvature
-
-
-@summing_kernel
-def _relaxed_ndcgs(
-    z: FloatArray,
-    offsets: IntArray,
-    worth: FloatArray,
-    rank_weights: FloatArray,
-    iterations: int,
-    relaxed: FloatArray,
-    grad: FloatArray,
-    diagonal: FloatArray,
-) -> None:
-    """Per query NDCG of the relaxed sort; per document −d/dz of it and the diagonal. z = scores over T."""
-    grad[:] = 0.0
-    diagonal[:] = 0.0
-    for q in range(len(relaxed)):
-        first, end = offsets[q], offsets[q + 1]
-        relaxed[q] = 0.0
-        if np.any(worth[first:end] > 0):
-            query, gains = z[first:end], worth[first:end]
-            relaxed[q] = _relaxed_ndcg(query, gains, rank_weights, iterations, grad[first:end], diagonal[first:end])
-
-
-@summing_kernel
-def _relaxed_ndcg(
-    z: FloatArray, worth: FloatArray, rank_weights: FloatArray, iterations: int, grad: FloatArray, diagonal: FloatArray
-) -> float:
-    """The same for one query."""
-    m = len(z)
-    P, lead = np.empty((m, m)), np.zeros(m)
-    _neural_sort(z, P, lead)
-    rows, columns = np.ones((iterations + 1, m)), np.ones((iterations + 1, m))
-    done = _sinkhorn(P, iterations, rows, columns)
-    value, d_P = 0.0, np.empty((m, m))
-    for r in range(m):
-        for j in range(m):
-            d_P[r, j] = rank_weights[r] * rows[done, r] * columns[done, j] * worth[j]
-            value += d_P[r, j] * P[r, j]
-    _sinkhorn_back(P, worth, rank_weights, done, rows, columns, d_P)
-    _neural_sort_back(z, P, lead, d_P, grad, diagonal)
-    return value
-
-
-@summing_kernel
-def _neural_sort(z: FloatArray, P: FloatArray, lead: FloatArray) -> None:
-    """P, and lead_j = Σ_k sign(z_j − z_k)."""
-    m = len(z)
-    apart = np.zeros(m)
-    for j in range(m):
-        for k in range(m):
-            apart[j] += abs(z[j] - z[k])
-            lead[j] += np.sign(z[j] - z[k])
-    for r in range(m):
-        high, total = -np.inf, 0.0
-        for j in range(m):
-            P[r, j] = (m - 1 - 2 * r) * z[j] - apart[j]
-            high = max(high, P[r, j])
-        for j in range(m):
-            P[r, j] = np.exp(P[r, j] - high)
-            total += P[r, j]
-        for j in range(m):
-            P[r, j] /= total
-
-
-@summing_kernel
-def _sinkhorn(P: FloatArray, iterations: int, rows: FloatArray, columns: FloatArray) -> int:
-    """Factors u, v of every round, such that X_t = diag(u_t)·P·diag(v_t); the number of rounds done."""
-    # The way back needs every round; two factors of length m are kept of each, not a matrix.
-    m = len(P)
-    sums = np.empty(m)
-    for t in range(1, iterations + 1):
-        sums[:] = 0.0
-        for r in range(m):
-            for j in range(m):
-                sums[j] += rows[t - 1, r] * P[r, j]
-        change = 0.0
-        for j in range(m):
-            columns[t, j] = 1.0 / sums[j]
-            change = max(change, abs(columns[t, j] - columns[t - 1, j]) * sums[j])
-        for r in range(m):
-            total = 0.0
-            for j in range(m):
-                total += P[r, j] * columns[t, j]
-            rows[t, r] = 1.0 / total
-        if change < _SETTLED:
-            return t
-    return iterations
-
-
-@summing_kernel
-def _sinkhorn_back(
-    P: FloatArray,
-    worth: FloatArray,
-    rank_weights: FloatArray,
-    done: int,
-    rows: FloatArray,
-    columns: FloatArray,
-    d_P: FloatArray,
-) -> None:
-    """Add to d_P what reaches P through the factors u = rows[t], v = columns[t] of every round."""
-    m = len(P)
-    d_u, d_v = np.zeros(m), np.zeros(m)
-    for r in range(m):
-        for j in range(m):
-            d_u[r] += rank_weights[r] * P[r, j] * columns[done, j] * worth[j]
-            d_v[j] += rank_weights[r] * rows[done, r] * P[r, j] * worth[j]
-    for t in range(done, 0, -1):
-        for r in range(m):  # u_r = 1 / Σ_j P_rj v_j
-            d_sum = -d_u[r] * rows[t, r] ** 2
-            for j in range(m):
-                d_P[r, j] += d_sum * columns[t, j]
-                d_v[j] += d_sum * P[r, j]
-        for j in range(m):  # v_j = 1 / Σ_r u_r P_rj, with u of the round before
-            d_v[j] *= -(columns[t, j] ** 2)
-        for r in range(m):
-            total, u = 0.0, rows[t - 1, r]
-            for j in range(m):
-                d_P[r, j] += u * d_v[j]
-                total += P[r, j] * d_v[j]
-            d_u[r] = total
-        d_v[:] = 0.0
-
-
-@summing_kernel
-def _neural_sort_back(
-    z: FloatArray, P: FloatArray, lead: FloatArray, d_P: FloatArray, grad: FloatArray, diagonal: FloatArray
-) -> None:
-    """Through the softmaxes, the logits (m − 1 − 2r)·z_j − apart_j and the distances, to −d/dz."""
-    m = len(z)
-    d_apart = np.zeros(m)
-    for r in range(m):
-        mean, slope = 0.0, float(m - 1 - 2 * r)
-        for j in range(m):
-            mean += d_P[r, j] * P[r, j]
-        for j in range(m):
-            d_logit = P[r, j] * (d_P[r, j] - mean)
-            grad[j] -= slope * d_logit
-            d_apart[j] -= d_logit
-            diagonal[j] += abs(d_logit) * (1.0 + (slope - lead[j]) ** 2)
-    for j in range(m):
-        for k in range(m):
-            grad[j] -= np.sign(z[j] - z[k]) * (d_apart[j] + d_apart[k])
