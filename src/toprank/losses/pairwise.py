@@ -16,33 +16,62 @@ nothing. Labels may be any real numbers (with ``margin``: any that the gain take
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
-from toprank.losses.pair_kernels import (
-    EXPONENTIAL,
-    HINGE,
-    LOGISTIC,
-    MANY_PAIRS,
-    SQUARED_HINGE,
-    PairFrame,
-    laplacian,
-    pair_block,
-    pair_masses,
-)
 from toprank.losses.targets import GainLike, check_gain, targets_of
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]
 
+HINGE, SQUARED_HINGE, LOGISTIC, EXPONENTIAL = 0, 1, 2, 3  # as in native/pairs.c
+
+MANY_PAIRS = 64.0
+"""Pairs for each document from which a sweep is faster than a hinge for each pair."""
+
 _PAIR_WEIGHTS = ("one", "difference", "margin")
 _AUC = "pairwise accuracy on binary labels (Gao & Zhou 2015); none known for graded ones"
+
+
+class PairFrame(NamedTuple):
+    """What the labels say about pairs, once for all scores. Documents are sorted by label within each query.
+
+    `order` holds document numbers; `begin` and `end` bound, for each position, the documents of its own label, counted
+    from the start of its query: its worse partners are 0 … begin − 1, its better ones end … m − 1.
+    """
+
+    order: IntArray
+    begin: IntArray
+    end: IntArray
+    labels: FloatArray
+    weights: FloatArray
+    pairs: FloatArray
+    """Number of pairs of different labels in each query."""
+
+    @classmethod
+    def of(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
+        """Sort the documents of each query by label, and find the groups of equal labels."""
+        query = queries.document_query
+        order = np.lexsort((labels, query))
+        label = labels[order]
+        is_new = np.r_[True, (query[1:] != query[:-1]) | (label[1:] != label[:-1])]
+        group, starts = np.cumsum(is_new) - 1, np.flatnonzero(is_new)
+        query_start = queries.offsets[query]
+        begin, end = starts[group] - query_start, np.append(starts[1:], len(labels))[group] - query_start
+        n_pairs = queries.sum(begin.astype(np.float64))
+        return cls(order, begin, end, label, document_weights[order], n_pairs)
+
+    def of_block(self, block: Block) -> PairFrame:
+        """What is said about the queries of a block."""
+        return PairFrame(*(of_documents[block.rows] for of_documents in self[:-1]), self.pairs[block.queries])
 
 
 @dataclass(frozen=True)
@@ -79,21 +108,13 @@ class _BoundPairs(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        order: IntArray = self.frame.order[block.rows] - block.rows.start
+        frame = self.frame.of_block(block)
+        order: IntArray = frame.order - block.rows.start
         margins = (scores if self.targets is None else scores - self.targets[block.rows])[order]
         losses, slopes = np.empty(block.n_queries), np.empty(len(order))
-        pair_block(
-            margins,
-            self._ranks(block, margins),
-            self.kind,
-            self.weighted,
-            self.frame,
-            self.by_difference,
-            block.first,
-            self.scale,
-            losses,
-            slopes,
-        )
+        of_labels = block.offsets, frame.begin, frame.end, frame.labels, frame.weights, frame.pairs
+        options = self.kind, self.weighted, self.by_difference, MANY_PAIRS
+        kernels.pair_losses(margins, self._ranks(block, margins), *of_labels, *options, block.scale, losses, slopes)
         grad[order] = slopes
         if not want.curvature:
             return losses, None
@@ -110,7 +131,9 @@ class _BoundPairs(BoundLoss):
 
     def _majoriser(self) -> FloatArray:
         masses = np.empty(len(self.frame.order))
-        pair_masses(self.frame, self.by_difference, self.scale, masses)
+        frame = self.frame
+        of_labels = self.queries.offsets, frame.begin, frame.end, frame.labels, frame.weights, frame.pairs
+        kernels.pair_masses(*of_labels, self.by_difference, self.scale, masses)
         majoriser = np.empty_like(masses)
         majoriser[self.frame.order] = 2 * masses
         return majoriser
@@ -134,20 +157,12 @@ class _PairLaplacian(Curvature):
 
     def _apply(self, V: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The product with V and the diagonal, in the order of the rows."""
-        bound, product, diagonal = self.bound, np.empty(V.shape), np.empty(len(V))
-        sorted_product, sorted_diagonal = np.empty(V.shape), np.empty(len(V))
-        laplacian(
-            self.margins,
-            bound.kind,
-            bound.frame,
-            bound.by_difference,
-            self.block.first,
-            self.block.last,
-            bound.scale,
-            np.ascontiguousarray(V[self.order]),
-            sorted_product,
-            sorted_diagonal,
-        )
+        block, bound, frame = self.block, self.bound, self.bound.frame.of_block(self.block)
+        product, diagonal = np.empty(V.shape), np.empty(len(V))
+        sorted_V, sorted_product, sorted_diagonal = V[self.order], np.empty(V.shape), np.empty(len(V))
+        of_labels = block.offsets, frame.begin, frame.labels, frame.weights, frame.pairs
+        options = bound.kind, bound.by_difference, block.scale
+        kernels.pair_laplacian(self.margins, *of_labels, *options, sorted_V, sorted_product, sorted_diagonal)
         product[self.order], diagonal[self.order] = sorted_product, sorted_diagonal
         return product, diagonal
 
@@ -201,7 +216,8 @@ class Logistic(_PairLoss):
     """RankNet: φ(z) = log(1 + e^{−z}), z = s_i − s_j.
 
     Args: as `Hinge`. Source: Burges et al. 2005. Weights: w_i·w_j. Cost O(pairs), with one exponential for
-    each document; queries whose scores span more than 600, and document weights, take one for each pair.
+    each document; queries whose scores span more than 299, document weights, and ``difference`` with hardly two labels
+    alike take one for each pair.
 
     >>> from toprank import Queries
     >>> bound = Logistic().on([1, 0], Queries([0, 2]))
