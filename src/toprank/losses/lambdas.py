@@ -7,7 +7,6 @@ them up, with the weights held constant.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
 from toprank.losses.judgments import Judgments, non_negative
-from toprank.losses.lambda_kernels import RankedPairs, SwapDeltas, pair_product, pair_sums, swap_deltas
 from toprank.losses.reading import ideal_dcg, readable, reading_of
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.measure import Measure
@@ -29,7 +28,11 @@ from toprank.metrics.ranking import rank_block
 
 __all__ = ["LambdaLoss", "LambdaRank"]
 
-SCHEMES = ("ndcg1", "ndcg2", "ndcg2++", "arp1", "arp2")
+_DELTAS = ("dcg", "ap", "rr", "err", "one", "discounted", "nothing")  # as in native/lambdas.c
+_SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
+
+_PAIRS_FOR_A_DOCUMENT = 16  # that take as long as to rank it
+_BLOCKS, _LEAST_WORK = 16, 1 << 13  # so many blocks that no thread waits long for the others, but none too small
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,8 @@ class LambdaLoss(Loss):
     mu: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise UnknownNameError("scheme of LambdaLoss", str(self.scheme), SCHEMES)
+        if self.scheme not in _SCHEMES:
+            raise UnknownNameError("scheme of LambdaLoss", str(self.scheme), tuple(_SCHEMES))
         check_number("LambdaLoss's sigma", self.sigma, above=0)
         check_number("LambdaLoss's mu", self.mu, above=0)
 
@@ -158,68 +161,74 @@ class LambdaLoss(Loss):
 
 
 class LambdaBound(BoundLoss):
-    """Weighted logistic pairs on data.
+    """Weighted logistic pairs on data; `native/lambdas.c` has the formulas.
 
     Args:
         judgments: where `ordered_ties`, equal scores are ranked worst grade first.
         sigma: slope of the logistic function.
         unit: what the natural logarithm is multiplied by (1/log 2 for losses in bits).
+
+    A subclass says what pairs weigh: where Δ comes from (`delta`), the gains, what the metric reads off a document, and
+    the weight of each rank.
     """
 
+    delta: str
+    gains: FloatArray
+    reads: FloatArray
+    rank_weights: FloatArray
     ordered_ties = False
     last = 0
     mu = 0.0
-    distance: FloatArray = np.zeros(0)
+    distance = distance_sums = np.zeros(0)
     two_sided = False
     norm = False
 
     def __init__(self, judgments: Judgments, sigma: float, unit: float = 1.0) -> None:
         super().__init__(judgments)
-        self.sigma, self.unit, self.document_weights = sigma, unit, judgments.document_weights
+        self.sigma, self.unit = sigma, unit
+        self.document_weights = np.zeros(0) if judgments.document_weights is None else judgments.document_weights
+        self._blocks: dict[int, list[Block]] = {}
         self._worst_first: IntArray | None = None
         if self.ordered_ties:
             self._worst_first = np.lexsort((judgments.labels, self.queries.document_query))
 
-    @abstractmethod
-    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
-        """Gains and Δ factors of ranked documents; `rows` are their rows in the data, `z` their scores times sigma."""
+    @override
+    def blocks(self, size: int) -> list[Block]:
+        if size not in self._blocks:
+            sizes = self.queries.sizes
+            above = np.minimum(self.last, sizes) if self.last else sizes
+            work = np.append(
+                0, np.cumsum(np.maximum(sizes, above * (2 * sizes - above) // (2 * _PAIRS_FOR_A_DOCUMENT)))
+            )
+            ends = blocks_of(work, min(size, max(_LEAST_WORK, int(work[-1]) // _BLOCKS)))
+            self._blocks[size] = [self.cut(*pair) for pair in ends]
+        return self._blocks[size]
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         scale = block.scale * (self.unit * self.sigma)
         # The logarithms of the value are a third of the time, and trees do not ask for them. The diagonal is free.
-        pair_sums(self.ranked(block, scores), scale, want.value, grad, diagonal, losses)
+        kernels.lambda_sums(scores, *self.ranked(block, scores), want.value, scale, grad, diagonal, losses)
+        losses *= self.unit
         if not want.curvature:
-            return losses * self.unit, None
-        return losses * self.unit, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal * self.sigma)
+            return losses, None
+        return losses, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal)
 
-    def ranked(self, block: Block, scores: FloatArray) -> RankedPairs:
-        """The documents of a block in rank order, with what their pairs weigh."""
-        start, whole = block.rows.start, (0, block.n_queries)
+    def ranked(self, block: Block, scores: FloatArray) -> tuple[Any, ...]:
+        """What the kernels take beside the scores: the ranking of a block, and what its pairs weigh."""
+        rows, whole = block.rows, (0, block.n_queries)
         if self._worst_first is None:
             ranked = rank_block(scores, block.offsets, whole, None, False)
             order = ranked.order
         else:
-            rows = self._worst_first[block.rows] - start
-            ranked = rank_block(scores[rows], block.offsets, whole, None, False)
-            order = rows[ranked.order]
-        z = self.sigma * scores[order]
-        gains, deltas = self.weigh(order + start, z, ranked.starts)
-        return RankedPairs(
-            order,
-            ranked.starts,
-            z,
-            gains,
-            np.zeros(0) if self.document_weights is None else self.document_weights[order + start],
-            deltas,
-            self.last,
-            self.mu,
-            self.distance,
-            np.cumsum(self.distance),
-            self.two_sided,
-            1.0 / self.sigma if self.norm else 0.0,
-        )
+            worst_first = self._worst_first[rows] - rows.start
+            ranked = rank_block(scores[worst_first], block.offsets, whole, None, False)
+            order = worst_first[ranked.order]
+        gains, reads, weights = self.gains[rows], self.reads[rows], self.document_weights[rows]
+        of_ranks = self.rank_weights, self.distance, self.distance_sums
+        options = _DELTAS.index(self.delta), self.last, self.sigma, self.mu, 1.0 / self.sigma if self.norm else 0.0
+        return order, ranked.starts, gains, reads, weights, *of_ranks, *options, self.two_sided
 
 
 @dataclass(frozen=True)
@@ -236,9 +245,10 @@ class PairCurvature(Curvature):
     values: FloatArray
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
-        out = np.zeros_like(columns)
-        pair_product(self.bound.ranked(self.block, self.scores), self.scale, columns, out)
+        columns = np.ascontiguousarray(V.reshape(len(V), -1), dtype=np.float64)
+        out = np.empty_like(columns)
+        ranked = self.bound.ranked(self.block, self.scores)
+        kernels.lambda_product(self.scores, *ranked, self.scale, columns, out)
         return out.reshape(V.shape)
 
     @override
@@ -251,17 +261,11 @@ class LambdaRankBound(LambdaBound):
 
     def __init__(self, loss: LambdaRank, judgments: Judgments) -> None:
         self.last, self.norm = loss.truncation or 0, loss.norm
-        self.reading = reading_of(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
-        self.gains = self.reading.reads * judgments.queries.spread(self.reading.inverse)
-        self.ordered_ties = self.reading.kind != "dcg"
+        reading = reading_of(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
+        self.delta, self.reads, self.rank_weights = reading.kind, reading.reads, reading.rank_weights
+        self.gains = reading.reads * judgments.queries.spread(reading.inverse)
+        self.ordered_ties = self.delta != "dcg"
         super().__init__(judgments, loss.sigma)
-
-    @override
-    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
-        kind, reads, _, rank_weights = self.reading
-        gains = self.gains[rows]
-        read = gains if kind == "dcg" else reads[rows]
-        return gains, swap_deltas(kind, z, read, starts, rank_weights, self.last)
 
 
 class LambdaLossBound(LambdaBound):
@@ -270,27 +274,18 @@ class LambdaLossBound(LambdaBound):
     def __init__(self, loss: LambdaLoss, judgments: Judgments) -> None:
         super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
         labels, queries = judgments.labels, judgments.queries
-        self.scheme, self.two_sided = loss.scheme, loss.scheme in ("arp1", "ndcg1")
+        self.delta, self.two_sided = _SCHEMES[loss.scheme], loss.scheme in ("arp1", "ndcg1")
         self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
         if loss.scheme != "arp2":
             non_negative(labels, loss)
         if loss.scheme.startswith("ndcg2"):
             self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
             self.distance = np.append(0.0, self.rank_weights)
+            self.distance_sums = np.cumsum(self.distance)
         if loss.scheme.startswith("ndcg"):
             gains = judgments.gains("exponential")
             ideal = queries.spread(ideal_dcg(gains, queries, self.rank_weights))
             self.gains = np.divide(gains, ideal, out=np.zeros_like(gains), where=ideal > 0)
         else:
             self.gains = labels
-
-    @override
-    def weigh(self, rows: IntArray, z: FloatArray, starts: IntArray) -> tuple[FloatArray, SwapDeltas]:
-        gains = self.gains[rows]
-        deltas = swap_deltas("dcg", z, gains, starts, self.rank_weights, 0)
-        if self.scheme == "ndcg2++":
-            return gains, deltas
-        if self.scheme == "ndcg1":
-            gains = gains * deltas.below  # G/D, with 1/D in expectation over ties
-        constant = np.full_like(gains, 0.0 if self.scheme == "ndcg2" else 1.0)
-        return gains, deltas._replace(top=constant, slope=np.zeros_like(gains), tie=constant)
+        self.reads = self.gains

@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
@@ -25,8 +26,7 @@ from toprank.metrics.ranking import rank_block
 
 __all__ = ["OWPC"]
 
-_GENERATORS = ("constant", "top", "1/j", "exp", "max")
-_CONSTANT, _TOP, _RECIPROCAL, _EXP, _MAX = range(5)
+_GENERATORS = ("constant", "top", "1/j", "exp", "max")  # as in native/owpc.c
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,15 @@ class _BoundOWPC(BoundLoss):
         self.n_grades: IntArray = self.queries.max(self.grades) + 1
         self.majoriser = np.empty(len(self.grades))
         of_labels = self.queries.offsets, self.grades, self.n_grades, self.weights
-        _majoriser(*of_labels, self.generator, self.p, self.scale, self.majoriser)
+        kernels.owpc_majoriser(*of_labels, self.generator, self.p, self.scale, self.majoriser)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
         of_labels = self.grades[block.rows], self.n_grades[block.queries], self.weights[block.rows]
         losses = np.empty(block.n_queries)
-        _owpc_block(scores, order, block.offsets, *of_labels, self.generator, self.p, block.scale, losses, grad)
+        options = self.generator, self.p, block.scale
+        kernels.owpc_losses(scores, order, block.offsets, *of_labels, *options, losses, grad)
         return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
 
 
@@ -97,142 +98,3 @@ def _grades_within_queries(labels: FloatArray, queries: Queries) -> IntArray:
     grades = np.empty(len(labels), dtype=np.int64)
     grades[order] = steps - queries.spread(steps[queries.offsets[:-1]])
     return grades
-
-
-@kernel
-def _fill_weights(generator: int, p: float, alpha: FloatArray) -> None:
-    """α_1 … α_n, falling, with sum 1."""
-    n = len(alpha)
-    decay, total = 2.0 ** (-100.0 / (p * n)), 0.0
-    for j in range(n):  # the rank is j + 1
-        if generator == _CONSTANT:
-            alpha[j] = 1.0
-        elif generator == _TOP:
-            alpha[j] = 1.0 if j + 1 <= max(1.0, p * n / 100.0) else 0.0
-        elif generator == _RECIPROCAL:
-            alpha[j] = 1.0 / (j + 1)
-        elif generator == _EXP:  # 2^{−(100/p)(j + 1)/n} over its first value, which could underflow
-            alpha[j] = alpha[j - 1] * decay if j > 0 else 1.0
-        else:
-            alpha[j] = 1.0 if j == 0 else 0.0
-        total += alpha[j]
-    alpha /= total
-
-
-@kernel
-def _share_among_ties(scores: FloatArray, positions: IntArray, alpha: FloatArray) -> None:
-    """Give documents of equal score the mean of their weights."""
-    start, n = 0, len(alpha)
-    for k in range(1, n + 1):
-        if k == n or scores[positions[k]] != scores[positions[start]]:
-            if k - start > 1:
-                alpha[start:k] = alpha[start:k].mean()
-            start = k
-
-
-@kernel
-def _owpc_block(
-    scores: FloatArray,
-    order: IntArray,
-    offsets: IntArray,
-    grades: IntArray,
-    n_grades: IntArray,
-    weights: FloatArray,
-    generator: int,
-    p: float,
-    scale: FloatArray,
-    losses: FloatArray,
-    grad: FloatArray,
-) -> None:
-    """Loss of each query, and the scaled derivatives for its documents."""
-    grad[:] = 0.0
-    for q in range(len(losses)):
-        ranked = order[offsets[q] : offsets[q + 1]]
-        n_thresholds, total = n_grades[q] - 1, 0.0
-        for threshold in range(1, n_thresholds + 1):
-            better, worse = _two_sides(ranked, grades, threshold)
-            alpha = np.empty(len(worse))
-            _fill_weights(generator, p, alpha)
-            _share_among_ties(scores, worse, alpha)
-            total += _walk_down(scores, better, worse, weights, alpha, scale[q] / n_thresholds, grad)
-        losses[q] = total / max(n_thresholds, 1)
-
-
-@kernel
-def _two_sides(ranked: IntArray, grades: IntArray, threshold: int) -> tuple[IntArray, IntArray]:
-    """The documents of grade `threshold` and more, and the others, each from the highest score to the lowest."""
-    better, worse = np.empty(len(ranked), dtype=np.int64), np.empty(len(ranked), dtype=np.int64)
-    n_better, n_worse = 0, 0
-    for document in ranked:
-        if grades[document] >= threshold:
-            better[n_better] = document
-            n_better += 1
-        else:
-            worse[n_worse] = document
-            n_worse += 1
-    return better[:n_better], worse[:n_worse]
-
-
-@kernel
-def _walk_down(
-    scores: FloatArray,
-    better: IntArray,
-    worse: IntArray,
-    weights: FloatArray,
-    alpha: FloatArray,
-    factor: float,
-    grad: FloatArray,
-) -> float:
-    """The loss of one threshold; `factor` times its derivatives is added to `grad`.
-
-    As s_y falls, more irrelevant documents come within its margin. `mass` = Σ α over them, and `short` = Σ α·gap, which
-    grows by mass·Δ when s_y falls by Δ: positive numbers only are added, so nothing cancels.
-    """
-    n_better, n_worse = len(better), len(worse)
-    reach = np.zeros(n_worse + 1)  # reach[k]: weight of the relevant documents with exactly k competitors in the margin
-    mass, short, total, k = 0.0, 0.0, 0.0, 0
-    last_score = scores[better[0]]
-    for y in better:
-        score = scores[y]
-        short += mass * (last_score - score)
-        last_score = score
-        while k < n_worse and score - scores[worse[k]] < 1.0:
-            mass += alpha[k]
-            short += alpha[k] * (1.0 - (score - scores[worse[k]]))
-            k += 1
-        total += weights[y] * short
-        grad[y] -= factor * weights[y] * mass / n_better
-        reach[k] += weights[y]
-    above = 0.0
-    for k in range(n_worse - 1, -1, -1):
-        above += reach[k + 1]
-        grad[worse[k]] += factor * alpha[k] * above / n_better
-    return total / n_better
-
-
-@kernel
-def _majoriser(
-    offsets: IntArray,
-    grades: IntArray,
-    n_grades: IntArray,
-    weights: FloatArray,
-    generator: int,
-    p: float,
-    scale: FloatArray,
-    diagonal: FloatArray,
-) -> None:
-    """The diagonal stated in `OWPC`."""
-    diagonal[:] = 0.0
-    for q in range(len(scale)):
-        rows = np.arange(offsets[q], offsets[q + 1])
-        for threshold in range(1, n_grades[q]):
-            better, worse = _two_sides(rows, grades, threshold)
-            alpha = np.empty(len(worse))
-            _fill_weights(generator, p, alpha)
-            factor = 2.0 * scale[q] / (n_grades[q] - 1) / len(better)
-            total = 0.0
-            for y in better:
-                total += weights[y]
-                diagonal[y] += factor * weights[y] * min(2.0, len(worse) * alpha[0])
-            for document in worse:
-                diagonal[document] += factor * alpha[0] * total

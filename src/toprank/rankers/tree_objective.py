@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, each_block, kernel
+from toprank import kernels
+from toprank.compute import FloatArray, each_block
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
@@ -174,9 +175,9 @@ class TreeObjective(ABC):
     ) -> None:
         self.bound, self.intercept, self.sample, self.rounds, self.threads = bound, intercept, sample, rounds, threads
         self.together = together
-        shape = (bound.queries.n_documents, len(intercept))
-        self.grad: Single = np.zeros(shape, dtype=np.float32, order="F")
-        self.curvature: Single = np.zeros(shape, dtype=np.float32, order="F")
+        shape = (len(intercept), bound.queries.n_documents)
+        self.grad: Single = np.zeros(shape, dtype=np.float32)
+        self.curvature: Single = np.zeros(shape, dtype=np.float32)
         self.factor = float(len(bound.queries)) if together is None else together.factor
 
     @abstractmethod
@@ -201,9 +202,9 @@ class TreeObjective(ABC):
         self.rounds += 1
         if self.sample is not None:
             left_out = ~self.sample.rows(self.rounds)
-            self.grad[left_out] = 0.0
-            self.curvature[left_out] = 0.0
-        return (self.grad[:, 0], self.curvature[:, 0]) if self.grad.shape[1] == 1 else (self.grad, self.curvature)
+            self.grad[:, left_out] = 0.0
+            self.curvature[:, left_out] = 0.0
+        return (self.grad[0], self.curvature[0]) if len(self.grad) == 1 else (self.grad.T, self.curvature.T)
 
     def floor(self, diagonal: FloatArray, factor: float) -> float:
         """The least curvature of a row that has a gradient: a share of the mean over all rows, of all trainers."""
@@ -211,6 +212,11 @@ class TreeObjective(ABC):
             return FLOOR * factor * float(diagonal.mean())
         total, rows = self.together.sum(np.array([factor * float(diagonal.sum()), float(diagonal.size)]))
         return FLOOR * float(total / rows)
+
+    def pack(self, grad: FloatArray, diagonal: FloatArray, curvature_factor: float, floor: float) -> bool:
+        """Fill the two buffers with scaled copies in single precision; whether all of them are finite."""
+        factors = self.factor, curvature_factor, floor
+        return bool(kernels.pack_gradients(grad, diagonal, *factors, self.grad, self.curvature))
 
 
 class ScoreObjective(TreeObjective):
@@ -226,7 +232,7 @@ class ScoreObjective(TreeObjective):
             now = self.stride.judge(self.scores(raw))
             grad, diagonal = now.grad, self.stride.share(now) * now.diagonal
         floor = self.floor(diagonal, self.factor)
-        return _pack(grad[:, None], diagonal[:, None], self.factor, self.factor, floor, self.grad, self.curvature)
+        return self.pack(grad[:, None], diagonal[:, None], self.factor, floor)
 
     @override
     def scores(self, raw: FloatArray) -> FloatArray:
@@ -249,7 +255,7 @@ class LikelihoodObjective(TreeObjective):
         outputs = len(self.intercept)
         more = self.factor * outputs / (outputs - 1)
         floor = self.floor(diagonal, more)
-        return _pack(grad, diagonal, self.factor, more, floor, self.grad, self.curvature)
+        return self.pack(grad, diagonal, more, floor)
 
     @override
     def scores(self, raw: FloatArray) -> FloatArray:
@@ -277,7 +283,8 @@ class ExpectedGainObjective(LikelihoodObjective):
 
         each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
         grad, diagonal = self.bound.derivatives(scores, threads=self.threads)
-        return _chain(chances, scores, self.gains, grad, diagonal, self.factor, self.grad, self.curvature)
+        of_scores = grad, diagonal, self.factor
+        return bool(kernels.chain_gradients(chances, scores, self.gains, *of_scores, self.grad, self.curvature))
 
 
 def diverging(rounds: int) -> DataError:
@@ -286,53 +293,3 @@ def diverging(rounds: int) -> DataError:
         f"Training diverges: after {rounds} rounds the scores or the gradient of the loss are not finite. Lower "
         "learning_rate, raise l2 or min_data_in_leaf, or look for labels of enormous gain."
     )
-
-
-@kernel
-def _pack(
-    grad: FloatArray,
-    diagonal: FloatArray,
-    factor: float,
-    curvature_factor: float,
-    floor: float,
-    grad_out: Single,
-    curvature_out: Single,
-) -> bool:
-    """Scaled copies in single precision, column by column; whether all of them are finite."""
-    total = 0.0
-    for k in range(grad.shape[1]):
-        for i in range(grad.shape[0]):
-            slope = np.float32(factor * grad[i, k])
-            bend = np.float32(curvature_factor * diagonal[i, k])
-            if slope != 0.0 and bend < floor:
-                bend = np.float32(floor)
-            grad_out[i, k] = slope
-            curvature_out[i, k] = bend
-            total += float(abs(slope)) + float(bend)
-    return bool(np.isfinite(total))
-
-
-@kernel
-def _chain(
-    chances: FloatArray,
-    scores: FloatArray,
-    gains: FloatArray,
-    grad: FloatArray,
-    diagonal: FloatArray,
-    factor: float,
-    grad_out: Single,
-    curvature_out: Single,
-) -> bool:
-    """Gradient and curvature of every output from those of the score; whether all of them are finite."""
-    total = 0.0
-    for i in range(chances.shape[0]):
-        size = 0.0
-        for k in range(chances.shape[1]):
-            size += chances[i, k] * abs(gains[k] - scores[i])
-        bend = factor * (size * diagonal[i] + abs(grad[i]))
-        for k in range(chances.shape[1]):
-            share = chances[i, k] * (gains[k] - scores[i])
-            grad_out[i, k] = np.float32(factor * share * grad[i])
-            curvature_out[i, k] = np.float32(abs(share) * bend)
-            total += abs(grad_out[i, k]) + curvature_out[i, k]
-    return bool(np.isfinite(total))

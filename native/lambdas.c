@@ -1,0 +1,520 @@
+/* Pairs of a ranked query: losses, forces and curvature of lambda-weighted logistic pairs.
+
+Documents of a query stand in rank order; a is above b, z = σ·s, and x = exp(z_b − z_a) ≤ 1. A pair carries a weight α for
+"a should win" and a weight β for "b should win":
+
+    loss         α·log(1 + x) + β·(log(1 + x) + z_a − z_b)
+    d/dz_a       β − (α + β)·ξ,  ξ = x/(1 + x);  d/dz_b is its opposite
+    d²/dz_a²     (α + β)·ξ·(1 − ξ) = −d²/dz_a dz_b
+
+The weights are gains times Δ_ab = top_a − slope_a·below_b (below) + mu·δ_ab (LambdaLoss):
+
+    one-sided    the document with the larger gain should win: α or β = |G_a − G_b|·Δ_ab, the other is 0
+    two-sided    α = G_a·Δ_ab, β = G_b·Δ_ab
+
+In rank order a row (one a, all b below it) is contiguous whatever the grades, and is read 16 pairs at a time. With
+E = exp(z − max z) for each document, x = E_b·(1/E_a) costs no exponential. One-sided pairs of equal gains weigh nothing.
+Most of them are pairs of two documents of the lowest gain of the query: those rows read a copy of the other documents (the
+"rest"), in rank order too. The few equal pairs among the rest are computed: to step over them would cost more than they do.
+
+|ΔZ| is how much a metric changes when two documents of a ranking change places.
+
+For the four metrics of LambdaRank the change has one form. Let a be the better of two ranks, b the worse, and G what the
+metric reads off a document (a gain, 0/1 relevance, a stopping probability). Then
+
+    |ΔZ_ab| = |G_a − G_b| · (top_a − slope_a · below_b)
+
+where top, slope and below depend on one rank each, so that they cost O(m) a query. With c(r) = the weight of rank r (1/F(r)
+for DCG, 1/r otherwise; 0 beyond the metric's cut-off):
+
+DCG      linear in the weights of the two ranks: top = below = c, slope = 1.
+AP       times the normaliser N. With h(r) relevant documents down to rank r, and one of the two relevant: it counts
+         (h(a) or h(a) + 1)·c(a) at rank a and h(b)·c(b) at rank b, and lifts the count of every relevant document
+         between them by one. With S(r) = Σ_{relevant p ≤ r} c(p):
+         top = (h(a − 1) + 1)·c(a) − S(a), below = h(b)·c(b) − S(b − 1), slope = 1.
+RR       f and g: ranks of the first and the second relevant document. A relevant document that moves up to a < f gains
+         c(a) − c(f); the first one, moving down from a = f to b, loses c(f) − c(min(b, g)); other swaps change nothing.
+         top = c(a) and slope = 1 for a ≤ f, both 0 after; below = c(f) for relevant b, c(min(b, g)) for others.
+ERR      with Q(r) = Π_{p<r}(1 − R_p) and T(r) = Σ_{p≤r} Q(p)·R_p·c(p), a swap replaces R_a by R_b at rank a, scales all
+         between by (1 − R_b)/(1 − R_a), and leaves what follows b as it was; collecting terms, the factor R_b − R_a
+         comes out and leaves Q(a)·c(a) − [T(b−1) − T(a) + Q(b)·c(b)] / (1 − R_a):
+         slope = 1/(1 − R_a), top = Q(a)·c(a) + slope·T(a), below = T(b − 1) + Q(b)·c(b).
+
+Ties. Documents with the same score and the same grade can be exchanged, so each gets the mean over their ranks. DCG takes
+the expectation over all orders of the tied documents, whatever their grades: a mean again for documents of different groups,
+and within a group the mean of c(a) − c(b) over its pairs of ranks, called `tie`. For the other metrics tied documents of
+different grades stand worst first (the caller sorts them so).
+
+Truncation. Only pairs whose better rank is at most `last` count: top and slope are 0 beyond it, before means are taken. */
+#include "vectors.h"
+
+/* Where Δ comes from, as in losses/lambdas.py. The last three are LambdaLoss's: Δ = 1; Δ = 1 with gains times c, in
+expectation over ties; Δ = 0 (all weight is in the distances). */
+enum { DCG, AP, RR, ERR, ONE, DISCOUNTED, NOTHING };
+
+/* A vector in parts that fit the registers: the compiler would take 64 bytes to memory and back. */
+#if defined(__AVX512F__)
+#define put8 store8
+#else
+typedef f8 f8x4 __attribute__((vector_size(32)));
+typedef f8 f8x2 __attribute__((vector_size(16)));
+INLINE void put8(f8 *to, f8x8 v) {
+#if defined(__AVX__)
+    f8x4 low = __builtin_shufflevector(v, v, 0, 1, 2, 3), high = __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    memcpy(to, &low, sizeof low);
+    memcpy(to + 4, &high, sizeof high);
+#else
+    f8x2 a = __builtin_shufflevector(v, v, 0, 1), b = __builtin_shufflevector(v, v, 2, 3);
+    f8x2 c = __builtin_shufflevector(v, v, 4, 5), d = __builtin_shufflevector(v, v, 6, 7);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + 2, &b, sizeof b);
+    memcpy(to + 4, &c, sizeof c);
+    memcpy(to + 6, &d, sizeof d);
+#endif
+}
+#endif
+
+#define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): 1/E and every product then stay finite */
+#define FARTHEST 1e20 /* a difference of scores whose product with e^600 is finite, and once more */
+#define STEP (2 * LANES)
+#define FLOATS 20 /* arrays of floats of a query's length, and of integers */
+#define WHOLES 3
+
+/* Documents in rank order that are the lower ones of pairs; arrays are padded with STEP zeros. */
+typedef struct {
+    i8 count;
+    f8 *E, *z, *gain, *below, *weight, *force, *bend;
+} Partners;
+
+typedef struct {
+    i8 kind, last;
+    f8 sigma, mu, norm; /* norm: 1/σ where LightGBM's normalisation is wanted, else 0 */
+    bool two_sided, weighted;
+    const f8 *rank_weights, *distance, *distance_sums;
+} Options;
+
+/* One query in rank order. */
+typedef struct {
+    i8 m;
+    bool wide, normed, fused; /* whether every row needs its own exponentials; norm is used; … by the loop over pairs */
+    Partners all, rest;
+    f8 *inverse, *read, *top, *slope, *tie, *delta;
+    i8 *group_start, *group_end; /* the ranks (from 0) of the tied group */
+    i8 *rest_before;             /* how many of the rest have a smaller rank; m + 1 numbers */
+} Query;
+
+/* The row of a: who is below, and what a itself brings. */
+typedef struct {
+    const Partners *partners;
+    i8 from;
+    f8 z, gain, inverse;
+} Row;
+
+typedef struct {
+    f8 *floats;
+    i8 *wholes;
+} Room;
+
+static Room make_room(Query *of, i8 longest) {
+    i8 width = (longest + STEP + LANES) / LANES * LANES;
+    Room room = {scratch(FLOATS * width, sizeof(f8)), scratch(WHOLES * width, sizeof(i8))};
+    if (!room.floats || !room.wholes) return room;
+    memset(room.floats, 0, (size_t)(FLOATS * width) * sizeof(f8));
+    Partners *all = &of->all, *rest = &of->rest;
+    f8 **places[FLOATS] = {&all->E,       &all->z,       &all->gain,    &all->below,    &all->weight,
+                           &all->force,   &all->bend,    &rest->E,      &rest->z,       &rest->gain,
+                           &rest->below,  &rest->weight, &rest->force,  &rest->bend,    &of->inverse,
+                           &of->read,     &of->top,      &of->slope,    &of->tie,       &of->delta};
+    for (int i = 0; i < FLOATS; i++) *places[i] = room.floats + i * width;
+    of->group_start = room.wholes;
+    of->group_end = room.wholes + width;
+    of->rest_before = room.wholes + 2 * width;
+    return room;
+}
+
+static i8 leave(Room room, i8 answer) {
+    give_back(room.floats);
+    give_back(room.wholes);
+    return answer;
+}
+
+static void average_precision(Query *of, const f8 *c) {
+    f8 hits = 0.0, passed = 0.0;
+    for (i8 r = 0; r < of->m; r++) {
+        f8 relevant = of->read[r];
+        of->all.below[r] = (hits + relevant) * c[r] - passed;
+        of->top[r] = (hits + 1.0) * c[r] - (passed + relevant * c[r]);
+        of->slope[r] = 1.0;
+        hits += relevant;
+        passed += relevant * c[r];
+    }
+}
+
+static void reciprocal_rank(Query *of, const f8 *c) {
+    i8 first = of->m, second = of->m;
+    for (i8 r = 0; r < of->m && second == of->m; r++)
+        if (of->read[r] > 0.0) *(first == of->m ? &first : &second) = r;
+    for (i8 r = 0; r < of->m; r++) {
+        bool counts = r <= first;
+        /* Where nothing is relevant no pair has a weight, and where there is no second `r` is smaller. */
+        of->all.below[r] = c[of->read[r] > 0.0 ? first : least(r, second)];
+        of->top[r] = counts ? c[r] : 0.0;
+        of->slope[r] = counts ? 1.0 : 0.0;
+    }
+}
+
+static void expected_reciprocal_rank(Query *of, const f8 *c) {
+    f8 reading = 1.0, total = 0.0; /* Q(r) and T(r − 1) */
+    for (i8 r = 0; r < of->m; r++) {
+        f8 stop = of->read[r];
+        of->all.below[r] = total + reading * c[r];
+        total += reading * stop * c[r];
+        of->slope[r] = 1.0 / (1.0 - stop);
+        of->top[r] = reading * c[r] + of->slope[r] * total;
+        reading *= 1.0 - stop;
+    }
+}
+
+/* Tied groups: equal scores, and equal gains unless groups go across grades. */
+static void find_groups(Query *of, bool across_grades) {
+    for (i8 r = 1, start = 0; r <= of->m; r++)
+        if (r == of->m || of->all.z[r] != of->all.z[start] || !(across_grades || of->read[r] == of->read[start])) {
+            for (i8 k = start; k < r; k++) {
+                of->group_start[k] = start;
+                of->group_end[k] = r;
+            }
+            start = r;
+        }
+}
+
+/* Give the documents of a group their mean; `tie` = mean over a < b in the group of top_a − slope_a·below_b. */
+static void take_means(Query *of) {
+    f8 *top = of->top, *slope = of->slope, *below = of->all.below;
+    for (i8 start = 0, end = 0; start < of->m; start = end) {
+        end = of->group_end[start];
+        if (end - start == 1) continue;
+        f8 size = (f8)(end - start), tops = 0.0, slopes = 0.0, belows = 0.0, pairs = 0.0;
+        for (i8 r = start; r < end; r++) {
+            pairs += tops - slopes * below[r];
+            tops += top[r];
+            slopes += slope[r];
+            belows += below[r];
+        }
+        for (i8 r = start; r < end; r++) {
+            of->tie[r] = 2.0 * pairs / (size * (size - 1.0));
+            top[r] = tops / size;
+            slope[r] = slopes / size;
+            below[r] = belows / size;
+        }
+    }
+}
+
+/* Everything about Δ but the gains: top, slope, below, tie and the groups. */
+static void swap_deltas(const Options *options, Query *of) {
+    i8 kind = options->kind, m = of->m;
+    if (kind == AP)
+        average_precision(of, options->rank_weights);
+    else if (kind == RR)
+        reciprocal_rank(of, options->rank_weights);
+    else if (kind == ERR)
+        expected_reciprocal_rank(of, options->rank_weights);
+    else
+        for (i8 r = 0; r < m; r++) {
+            of->top[r] = of->all.below[r] = options->rank_weights[r];
+            of->slope[r] = 1.0;
+        }
+    if (options->last > 0)
+        for (i8 r = options->last; r < m; r++) of->top[r] = of->slope[r] = 0.0;
+    find_groups(of, kind != AP && kind != RR && kind != ERR);
+    take_means(of);
+    if (kind < ONE) return;
+    for (i8 r = 0; r < m; r++) {
+        if (kind == DISCOUNTED) of->all.gain[r] *= of->all.below[r];
+        of->top[r] = of->tie[r] = kind == NOTHING ? 0.0 : 1.0;
+        of->slope[r] = 0.0;
+    }
+}
+
+/* No forces yet; and behind the last partner some that are far below, but at no distance that could divide by nothing. */
+static void pad(Partners *partners, f8 z) {
+    i8 n = partners->count;
+    for (i8 b = n; b < n + STEP; b++) {
+        partners->E[b] = 0.0;
+        partners->z[b] = z;
+    }
+    memset(partners->force, 0, (size_t)(n + STEP) * sizeof(f8));
+    memset(partners->bend, 0, (size_t)(n + STEP) * sizeof(f8));
+}
+
+/* The documents that have more than the lowest gain. */
+static void gather_rest(Query *of) {
+    f8 lowest = of->all.gain[0];
+    for (i8 r = 1; r < of->m; r++) lowest = smaller(lowest, of->all.gain[r]);
+    Partners *rest = &of->rest;
+    i8 n = 0;
+    for (i8 r = 0; r < of->m; r++) {
+        of->rest_before[r] = n;
+        rest->E[n] = of->all.E[r]; /* kept where n moves on; what lies behind the last is set below */
+        rest->z[n] = of->all.z[r];
+        rest->gain[n] = of->all.gain[r];
+        rest->below[n] = of->all.below[r];
+        rest->weight[n] = of->all.weight[r];
+        n += of->all.gain[r] != lowest;
+    }
+    of->rest_before[of->m] = rest->count = n;
+    pad(rest, of->all.z[of->m - 1]);
+}
+
+/* Bring a query into rank order: `order` lists its rows, best first. */
+static void rank_query(const Options *options, Query *of, i8 m, const i8 *order, const f8 *scores, const f8 *gains,
+                       const f8 *reads, const f8 *weights) {
+    Partners *all = &of->all;
+    of->m = all->count = m;
+    for (i8 r = 0; r < m; r++) {
+        i8 row = order[r];
+        all->z[r] = options->sigma * scores[row];
+        all->gain[r] = gains[row];
+        of->read[r] = reads[row];
+        of->tie[r] = 0.0;
+        all->weight[r] = options->weighted ? weights[row] : 1.0;
+    }
+    f8 first = all->z[0], range = first - all->z[m - 1];
+    of->wide = !(range <= WIDEST);
+    of->normed = options->norm > 0.0 && all->z[0] != all->z[m - 1];
+    of->fused = of->normed && !of->wide && options->norm * range < FARTHEST;
+    if (!of->wide)
+        for (i8 r = 0; r < m; r++) {
+            all->E[r] = exp1(all->z[r] - first);
+            of->inverse[r] = 1.0 / all->E[r];
+        }
+    pad(all, all->z[m - 1]);
+    swap_deltas(options, of);
+    of->rest.count = -1;
+    if (!options->two_sided && !(options->mu > 0.0)) gather_rest(of);
+}
+
+/* The end of the ranks that are the better one of some pair: a tied group at the border belongs to them. */
+static i8 reach(const Options *options, const Query *of) {
+    return 0 < options->last && options->last < of->m ? of->group_end[options->last - 1] : of->m;
+}
+
+/* mu·δ, δ = 1/D(d) − 1/D(d + 1) with d = the distance in rank; for tied documents its mean over their ranks.
+
+Over the ranks p of one group and r of a later one, Σ_p Σ_r δ(r − p) telescopes in r and is a difference of running sums in p.
+Within a group of g documents, g − d pairs of ranks lie at the distance d. */
+static void add_distances(const Options *options, const Query *of, i8 rank) {
+    const f8 *inverse = options->distance, *sums = options->distance_sums;
+    i8 low = of->group_start[rank], high = of->group_end[rank], size = high - low;
+    f8 inside = 0.0;
+    for (i8 d = 1; d < size; d++) inside += (f8)(size - d) * (inverse[d] - inverse[d + 1]);
+    for (i8 b = rank + 1; b < of->m; b++) {
+        i8 lower = of->group_start[b], upper = of->group_end[b];
+        if (lower == low)
+            of->delta[b] += options->mu * inside / (0.5 * (f8)(size * (size - 1)));
+        else if (size == 1 && upper - lower == 1)
+            of->delta[b] += options->mu * (inverse[lower - rank] - inverse[lower - rank + 1]);
+        else {
+            f8 total = sums[lower - low] - sums[lower - high] - sums[upper - low] + sums[upper - high];
+            of->delta[b] += options->mu * total / (f8)(size * (upper - lower));
+        }
+    }
+}
+
+static const f8 AFTER[2 * LANES] = {[LANES] = 1, 1, 1, 1, 1, 1, 1, 1};
+
+/* The row of rank a, with Δ of its pairs at delta[b]; before the first and beyond the last of them Δ is 0. */
+static Row begin_row(const Options *options, Query *of, i8 a) {
+    bool to_rest = of->rest.count >= 0 && (of->rest_before[a + 1] == of->rest_before[a]);
+    const Partners *partners = to_rest ? &of->rest : &of->all;
+    i8 from = to_rest ? of->rest_before[a] : a + 1, n = partners->count, group = of->group_end[a];
+    f8 top = of->top[a], slope = of->slope[a], *restrict delta = of->delta, *restrict E = partners->E;
+    i8 aligned = from / LANES * LANES; /* a load over the borders of earlier stores would wait for them */
+    for (i8 b = aligned; b < n; b += LANES) {
+        f8x8 change = top - slope * load8(partners->below + b);
+        put8(delta + b, 0.5 * (change + abs8(change))); /* below 0 is rounding */
+    }
+    put8(delta + aligned, load8(delta + aligned) * load8(AFTER + LANES - (from - aligned)));
+    memset(delta + n, 0, STEP * sizeof(f8));
+    for (i8 b = from, end = to_rest ? of->rest_before[group] : group; b < end; b++) delta[b] = of->tie[a];
+    f8 z = of->all.z[a];
+    if (of->wide) /* scores lie too far apart for one exponential a document: E is x itself */
+        for (i8 b = from; b < n; b++) E[b] = exp1(partners->z[b] - z);
+    if (options->mu > 0.0) add_distances(options, of, a);
+    if (of->normed && !of->fused)
+        for (i8 b = from; b < n; b++) delta[b] /= 0.01 + options->norm * (z - partners->z[b]);
+    if (options->weighted)
+        for (i8 b = from; b < n; b++) delta[b] *= of->all.weight[a] * partners->weight[b];
+    return (Row){partners, aligned, z, of->all.gain[a], of->wide ? 1.0 : of->inverse[a]};
+}
+
+/* log(1 + x) for 0 ≤ x ≤ 1: s·f(s²) with s = x/(2 + x) ≤ 1/3 and f(y) = 2·artanh(√y)/√y, as the polynomial that
+interpolates it in the 10 Chebyshev nodes of [0, 1/9]: right to rounding. */
+INLINE f8x8 log1p_below_one(f8x8 x) {
+    f8x8 s = x / (2.0 + x), y = s * s, w = y * y;
+    f8x8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3 + w * (0x1.3afd2f2d1acccp-3 + w * 0x1.997fcc1f9999ap-4)));
+    f8x8 odd = 0x1.5555555550491p-1 + w * (0x1.249247ac437c6p-2 + w * (0x1.7459d40fb6ca8p-3 + w * (0x1.14ab832046665p-3 + w * 0x1.7179149000000p-3)));
+    return s * (even + y * odd);
+}
+
+typedef struct {
+    f8x8 force, bend, moved, loss;
+} Sums;
+
+/* Eight pairs of a row: x, 1/(1 + x) and Δ in, forces and bends of the lower documents out. */
+INLINE void eight_pairs(f8 own_gain, f8 own_z, const f8 *gains, const f8 *z, f8 *force, f8 *bend, f8x8 x, f8x8 win,
+                        f8x8 delta, bool two_sided, bool with_losses, Sums *sums) {
+    f8x8 gain = load8(gains), both, beta;
+    if (two_sided) {
+        beta = gain * delta;
+        both = (own_gain + gain) * delta;
+    } else {
+        f8x8 weight = (own_gain - gain) * delta;
+        both = abs8(weight);
+        beta = 0.5 * (both - weight);
+    }
+    f8x8 pull = both * (x * win), push = beta - pull, bent = pull * win;
+    put8(force, load8(force) - push);
+    put8(bend, load8(bend) + bent);
+    sums->force += push;
+    sums->bend += bent;
+    sums->moved += abs8(push);
+    if (with_losses) sums->loss += both * log1p_below_one(x) + beta * (own_z - load8(z));
+}
+
+/* All pairs of a row, 16 at a time; what they move and lose is added to the sums of the query. Divisions are taken together:
+1/u and 1/v are v·(1/uv) and u·(1/uv). */
+INLINE void sum_row(const Query *of, const Row *row, bool normed, f8 norm, bool two_sided, bool with_losses, Sums *into) {
+    const f8 *E = row->partners->E, *z = row->partners->z, *gains = row->partners->gain, *deltas = of->delta;
+    f8 *force = row->partners->force, *bend = row->partners->bend, own_z = row->z, gain = row->gain, scale = row->inverse;
+    Sums sums = {all8(0.0), all8(0.0), into->moved, into->loss};
+    for (i8 b = row->from, c = b + LANES, n = row->partners->count; b < n; b += STEP, c += STEP) {
+        f8x8 x = load8(E + b) * scale, y = load8(E + c) * scale, u = 1.0 + x, v = 1.0 + y;
+        f8x8 delta = load8(deltas + b), next = load8(deltas + c);
+        if (normed) {
+            f8x8 far = 0.01 + norm * abs8(own_z - load8(z + b)), farther = 0.01 + norm * abs8(own_z - load8(z + c));
+            f8x8 one = u * far, two = v * farther, inverse = 1.0 / (one * two);
+            f8x8 of_one = two * inverse, of_two = one * inverse;
+            delta *= u * of_one;
+            next *= v * of_two;
+            u = farther * of_two;
+            v = far * of_one;
+        } else {
+            f8x8 inverse = 1.0 / (u * v);
+            u *= inverse;
+            v *= inverse;
+        }
+        eight_pairs(gain, own_z, gains + b, z + b, force + b, bend + b, x, v, delta, two_sided, with_losses, &sums);
+        eight_pairs(gain, own_z, gains + c, z + c, force + c, bend + c, y, u, next, two_sided, with_losses, &sums);
+    }
+    *into = sums;
+}
+
+/* The loop once for each combination of what it is asked. */
+static void row_sums(const Options *options, const Query *of, const Row *row, bool with_losses, Sums *into) {
+    if (options->two_sided && with_losses)
+        sum_row(of, row, false, 0.0, true, true, into);
+    else if (options->two_sided)
+        sum_row(of, row, false, 0.0, true, false, into);
+    else if (of->fused && with_losses)
+        sum_row(of, row, true, options->norm, false, true, into);
+    else if (of->fused)
+        sum_row(of, row, true, options->norm, false, false, into);
+    else if (with_losses)
+        sum_row(of, row, false, 0.0, false, true, into);
+    else
+        sum_row(of, row, false, 0.0, false, false, into);
+}
+
+/* Forces and bends of a ranked query; its loss. LightGBM's normalisation multiplies `scale`. */
+static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *scale) {
+    Sums sums = {all8(0.0), all8(0.0), all8(0.0), all8(0.0)};
+    f8 *force = of->all.force, *bend = of->all.bend;
+    for (i8 a = 0, end = reach(options, of); a < end; a++) {
+        Row row = begin_row(options, of, a);
+        row_sums(options, of, &row, with_losses, &sums);
+        force[a] += sum_of_lanes(sums.force);
+        bend[a] += sum_of_lanes(sums.bend);
+    }
+    for (i8 a = 0; a < of->m && of->rest.count >= 0; a++) {
+        i8 k = of->rest_before[a];
+        bool is_rest = of->rest_before[a + 1] > k;
+        force[a] += is_rest ? of->rest.force[k] : 0.0;
+        bend[a] += is_rest ? of->rest.bend[k] : 0.0;
+    }
+    f8 loss = sum_of_lanes(sums.loss), moved = sum_of_lanes(sums.moved);
+    if (!(options->norm > 0.0 && moved > 0.0)) return loss;
+    f8 total = 2.0 * moved / options->norm; /* |d/ds|, s = z·norm, over both documents of every pair */
+    f8 factor = log1(1.0 + total) * (1.0 / M_LN2) / total;
+    *scale *= factor;
+    return loss * factor;
+}
+
+/* A ranked query's part of H·V; curvatures of pairs take the place of Δ. */
+static void multiply_query(const Options *options, Query *of, const i8 *rows, f8 scale, i8 c, const f8 *V, f8 *out) {
+    const f8 *gain = of->all.gain, *E = of->all.E;
+    of->fused = false;
+    of->rest.count = -1;
+    for (i8 a = 0, end = reach(options, of); a < end; a++) {
+        Row row = begin_row(options, of, a);
+        f8 *restrict curve = of->delta;
+        for (i8 b = a + 1; b < of->m; b++) {
+            f8 x = E[b] * row.inverse, win = 1.0 / (1.0 + x);
+            f8 both = options->two_sided ? row.gain + gain[b] : fabs(row.gain - gain[b]);
+            curve[b] *= scale * both * (x * win) * win;
+        }
+        const f8 *upper = V + rows[a] * c;
+        f8 *up = out + rows[a] * c;
+        for (i8 b = a + 1; b < of->m; b++) {
+            const f8 *lower = V + rows[b] * c;
+            f8 *down = out + rows[b] * c;
+            for (i8 k = 0; k < c && curve[b] != 0.0; k++) {
+                f8 flow = curve[b] * (upper[k] - lower[k]);
+                up[k] += flow;
+                down[k] -= flow;
+            }
+        }
+    }
+}
+
+/* Per query the loss; per row d/ds and the diagonal of d²/ds², both times `scale` of the query (which holds one factor σ).
+LightGBM's normalisation multiplies `scale` by the factor of the query. `order` lists rows, best first, query by query; gains
+and what the metric reads are in the order of the rows. Weights may be empty: all are 1. rank_weights holds c(1), c(2) … for
+as many ranks as the longest query has; distance[d] = 1/log2(1 + d), 0 at index 0, and its running sums are read where
+mu > 0. */
+KERNEL(i8, lambda_sums)(i8 n, i8 q, i8 w, i8 r, i8 d, const f8 scores[n], const i8 order[n], const i8 starts[q + 1],
+                        const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 rank_weights[r],
+                        const f8 distance[d], const f8 distance_sums[d], i8 kind, i8 last, f8 sigma, f8 mu, f8 norm,
+                        u1 two_sided, u1 with_losses, f8 scale[q], f8 grad[n], f8 diagonal[n], f8 losses[q]) {
+    Options options = {kind, last, sigma, mu, norm, two_sided, w == n, rank_weights, distance, distance_sums};
+    Query of;
+    Room room = make_room(&of, longest_query(q, starts));
+    if (!room.floats || !room.wholes) return leave(room, OUT_OF_MEMORY);
+    for (i8 i = 0; i < q; i++) {
+        const i8 *rows = order + starts[i];
+        rank_query(&options, &of, starts[i + 1] - starts[i], rows, scores, gains, reads, weights);
+        losses[i] = sum_query(&options, &of, with_losses, scale + i);
+        for (i8 a = 0; a < of.m; a++) {
+            grad[rows[a]] = scale[i] * of.all.force[a];
+            diagonal[rows[a]] = scale[i] * sigma * of.all.bend[a];
+        }
+    }
+    return leave(room, 0);
+}
+
+/* H·V, H = d²/dz² times `scale` of the query: a pair of curvature c moves c·(V_a − V_b) to a. */
+KERNEL(i8, lambda_product)(i8 n, i8 q, i8 w, i8 r, i8 d, i8 c, const f8 scores[n], const i8 order[n],
+                           const i8 starts[q + 1], const f8 gains[n], const f8 reads[n], const f8 weights[w],
+                           const f8 rank_weights[r], const f8 distance[d], const f8 distance_sums[d], i8 kind, i8 last,
+                           f8 sigma, f8 mu, f8 norm, u1 two_sided, const f8 scale[q], const f8 V[n][c], f8 out[n][c]) {
+    Options options = {kind, last, sigma, mu, norm, two_sided, w == n, rank_weights, distance, distance_sums};
+    Query of;
+    Room room = make_room(&of, longest_query(q, starts));
+    if (!room.floats || !room.wholes) return leave(room, OUT_OF_MEMORY);
+    memset(out, 0, (size_t)(n * c) * sizeof(f8));
+    for (i8 i = 0; i < q; i++) {
+        const i8 *rows = order + starts[i];
+        rank_query(&options, &of, starts[i + 1] - starts[i], rows, scores, gains, reads, weights);
+        multiply_query(&options, &of, rows, scale[i], c, (const f8 *)V, (f8 *)out);
+    }
+    return leave(room, 0);
+}
