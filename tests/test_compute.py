@@ -15,9 +15,8 @@ import warnings
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     import numpy as np
-    from toprank.data.letor.kernels import whole_number
-    from toprank.data.trec.kernels import count_lines  # in another module, with kernels of its own
-    print(whole_number(np.frombuffer(b"0042", np.uint8), 2, 4)[0])
+    from toprank.data.synthetic import mixed
+    print(mixed(np.uint64(0)) + 42)
 for one in said:
     print(one.category.__name__, one.message)
 """

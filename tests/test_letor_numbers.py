@@ -9,10 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toprank.data import decimals
-from toprank.data.decimals import exact_number
 from toprank.data.letor import read_letor
-from toprank.data.letor import reading as letor_reading
 from toprank.errors import FormatError
 
 digits = st.text("0123456789", max_size=30)
@@ -102,35 +99,49 @@ def test_every_number_is_the_nearest_one(folder, kind, tokens):
         assert data.labels[row] == float(token), token
 
 
-def test_a_small_buffer_for_hard_numbers_changes_nothing(folder, monkeypatch):
-    tokens = [border(value / 7 + 1, True, "1") for value in range(40)] + ["1e-310", "3e-320"]
-    line = "5 qid:1 " + " ".join(f"{i}:{token}" for i, token in enumerate(tokens, 1)) + "\n"
-    path = folder / "hard.txt"
-    path.write_text(line * 3 + "1e-315 qid:1 1:0.5\n")
-    expected = [nearest(token, np.float32) for token in tokens]
-    for room in (1, 2, 1024):
-        monkeypatch.setattr(letor_reading, "_ROOM", room)
-        data = read_letor(path)
-        assert data.X[:3].tolist() == [expected] * 3
-        assert data.labels.tolist() == [5, 5, 5, float("1e-315")]
+def written_in_all_ways(rng: np.random.Generator) -> str:
+    """A number with up to 40 digits, a point somewhere or nowhere, and perhaps an exponent."""
+    digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 40) if rng.random() < 0.3 else rng.integers(1, 20))))
+    point = rng.integers(0, len(digits) + 1)
+    token = digits if rng.random() < 0.2 else f"{digits[:point]}.{digits[point:]}"
+    power = f"e{rng.integers(-320, 300)}" if rng.random() < 0.3 else ""
+    return f"{'-' if rng.random() < 0.5 else ''}{token}{power}"
 
 
-def test_the_quick_path_agrees_with_the_careful_one():
-    """The same digits, followed by enough bytes for the quick path or by none."""
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_follows_a_number_does_not_change_it(folder, kind):
+    """The same digits, followed by enough bytes for the quick paths, by a comment, or by nothing."""
     rng = np.random.default_rng(5)
-    for _ in range(3000):
-        whole, fraction = rng.integers(0, 10 ** rng.integers(1, 8)), rng.integers(0, 10 ** rng.integers(1, 17))
-        token = f"{'-' if rng.random() < 0.5 else ''}{whole}.{fraction}".encode()
-        results = []
-        for padding in (b"", b" " * 40):
-            text = np.frombuffer(token + padding, dtype=np.uint8)
-            for single in (False, True):
-                value, after, found = decimals.read_number(text, 0, len(text), single)
-                value = exact_number(token.decode(), single) if found == decimals.HARD else value
-                assert after == len(token)
-                results.append(np.float32(value) if single else value)
-        assert results[:2] == results[2:]
-        assert results[0] == float(token)
+    limit = float(np.finfo(kind).max)
+    tokens = [token for token in (written_in_all_ways(rng) for _ in range(3000)) if abs(float(token)) < limit]
+    expected = [nearest(token, kind) for token in tokens]
+    path = folder / "padded.txt"
+    for before, behind in (
+        ("1:", " " * 60),
+        ("1:", "#" + "x" * 60),
+        ("1:", " 2:1"),
+        ("0001:", "\t2:0"),
+        ("2:3 1:", ""),
+    ):
+        path.write_text("".join(f"1 qid:1 {before}{token}{behind}\n" for token in tokens))
+        assert read_letor(path, dtype=kind).X[:, 0].tolist() == expected
+    for token, value in list(zip(tokens, expected, strict=True))[:200]:
+        path.write_text(f"{token} qid:1 1:{token}")
+        data = read_letor(path, dtype=kind)
+        assert data.X.tolist() == [[value]]
+        assert data.labels.tolist() == [float(token)]
+
+
+def test_very_long_numbers_are_the_nearest(folder):
+    """More digits than are looked at one by one, on both sides of a border between two numbers."""
+    middle = border(1.5, False, "")
+    tokens = [middle + "0" * 900, middle + "0" * 900 + "1", middle[:-1] + "4" + "9" * 900, "0." + "0" * 900 + "1e901"]
+    tokens += ["1" * 300 + "." + "1" * 900, "0" * 1000 + "7", "1" + "0" * 1000 + "e-1000", "0." + "0" * 2000 + "1"]
+    for kind in (np.float32, np.float64):
+        fits = [token for token in tokens if nearest(token, kind) < np.inf]
+        data = read_tokens(folder, fits, kind)
+        assert data.X[:-1, 0].tolist() == [nearest(token, kind) for token in fits]
+        assert data.labels[:-1].tolist() == [float(token) for token in fits]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +154,14 @@ def test_things_that_are_no_numbers(folder, token):
         read_letor(path)
 
 
-def test_exact_number_is_correct_at_the_end_of_the_range():
-    limit = Fraction(2) ** 128 - Fraction(2) ** 103
-    below = str(int(limit) - 1)
-    assert exact_number(below, single=True) == float(np.finfo(np.float32).max)
-    assert exact_number(str(int(limit)), single=True) == np.inf
-    assert exact_number("-" + below, single=True) == float(np.finfo(np.float32).min)
+def test_numbers_at_the_end_of_the_range(folder):
+    limit = 2**128 - 2**103
+    data = read_tokens(folder, [str(limit - 1), f"-{limit - 1}"], np.float32)
+    assert data.X[:2, 0].tolist() == [float(np.finfo(np.float32).max), float(np.finfo(np.float32).min)]
+    with pytest.raises(FormatError, match=r"The value .* is too large for float32"):
+        read_tokens(folder, [str(limit)], np.float32)
+    limit = 2**1024 - 2**970
+    data = read_tokens(folder, [str(limit - 1)], np.float64)
+    assert data.X[0, 0] == data.labels[0] == np.finfo(np.float64).max
+    with pytest.raises(FormatError, match=r"The label .* is too large for float64"):
+        read_tokens(folder, [str(limit)], np.float64)

@@ -15,7 +15,6 @@ from support import shared_data
 from toprank.data.bytesource import head_of
 from toprank.data.dataset import RankingData
 from toprank.data.letor import looks_like_letor, read_letor
-from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import survey as letor_survey
 
 NAN = np.nan
@@ -253,7 +252,6 @@ def test_chunks_threads_and_buffers_change_nothing(tmp_path_factory, blocks, chu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(letor_survey, "_CHUNK", chunk)
         patch.setattr(letor_survey, "_ROOM", room)
-        patch.setattr(letor_reading, "_ROOM", room)
         pieces = read_letor(path, threads=threads, **options)
     assert pieces.equals(whole)
     X = whole.X.toarray() if sparse else whole.X

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import shared_data
+from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.trec import (
     Qrels,
@@ -23,7 +24,6 @@ from toprank.data.trec import (
     write_qrels,
     write_run,
 )
-from toprank.data.trec import kernels as trec_kernels
 from toprank.errors import DataError, FileError, FormatError
 
 
@@ -245,7 +245,7 @@ def test_ids_with_equal_hashes_are_told_apart(monkeypatch):
     def no_difference(_one, _other, hashes):
         hashes[:] = 7
 
-    monkeypatch.setattr(trec_kernels, "hash_pairs", no_difference)
+    monkeypatch.setattr(kernels, "hash_pairs", no_difference)
     assert len(Qrels(["a", "a", "b"], ["x", "y", "x"], [1, 2, 3])) == 3
     with pytest.raises(DataError, match="Row 3"):
         Qrels(["a", "a", "b", "a"], ["x", "y", "x", "y"], [1, 2, 3, 4])

@@ -31,12 +31,13 @@ from threading import Lock
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from toprank.data.decimals import Bytes
 from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
     "ByteSource",
+    "Bytes",
     "abandoned",
     "became_shorter",
     "check_size",
@@ -48,6 +49,9 @@ __all__ = [
     "promised_format",
     "temporary_sibling",
 ]
+
+
+Bytes = npt.NDArray[np.uint8]
 
 
 @contextmanager

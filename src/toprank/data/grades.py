@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, kernel
+from toprank import kernels
+from toprank.compute import FloatArray
 
 __all__ = ["Grades"]
 
@@ -36,24 +37,8 @@ class Grades(NamedTuple):
     def of(cls, labels: FloatArray) -> Grades:
         """Code the labels: small whole numbers in one pass, anything else by sorting."""
         codes = np.empty(len(labels), dtype=np.uint8)
-        largest = _small_integers(labels, codes)
+        largest = kernels.small_grades(labels, codes)
         if largest >= 0:
             return cls(np.arange(largest + 1, dtype=np.float64), codes)
         values, inverse = np.unique(labels, return_inverse=True)
         return cls(values, inverse.reshape(-1).astype(np.uint8 if len(values) <= 256 else np.int32))
-
-
-@kernel
-def _small_integers(labels: FloatArray, codes: npt.NDArray[np.uint8]) -> int:
-    """Fill `codes` where all labels are whole numbers from 0 to 63; the largest label, or -1 where they are not."""
-    largest = 0
-    for i in range(len(labels)):
-        label = labels[i]
-        if not (0.0 <= label <= 63.0):
-            return -1
-        code = np.uint8(label)
-        if code != label:
-            return -1
-        codes[i] = code
-        largest = max(largest, int(code))
-    return largest

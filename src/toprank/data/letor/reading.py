@@ -9,33 +9,27 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from enum import IntEnum, auto
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, check_size, open_bytes
 from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.decimals import Bytes, exact_number
-from toprank.data.letor import kernels
-from toprank.data.letor.kernels import (
-    AT,
+from toprank.data.letor.survey import (
     ENTRIES,
     ID_FOREIGN,
     ID_LENGTH,
     ID_ZERO,
-    LARGEST_ID,
     LEAST_ID,
     MOST_ID,
     N_IDENTIFIED,
     N_ROWS,
-)  # fmt: skip
-from toprank.data.letor.survey import (
-    NO_ID,
-    Chunk,
     Grouping,
     Survey,
     count_rows,
@@ -56,7 +50,7 @@ _WIDER = Remedy(
 )
 
 PathLike = str | os.PathLike[str]
-_ROOM = 1024  # hard numbers to begin with
+LARGEST_ID = 2**31 - 1
 
 
 def read_letor(
@@ -166,8 +160,34 @@ class Wanted(NamedTuple):
         return cls(np.dtype(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
 
-# A quiet NaN with a payload that no arithmetic produces; it never leaves the row that is being read.
-_HOLES: dict[int, Any] = {4: np.uint32(0x7FC07070), 8: np.uint64(0x7FF8707070707070)}
+class Shape(NamedTuple):
+    """What the result looks like.
+
+    `first_id` is the feature id of column 0. An id below it is a fault where `first_is_given`, an id behind the last
+    column where `width_is_given`; else only the range of ids is reported. `missing` stands for NULL and, in a dense
+    result, for absent features.
+    """
+
+    first_id: int
+    width: int
+    first_is_given: bool
+    width_is_given: bool
+    missing: float
+
+
+class Result(NamedTuple):
+    """The arrays to fill.
+
+    `values` is the dense matrix row by row, or the entries of the sparse one. `columns` and `row_ends` (where the
+    entries of each row end) are empty for a dense result. `ids` holds the letters of the document ids, and has no
+    columns where they are not wanted.
+    """
+
+    values: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+    row_ends: npt.NDArray[Any]
+    labels: FloatArray
+    ids: npt.NDArray[np.uint32]
 
 
 class Parsed(NamedTuple):
@@ -202,7 +222,7 @@ class Reader:
                 return parsed
             least, most = min(least, below), max(most, beyond)
 
-    def shape(self, least: int, most: int) -> kernels.Shape:
+    def shape(self, least: int, most: int) -> Shape:
         """What the result looks like where ids lie in this range; refused where it is out of proportion."""
         n_features, first_id = self.wanted.n_features, self.wanted.first_id
         first = first_id if first_id is not None else int(least != 0)
@@ -213,8 +233,7 @@ class Reader:
             wanted = most if n_features is None else -1
             check_size(n_bytes, self.text_bytes, what, _SPARSE, partial(self._at_id, wanted))
         missing = 0.0 if self.wanted.zeros and self.dense else np.nan
-        hole = _HOLES[self.dtype.itemsize]
-        return kernels.Shape(first, width, first_id is not None, n_features is not None, missing, hole)
+        return Shape(first, width, first_id is not None, n_features is not None, missing)
 
     def _at_id(self, feature: int, problem: str) -> FormatError:
         """The error at the first place that names a feature; at no line where none does."""
@@ -225,7 +244,7 @@ class Reader:
                 return chunk.source.fault(problem, chunk.start + found.start())
         return FormatError(problem, path=self.surveys[0].chunk.source.path)
 
-    def parse(self, shape: kernels.Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
+    def parse(self, shape: Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
         """The rows in this shape, or None and the range of the ids that lie outside of it."""
         result = self._result(shape.width, ids)
         below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.wanted.threads)
@@ -236,24 +255,22 @@ class Reader:
         words = None if ids is None else self._document_ids(result, ids)
         return Parsed(X, result.labels, words, shape.first_id), (below, beyond)
 
-    def _result(self, width: int, ids: np.dtype[Any] | None) -> kernels.Result:
+    def _result(self, width: int, ids: np.dtype[Any] | None) -> Result:
         if self.dense:
             n_values, n_ends = self.n_rows * width, 0
         else:
             n_values, n_ends = n_entries(self.surveys), self.n_rows
         index = np.int32 if self.dense else index_type(n_values, width)
-        values = np.empty(n_values, dtype=self.dtype)
         letters = (0, 0) if ids is None else (self.n_rows, ids.itemsize // 4)
-        return kernels.Result(
-            values=values,
-            bits=values.view(_HOLES[self.dtype.itemsize].dtype),
+        return Result(
+            values=np.empty(n_values, dtype=self.dtype),
             columns=np.empty(0 if self.dense else n_values, dtype=index),
             row_ends=np.zeros(n_ends + 1, dtype=index)[1:],
             labels=np.empty(self.n_rows),
             ids=np.empty(letters, dtype=np.uint32),
         )
 
-    def _sparse(self, result: kernels.Result, shape: kernels.Shape, shuffled: bool) -> Any:
+    def _sparse(self, result: Result, shape: Shape, shuffled: bool) -> Any:
         from scipy import sparse
 
         ends = result.row_ends.base
@@ -296,7 +313,7 @@ class Reader:
         """Whether a document id holds letters beyond ASCII."""
         return any(survey.state[ID_FOREIGN] for survey in self.surveys)
 
-    def _document_ids(self, result: kernels.Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    def _document_ids(self, result: Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
         ids = result.ids.reshape(-1).view(kind)
         if self.foreign_ids:  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
             return np.array([word.encode("latin-1").decode("utf-8", "backslashreplace") for word in ids.tolist()])
@@ -336,11 +353,11 @@ def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErr
         at = end + 1
     digits = str(feature).encode().lstrip(b"0")
     found = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
-    return fault_at(source, kernels.REPEATED, found[1], 0)
+    return fault_at(source, Fault.REPEATED, found[1], 0, single=False)
 
 
 def parse_chunks(
-    surveys: Sequence[Survey], places: IntArray, shape: kernels.Shape, result: kernels.Result, threads: int | None
+    surveys: Sequence[Survey], places: IntArray, shape: Shape, result: Result, threads: int | None
 ) -> tuple[int, int, bool]:
     """The second pass: fill the result.
 
@@ -364,80 +381,62 @@ def parse_chunks(
         if isinstance(outcome, FormatError):
             raise outcome
         states.append(outcome)
-    together = np.array(states)
-    return (
-        int(together[:, LEAST_ID].min()),
-        int(together[:, MOST_ID].max()),
-        bool(together[:, kernels.SHUFFLED].any()),
-    )
+    least, most, shuffled, _ = np.array(states).T
+    return int(least.min()), int(most.max()), bool(shuffled.any())
 
 
-def _parse(
-    survey: Survey, places: IntArray, shape: kernels.Shape, result: kernels.Result
-) -> npt.NDArray[np.int64] | FormatError:
-    chunk, hard = survey.chunk, np.empty((_ROOM, 2), dtype=np.int64)
-    state = np.zeros(kernels.PARSE_STATE, dtype=np.int64)
-    state[kernels.RUN] = -1
-    state[LEAST_ID], state[MOST_ID] = NO_ID, -1
-    text = chunk.read()
-    while True:
-        before = int(state[AT])
-        kernels.parse(text, len(text), survey.runs, places, shape, result, hard, state)
-        solved, fault = int(state[kernels.N_HARD]), int(state[kernels.FAULT])
-        try:
-            _solve(chunk, text, hard[:solved], result)
-        except FormatError as problem:
-            return problem
-        if fault == kernels.CHANGED or (fault == kernels.FINE and not _is_whole(survey, state)):
-            raise changed(chunk.source)
-        if fault == kernels.FINE:
-            return state
-        if fault != kernels.MORE_ROOM:
-            return fault_at(chunk.source, fault, chunk.start + int(state[kernels.FAULT_AT]), shape.width)
-        state[kernels.FAULT], state[kernels.N_HARD] = kernels.FINE, 0
-        if state[AT] == before:  # not one row is done: it needs more than is there
-            hard = np.empty((2 * len(hard), 2), dtype=np.int64)
+class Fault(IntEnum):
+    """What the second pass expected where it stopped, as in native/letor.c."""
+
+    FINE = 0
+    LABEL = auto()
+    LABEL_FINITE = auto()
+    LABEL_SIZE = auto()
+    QUERY = auto()
+    FEATURE = auto()
+    ID_SIZE = auto()
+    ID_BELOW = auto()
+    ID_BEYOND = auto()
+    REPEATED = auto()
+    VALUE_WANTED = auto()
+    VALUE_SIZE = auto()
+    CHANGED = auto()
 
 
-def _is_whole(survey: Survey, state: IntArray) -> bool:
-    """Whether the second pass met the rows that the first one counted."""
-    return bool(state[kernels.RUN] == len(survey.runs) - 1 and state[kernels.LEFT] == 0)
-
-
-def _solve(chunk: Chunk, text: Bytes, hard: IntArray, result: kernels.Result) -> None:
-    """Convert the numbers that the kernel could not be sure of."""
+def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> IntArray | FormatError:
+    """The least and the most id outside, whether ids do not ascend, and where the pass stopped; or the error."""
+    chunk, found = survey.chunk, np.empty(4, dtype=np.int64)
+    fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, found)
+    if fault == Fault.CHANGED:
+        raise FileError(f"{chunk.source.path} changed while it was read. Read it again when nothing writes to it.")
+    if fault == Fault.FINE:
+        return found
     single = result.values.itemsize == 4
-    for place, position in hard.tolist():
-        label = place < 0
-        value = hard_number(text, position, single and not label)
-        if value - value != 0:
-            raise too_large(chunk.source, chunk.start + position, single and not label, label)
-        if label:
-            result.labels[-1 - place] = value
-        else:
-            result.values[place] = value
+    return fault_at(chunk.source, Fault(fault), chunk.start + int(found[3]), shape.width, single)
 
 
 _SHOWN = 24  # bytes of a token that a message quotes
-_NUMBER_ENDS = re.compile(rb"[\x00- #]")
 
 
-def fault_at(source: ByteSource, fault: int, position: int, width: int) -> FormatError:
-    """The error for a fault that `parse` found at a byte."""
+def fault_at(source: ByteSource, fault: Fault, position: int, width: int, single: bool) -> FormatError:
+    """The error for a fault that the second pass found at a byte."""
     token = _token(source, position)
     found = f"found {token!r}" if token else "the line ends here"
-    negative = fault == kernels.FEATURE and token.startswith("-") and token[1:2].isdigit()
+    negative = fault == Fault.FEATURE and token.startswith("-") and token[1:2].isdigit()
     problem = {
-        kernels.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
-        kernels.LABEL_FINITE: f"The label {token!r} is not finite; write -1 for a document that is not judged.",
-        kernels.QUERY: "Expected the id of the query right behind 'qid:'.",
-        kernels.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
-        kernels.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
-        kernels.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        kernels.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
-        kernels.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
-        kernels.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
-        kernels.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE),
+        Fault.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
+        Fault.LABEL_FINITE: f"The label {token!r} is not finite; write -1 for a document that is not judged.",
+        Fault.LABEL_SIZE: f"The label {token!r} is too large for float64.",
+        Fault.QUERY: "Expected the id of the query right behind 'qid:'.",
+        Fault.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
+        Fault.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
+        Fault.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
+        Fault.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
+        Fault.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
+        Fault.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
+        Fault.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
+        if single
+        else f"The value {token!r} is too large for float64.",
     }[fault]
     if negative:
         problem = f"The feature id in {token!r} is negative; ids count from 0 or 1."
@@ -450,29 +449,6 @@ def _token(source: ByteSource, position: int) -> str:
     token = found.split(None, 1)[:1]
     text = "" if found[:1].isspace() or not token else token[0].decode("utf-8", "replace")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-
-
-def hard_number(text: Bytes, position: int, single: bool) -> float:
-    """The number at a byte, converted without shortcuts; infinite where it is too large for its type."""
-    size = 64
-    while True:
-        found = text[position : position + size].tobytes()
-        token = _NUMBER_ENDS.split(found, maxsplit=1)[0]
-        if len(token) < size:  # it ends here, or the text does
-            break
-        size *= 2
-    return exact_number(token.decode("ascii"), single)
-
-
-def too_large(source: ByteSource, position: int, single: bool, label: bool) -> FormatError:
-    """The error for a number that its type cannot hold."""
-    what = f"The {'label' if label else 'value'} {_token(source, position)!r} is too large for"
-    return source.fault(joined(what, "float32;", IN_DOUBLE) if single else f"{what} float64.", position)
-
-
-def changed(source: ByteSource) -> FileError:
-    """The error for text whose second reading is not the first one."""
-    return FileError(f"{source.path} changed while it was read. Read it again when nothing writes to it.")
 
 
 def looks_like_letor(first_bytes: bytes) -> bool:

@@ -20,9 +20,8 @@ from toprank.compute import available_threads
 from toprank.data import checks
 from toprank.data.bytesource import open_bytes
 from toprank.data.checks import IN_MEMORY, listed_paths
-from toprank.data.letor.kernels import N_ROWS
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
-from toprank.data.letor.survey import Grouping, count_rows, per_document, queries_of, survey_chunks
+from toprank.data.letor.survey import N_ROWS, Grouping, count_rows, per_document, queries_of, survey_chunks
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, StartAgain, Started
 

@@ -14,27 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import ByteSource, check_size, open_bytes, plain_name
+from toprank.data.bytesource import Bytes, ByteSource, check_size, open_bytes, plain_name
 from toprank.data.checks import joined_queries
-from toprank.data.decimals import Bytes
-from toprank.data.letor.kernels import (
-    AT,
-    ENTRIES,
-    LEAST_ID,
-    MOST_ID,
-    N_ROWS,
-    N_RUNS,
-    N_WORDS,
-    ROWS,
-    RUN_COLUMNS,
-    START,
-    STOP,
-    SURVEY_STATE,
-    VALUE,
-    lone_return,
-    survey_rows,
-)  # fmt: skip
 from toprank.errors import FormatError, Remedy, joined
 
 __all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
@@ -42,7 +25,14 @@ __all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document"
 _REGROUP = Remedy("read with regroup=True.", "read with --regroup.")
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
 _ROOM = 1024  # runs to begin with
-NO_ID = 2**62
+
+# Columns of the run table, as in native/letor.c: the bytes of the query token (start -1: no token, stop: where it
+# should be), the token as a number, and how many rows and features the run has.
+START, STOP, VALUE, ROWS, ENTRIES = range(5)
+
+# The state of the survey: where it is, the range of feature ids, the sizes so far (WORDS: runs whose token is no
+# number), and what the document ids need.
+AT, LEAST_ID, MOST_ID, N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO = range(10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +79,17 @@ def _chunks(source: ByteSource, file: int) -> list[Chunk]:
 
 
 def _survey(chunk: Chunk) -> Survey:
-    runs = np.empty((_ROOM, RUN_COLUMNS), dtype=np.int64)
-    state = np.zeros(SURVEY_STATE, dtype=np.int64)
-    state[LEAST_ID], state[MOST_ID] = NO_ID, -1
+    runs = np.empty((_ROOM, ENTRIES + 1), dtype=np.int64)
+    state = np.zeros(ID_ZERO + 1, dtype=np.int64)
+    state[LEAST_ID], state[MOST_ID] = np.iinfo(np.int64).max, -1
     text = chunk.read()
-    lone = lone_return(text, 0, len(text))
+    lone = kernels.lone_return(text)
     if lone >= 0:
         raise chunk.source.lone_return(chunk.start + lone)
     while state[AT] < len(text):
         if state[N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])
-        survey_rows(text, len(text), runs, state)
+        kernels.letor_survey(text, runs, state)
     runs = runs[: state[N_RUNS]].copy()
     words = None if state[N_WORDS] == 0 else _run_words(text, runs)
     runs[:, STOP] += chunk.start  # from here on places are those in the file
@@ -252,7 +242,7 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
 
 def _places(sizes: IntArray, order: IntArray) -> IntArray:
     """Where each run starts, in rows and in entries, when the runs follow each other in this order."""
-    places = np.empty(sizes.shape, dtype=np.int64)  # row by row: to Numba another order is another type
+    places = np.empty(sizes.shape, dtype=np.int64)
     places[order] = np.cumsum(sizes[order], axis=0) - sizes[order]
     return places
 

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
 from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.letor.kernels import lone_return
-from toprank.data.trec import kernels
 from toprank.errors import DataError, FormatError, Remedy, joined
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+_COLUMNS, _VALUE, _FINITE, _SIZE = range(1, 5)  # what is wrong with a line, as in native/trec.c
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}
 
 
@@ -135,41 +135,32 @@ def read_table(
         FormatError: a line is not like the layout.
     """
     source = open_bytes(path)
-    lone = lone_return(source.text, source.start, len(source.text))
+    lone = kernels.lone_return(source.text)
     if lone >= 0:
         raise source.lone_return(lone)
     room = kernels.count_lines(source.text)
-    spans, values = np.empty((room, 4), dtype=np.int64), np.empty(room)
+    spans, values, found = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
     n_columns = len(layout.split())
-    rows, fault, at = kernels.read_table(source.text, source.start, n_columns, rest, value_column, spans, values)
-    if fault == kernels.COLUMNS:
-        found = len(line_from(source, at).split())
-        raise source.fault(f"Expected {n_columns} columns, '{layout}'; found {found}.", at)
-    if fault != kernels.FINE:
+    fault = kernels.trec_table(source.text, source.start, n_columns, rest, value_column, spans, values, found)
+    rows, at = found.tolist()
+    if fault == _COLUMNS:
+        n_words = len(line_from(source, at).split())
+        raise source.fault(f"Expected {n_columns} columns, '{layout}'; found {n_words}.", at)
+    if fault == _SIZE:
+        raise source.fault(f"The {what} is too large for float64.", at)
+    if fault != 0:
         word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
-        wanted = "a number" if fault == kernels.VALUE else "a finite number"
+        wanted = "a number" if fault == _VALUE else "a finite number"
         raise source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
     if rows == 0:
         raise FormatError(f"The file is empty; expected lines '{layout}'.", path=source.path)
     spans, values = spans[:rows], values[:rows]
-    for row in np.flatnonzero(np.isnan(values)).tolist():
-        values[row] = _exact(source, int(spans[row, 3]), value_column - 3, what)
     return source, spans, _column(source, spans, 0), _column(source, spans, 2), values
 
 
 def line_from(source: ByteSource, at: int) -> bytes:
     """The bytes from `at` to the end of the line."""
     return source.bytes(at, source.newline(at))
-
-
-def _exact(source: ByteSource, at: int, words_between: int, what: str) -> float:
-    """The number that stands some words behind `at`, converted without shortcuts."""
-    line = line_from(source, at)
-    word = line.split()[words_between]
-    value = float(word)
-    if not np.isfinite(value):
-        raise source.fault(f"The {what} is too large for float64.", at + line.find(word))
-    return value
 
 
 def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Array:
