@@ -17,8 +17,7 @@ pytest.importorskip("distributed")
 pytest.importorskip("lightgbm")
 
 from toprank.cluster import trees
-from toprank.cluster.tree_worker import is_desertion
-from toprank.cluster.trees import Trainers, WorkerLostWarning, _Training
+from toprank.cluster.trees import Trainers, WorkerLostWarning, _Training, is_desertion
 
 WAIT = 60
 """Seconds that no test needs, but that a busy machine may take."""

@@ -14,8 +14,7 @@ import toprank as tr
 from toprank import cluster
 from toprank.cluster import running
 from toprank.cluster.dataset import ClusterObjective
-from toprank.cluster.partitions import Placement, SourcePartitions
-from toprank.cluster.running import LostError, Runner
+from toprank.cluster.running import LostError, Placement, Runner, SourcePartitions
 from toprank.cluster.sources import DataPart
 from toprank.rankers.base import ConvergenceWarning
 

@@ -22,10 +22,10 @@ from loss_cases import LOSSES
 from toprank import cluster
 from toprank.cluster import allreduce, work
 from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
-from toprank.cluster.dataset import check_loss
-from toprank.cluster.queries import joined, moves, taken
+from toprank.cluster.connecting import even_ranges, parts_of
+from toprank.cluster.dataset import check_loss, moves
 from toprank.cluster.running import added
-from toprank.cluster.sources import DataPart, FilePart, StorePart, even_ranges, load, parts_of
+from toprank.cluster.sources import DataPart, FilePart, StorePart, joined, load, taken
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
@@ -295,8 +295,8 @@ def test_rows_travel_as_their_recipe(tmp_path):
     times = work.products(part, at)
     assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000
     again, times_again = pickle.loads(pickle.dumps((part, times)))
-    np.testing.assert_array_equal(again.value_and_grad(at)[1], part.value_and_grad(at)[1])
-    np.testing.assert_array_equal(times_again(at)[0], times(at)[0])
+    np.testing.assert_array_equal(work.value_and_grad(again, at)[1], work.value_and_grad(part, at)[1])
+    np.testing.assert_array_equal(work.product(times_again, at)[0], work.product(times, at)[0])
 
 
 def test_stored_copies_are_cut_into_whole_queries(tmp_path):

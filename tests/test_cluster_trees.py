@@ -12,9 +12,8 @@ import pytest
 import toprank as tr
 from toprank import cluster
 from toprank.cluster import tree_worker as tree_share
-from toprank.cluster.checkpoints import Checkpoints
 from toprank.cluster.sources import DataPart
-from toprank.cluster.trees import WorkerLostWarning, _Training
+from toprank.cluster.trees import Checkpoints, WorkerLostWarning, _Training
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 

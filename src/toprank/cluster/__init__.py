@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toprank.cluster.connecting import Cluster, connect
+from toprank.cluster.connecting import Cluster, Parts, connect, read
 from toprank.cluster.dataset import Placed, QueriesMovedWarning
-from toprank.cluster.sources import Parts, read
 from toprank.errors import ClusterError, needs
 
 if TYPE_CHECKING:

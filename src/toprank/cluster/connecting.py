@@ -1,27 +1,34 @@
-"""`connect`: a Dask cluster, and what can be done on it."""
+"""The doors of a cluster: `connect` to one, `read` data for it in partitions, and what can be done there."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from toprank.cluster.dataset import Placed, placed
-from toprank.cluster.running import Runner
+from toprank.cluster.dataset import Placed
+from toprank.cluster.running import Placement, Runner, SourcePartitions
 from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted
-from toprank.cluster.sources import Repair, parts_of
-from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole
-from toprank.errors import ClusterError, DataError, needs
+from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, agreed
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number, check_whole, listed_paths
+from toprank.data.dataset import RankingData
+from toprank.data.frames.layout import USUAL_NAMES, layout_of
+from toprank.data.store import is_store, open_store
+from toprank.data.tables.sources import files_in
+from toprank.errors import ClusterError, DataError, UnknownNameError, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics, Unjudged
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
 from toprank.rankers.base import Ranker
 
-__all__ = ["Cluster", "connect"]
+__all__ = ["Cluster", "Parts", "connect", "read"]
 
 R = TypeVar("R", bound=Ranker)
 _PATIENCE = 60.0
@@ -84,8 +91,9 @@ def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
         if half_made is not None and half_made is not before:  # or Dask would take it for this process's client
             with suppress(Exception):
                 half_made.close(timeout=1)
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200].rstrip(".")
         raise ClusterError(
-            f"No Dask scheduler answers at {address} ({_first_line(problem)}). Is it running (dask scheduler), and can "
+            f"No Dask scheduler answers at {address} ({reason}). Is it running (dask scheduler), and can "
             "it be reached from here?"
         ) from None
 
@@ -101,6 +109,152 @@ def _current(distributed: Any) -> Any:
 def _check_settings(patience: Any, checkpoint: Any) -> None:
     check_number("patience", patience, above=0)
     check_whole("checkpoint", checkpoint, 1)
+
+
+PathLike = str | os.PathLike[str]
+Repair = Literal["neighbours", "all", "none"]
+REPAIRS = ("neighbours", "all", "none")
+
+
+class Parts:
+    """Data in partitions, described and not yet read: what `Cluster.fit` learns from.
+
+    Args:
+        sources: one for each partition, in order.
+        repair: what to do about a query whose rows lie in several partitions. ``neighbours``: move it to one where it
+            is cut by the border between two, as when a table is cut by rows; refuse it elsewhere, where the same id
+            more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
+        whole: the data that these are the parts of, in order, where they are in memory.
+    """
+
+    for_a_cluster = True
+
+    def __init__(
+        self, sources: Sequence[Any], repair: Repair = "neighbours", *, whole: RankingData | None = None
+    ) -> None:
+        if repair not in REPAIRS:
+            raise UnknownNameError("kind of repair", str(repair), REPAIRS)
+        if not sources:
+            raise DataError("There is nothing to distribute: no partition was given.")
+        self.sources, self.repair, self.whole = tuple(sources), repair, whole
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data that these are the parts of, where it is known without a look at the rows."""
+        if self.whole is not None:
+            return self.whole.fingerprint
+        stores = [source for source in self.sources if isinstance(source, StorePart)]
+        ends = [0, *(source.last for source in stores)]
+        if (
+            len(stores) < len(self)
+            or len({one.path for one in stores}) > 1
+            or [one.first for one in stores] != ends[:-1]
+        ):
+            return None
+        data = open_store(stores[0].path)
+        return data.fingerprint if data.n_queries == ends[-1] else None
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __repr__(self) -> str:
+        return f"Parts({len(self)} partitions, repair='{self.repair}')"
+
+
+def read(
+    paths: PathLike | Sequence[PathLike],
+    *,
+    partitions: int | None = None,
+    repair: Repair = "neighbours",
+    **options: Any,
+) -> Parts:
+    """Data for a cluster, by path; nothing is read yet. Workers must see the same paths.
+
+    Args:
+        paths: a folder of Parquet files (a partition each), a stored copy (cut into ranges of whole queries), or a list
+            of files of any format that `toprank.read` reads (a partition each).
+        partitions: how many ranges to cut a stored copy into. Default: about 64 MB of features each, at least 8.
+        repair: what to do about queries whose rows lie in several partitions; see `Parts`.
+        **options: for the reader of the files, such as ``label=`` and ``qid=``; see `toprank.read`.
+    """
+    if isinstance(paths, str | os.PathLike):
+        path = Path(paths)
+        if is_store(path):
+            if partitions is not None:
+                check_whole("partitions", partitions, 1)
+            if options:
+                raise UnknownNameError("option for reading a stored copy", next(iter(options)), ["partitions"])
+            return Parts(_ranges(path, partitions), repair)
+        files = files_in(path) if path.is_dir() else [path]
+    else:
+        files = listed_paths(paths)
+    if partitions is not None:
+        raise DataError("A file is a partition; partitions= belongs to a stored copy (toprank convert makes one).")
+    return Parts([FilePart(os.path.abspath(file), options) for file in files], repair)
+
+
+def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
+    """Data that are already in memory, or a Dask DataFrame, as partitions.
+
+    Args:
+        data: a `RankingData`, `Parts`, or a Dask DataFrame.
+        partitions: into how many parts to cut a `RankingData`.
+        repair: see `Parts`. Default: what they say themselves, else ``neighbours``.
+        **roles: for a frame, the columns as in `RankingData.from_frame`.
+    """
+    is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
+    if roles and not is_frame and isinstance(data, Parts | RankingData):
+        raise DataError(
+            f"{next(iter(roles))}= names a column of a frame, but these data know their columns already; leave it out, "
+            "or give it to toprank.cluster.read."
+        )
+    if isinstance(data, Parts):
+        return data if repair is None else Parts(data.sources, repair, whole=data.whole)
+    if isinstance(data, RankingData):
+        ranges = even_ranges(data.queries.offsets, partitions)
+        parts = [DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges]
+        return Parts(parts, repair or "neighbours", whole=data)
+    if is_frame:
+        return Parts(_frame_parts(data, roles), repair or "neighbours")
+    raise DataError(
+        f"Data of type {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask "
+        "DataFrame, or a RankingData."
+    )
+
+
+def _ranges(path: Path, partitions: int | None) -> list[StorePart]:
+    data = open_store(path)
+    width = max(1, data.n_features * data.X.dtype.itemsize)
+    wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
+    return [StorePart(os.path.abspath(path), first, last) for first, last in even_ranges(data.queries.offsets, wanted)]
+
+
+def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
+    """At most `count` ranges of whole queries with about equally many documents.
+
+    >>> even_ranges(np.array([0, 3, 5, 9, 10]), 2)
+    [(0, 2), (2, 4)]
+    """
+    marks = np.linspace(0, offsets[-1], count + 1)
+    cuts = np.unique(np.searchsorted((offsets[1:] + offsets[:-1]) / 2, marks))
+    return [(int(a), int(b)) for a, b in pairwise(np.unique([0, *cuts, len(offsets) - 1]))]
+
+
+def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
+    """Partitions read by the columns of the frame as a whole."""
+    import pyarrow as pa
+
+    known = (*USUAL_NAMES, "features", "dtype")
+    for name in roles:
+        if name not in known:
+            raise UnknownNameError("role of a column", name, known)
+    given = {role: roles.get(role) for role in USUAL_NAMES}
+    schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
+    layout = layout_of(schema, given, roles.get("features"), roles.get("dtype"))
+    fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
+    fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
+    pieces = frame.to_delayed()
+    return [FramePart(piece, f"partition {number} of the frame", fixed) for number, piece in enumerate(pieces)]
 
 
 class Cluster:
@@ -122,7 +276,7 @@ class Cluster:
         owned: list[Any] | None = None,
     ) -> None:
         _check_settings(patience, checkpoint)
-        if not _is_client(client):
+        if not all(hasattr(client, name) for name in ("submit", "scheduler", "asynchronous")):
             raise DataError(f"A Cluster is made of a Dask client, not of a {type(client).__name__}.")
         if client.asynchronous:
             raise DataError("toprank waits for its results; give a Dask client made with asynchronous=False.")
@@ -236,9 +390,13 @@ class Cluster:
         return f"Cluster({self.client!r})"
 
 
-def _is_client(given: Any) -> bool:
-    return hasattr(given, "submit") and hasattr(given, "scheduler") and hasattr(given, "asynchronous")
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200].rstrip(".")
+def placed(runner: Runner, parts: Parts) -> Placed:
+    """Place partitions; several files of tables are read by the columns of the first."""
+    files = [source for source in parts.sources if isinstance(source, FilePart)]
+    if len(files) > 1:
+        nothing = SourcePartitions(runner, lambda: Placement([], []))
+        (alike,) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        others = iter(alike)
+        sources = [next(others) if isinstance(one, FilePart) else one for one in parts.sources]
+        parts = Parts(sources, parts.repair, whole=parts.whole)
+    return Placed(runner, parts)

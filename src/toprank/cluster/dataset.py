@@ -6,18 +6,18 @@ import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.cluster import work
-from toprank.cluster.partitions import Partitions, Placement, SourcePartitions
-from toprank.cluster.queries import Move, joined, moves, taken
-from toprank.cluster.running import Runner
+from toprank.cluster.running import Partitions, Placement, Runner, SourcePartitions
 from toprank.cluster.scoring import part_extremes, part_values, settled_top
-from toprank.cluster.sources import DataPart, FramePart, Parts, agreed, load, rows_of_frame, tables_of, with_tables
-from toprank.compute import FloatArray
+from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
+from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
@@ -28,10 +28,109 @@ from toprank.scorers.base import Scorer
 from toprank.scorers.features import Moments, Standardisation
 
 if TYPE_CHECKING:
+    from toprank.cluster.connecting import Parts
     from toprank.rankers.tree_parameters import TreeParameters
     from toprank.rankers.tree_training import Boosted, Start
 
 __all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
+
+_FULL = 1.25
+"""A partition with so many times the average of rows takes no more from others, where another one can."""
+_WHOLE_FILES = 3
+"""A query that is alone in so many partitions is more likely an id that starts again in every file."""
+
+
+class Move(NamedTuple):
+    """Rows of some queries that go from one partition to another."""
+
+    donor: int
+    home: int
+    qids: npt.NDArray[Any]
+    n_documents: int = 0
+
+
+class _Piece(NamedTuple):
+    """What a partition has of a query."""
+
+    place: int
+    number: int
+    size: int
+
+
+def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
+    """What must move so that every query lies in one partition.
+
+    A query that is cut by a border goes to the first partition that has any of it. With ``repair="all"`` queries go
+    where most of their rows are, among partitions that are not full already.
+
+    Raises:
+        DataError: a query is cut where the kind of repair does not allow it.
+    """
+    settled = np.array([one.n_documents for one in facts])
+    cut = _cut_queries(facts)
+    for pieces in cut:
+        for piece in pieces:
+            settled[piece.place] -= piece.size
+    full = _FULL * sum(one.n_documents for one in facts) / len(facts)
+    wanted: dict[tuple[int, int], list[_Piece]] = {}
+    for pieces in cut:
+        size = sum(piece.size for piece in pieces)
+        if repair == "all":
+            home = _roomiest(pieces, settled, full - size)
+        else:
+            _check_border(facts, pieces, repair)
+            home = pieces[0].place
+        settled[home] += size
+        for piece in pieces:
+            if piece.place != home:
+                wanted.setdefault((piece.place, home), []).append(piece)
+    return [
+        Move(donor, home, facts[donor].qids[[piece.number for piece in pieces]], sum(piece.size for piece in pieces))
+        for (donor, home), pieces in wanted.items()
+    ]
+
+
+def _cut_queries(facts: Sequence[work.Facts]) -> list[list[_Piece]]:
+    """The queries with rows in several partitions, by first appearance; what each partition has of them, in order."""
+    places = np.repeat(np.arange(len(facts)), [len(one.qids) for one in facts])
+    numbers = np.concatenate([np.arange(len(one.qids)) for one in facts])
+    sizes = np.concatenate([one.sizes for one in facts])
+    _, codes, counts = np.unique(np.concatenate([one.qids for one in facts]), return_inverse=True, return_counts=True)
+    codes = codes.reshape(-1)
+    found: dict[int, list[_Piece]] = {}
+    for row in np.flatnonzero(counts[codes] > 1).tolist():
+        found.setdefault(int(codes[row]), []).append(_Piece(int(places[row]), int(numbers[row]), int(sizes[row])))
+    return list(found.values())
+
+
+def _roomiest(pieces: Sequence[_Piece], settled: IntArray, most: float) -> int:
+    """The partition with most rows of a query among those that have room; the emptiest where none has."""
+    roomy = [piece for piece in pieces if settled[piece.place] <= most]
+    if not roomy:
+        return min(pieces, key=lambda piece: settled[piece.place]).place
+    return min(roomy, key=lambda piece: (-piece.size, settled[piece.place])).place
+
+
+def _check_border(facts: Sequence[work.Facts], pieces: Sequence[_Piece], repair: str) -> None:
+    """Refuse what is more than a query cut by borders."""
+    qid = facts[pieces[0].place].qids[pieces[0].number]
+    for here, there in pairwise(pieces):
+        at_border = there.place == here.place + 1 and there.number == 0 and facts[here.place].qids[-1] == qid
+        where = f"Query {qid} lies partly in {facts[here.place].name} and partly in {facts[there.place].name}"
+        if not at_border:
+            raise DataError(
+                f"{where}, and not at the border between them. If the id names two different queries, number them "
+                "apart; if it is one query, give repair='all', which brings its rows together."
+            )
+        if repair == "none":
+            raise DataError(f"{where}; partitions must hold whole queries. Cut them so, or give repair='neighbours'.")
+    alone = [facts[piece.place].name for piece in pieces if len(facts[piece.place].qids) == 1]
+    if len(alone) >= _WHOLE_FILES:
+        raise DataError(
+            f"Query {qid} is the only one in each of {len(alone)} partitions, {alone[0]} to {alone[-1]}. If the ids "
+            "start again in every one, number them apart; if it is one query, give repair='all', which brings its rows "
+            "together."
+        )
 
 
 class PartitionRows:
@@ -373,13 +472,3 @@ def check_loss(loss: Loss, facts: Sequence[work.Facts]) -> None:
         raise DataError(f"{name} draws rankings by the place of each query, which partitions do not know; use ListNet.")
     if getattr(loss, "scheme", "") == "grade" and any(np.isinf(one.counts).any() for one in facts):
         raise DataError(f"The weights of {name} need all distinct labels, but there are more than {work.MOST_GRADES}.")
-
-
-def placed(runner: Runner, parts: Parts) -> Placed:
-    """Place partitions; files of tables are read by the columns of the first."""
-    tables = tables_of(parts)
-    if tables:
-        nothing = SourcePartitions(runner, lambda: Placement([], []))
-        (alike,) = nothing.steadily(lambda: runner.results([runner.submit(agreed, tables)]))
-        parts = with_tables(parts, alike)
-    return Placed(runner, parts)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from toprank.cluster.dataset import Placed
     from toprank.rankers.base import Ranker
 
-__all__ = ["part_extremes", "part_values", "predicted", "settled_top", "write_predicted"]
+__all__ = ["judged_top", "part_extremes", "part_values", "predicted", "settled_top", "write_predicted"]
 
 
 class Values(NamedTuple):
@@ -62,6 +62,16 @@ def settled_top(rows: Rows, unjudged: str) -> float:
     if unjudged == "irrelevant":
         labels = np.where(data.judged, labels, 0.0)
     return float(labels.max()) if len(labels) else -np.inf
+
+
+def judged_top(rows: Rows, metric: str, convention: str) -> float | None:
+    """As `settled_top`; None where the metric does not take the labels."""
+    assert rows.data is not None
+    try:
+        Judge(rows.data, metric, convention=convention, threads=1)(np.zeros(rows.data.n_documents))
+    except DataError:
+        return None
+    return settled_top(rows, Convention.of(convention).unjudged)
 
 
 @in_sentences

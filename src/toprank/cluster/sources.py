@@ -1,48 +1,32 @@
-"""Where partitions come from: files, ranges of a stored copy, parts of data in memory, a Dask DataFrame.
+"""What workers make rows from: files, ranges of a stored copy, data sent to them, partitions of a Dask DataFrame.
 
-A source is a recipe: a worker that gets it can make the rows, and another one can make them again.
+A source is a recipe: a worker that gets it can make the rows, and another one can make them again. Rows of a query that
+lies in several partitions are taken from some and joined to others.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.cluster.work import Rows, in_sentences
 from toprank.compute import IntArray
-from toprank.data.checks import check_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
-from toprank.data.frames.layout import USUAL_NAMES, layout_of
-from toprank.data.store import is_store, open_store
+from toprank.data.frames.conversion import one_for_each_query
+from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.store import open_store
 from toprank.data.tables.reading import refuse_drift
-from toprank.data.tables.sources import about, common_layout, files_in, sources_of
-from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+from toprank.data.tables.sources import about, common_layout, sources_of
+from toprank.errors import DataError, FileError, FormatError, ToprankError
 
-__all__ = [
-    "DataPart",
-    "FilePart",
-    "FramePart",
-    "Parts",
-    "StorePart",
-    "agreed",
-    "parts_of",
-    "read",
-    "tables_of",
-    "with_tables",
-]
-
-PathLike = str | os.PathLike[str]
-Repair = Literal["neighbours", "all", "none"]
-REPAIRS = ("neighbours", "all", "none")
+__all__ = ["DataPart", "FilePart", "FramePart", "StorePart", "agreed"]
 
 
 @dataclass(frozen=True)
@@ -112,116 +96,6 @@ class FramePart:
     roles: dict[str, Any]
 
 
-class Parts:
-    """Data in partitions, described and not yet read: what `Cluster.fit` learns from.
-
-    Args:
-        sources: one for each partition, in order.
-        repair: what to do about a query whose rows lie in several partitions. ``neighbours``: move it to one where it
-            is cut by the border between two, as when a table is cut by rows; refuse it elsewhere, where the same id
-            more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
-        whole: the data that these are the parts of, in order, where they are in memory.
-    """
-
-    for_a_cluster = True
-
-    def __init__(
-        self, sources: Sequence[Any], repair: Repair = "neighbours", *, whole: RankingData | None = None
-    ) -> None:
-        if repair not in REPAIRS:
-            raise UnknownNameError("kind of repair", str(repair), REPAIRS)
-        if not sources:
-            raise DataError("There is nothing to distribute: no partition was given.")
-        self.sources, self.repair, self.whole = tuple(sources), repair, whole
-
-    def replace(self, sources: Sequence[Any] | None = None, repair: Repair | None = None) -> Parts:
-        """The same with other sources of the same rows, or with another kind of repair."""
-        return Parts(self.sources if sources is None else sources, repair or self.repair, whole=self.whole)
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of the data that these are the parts of, where it is known without a look at the rows."""
-        if self.whole is not None:
-            return self.whole.fingerprint
-        stores = [source for source in self.sources if isinstance(source, StorePart)]
-        ends = [0, *(source.last for source in stores)]
-        if (
-            len(stores) < len(self)
-            or len({one.path for one in stores}) > 1
-            or [one.first for one in stores] != ends[:-1]
-        ):
-            return None
-        data = open_store(stores[0].path)
-        return data.fingerprint if data.n_queries == ends[-1] else None
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def __repr__(self) -> str:
-        return f"Parts({len(self)} partitions, repair='{self.repair}')"
-
-
-def read(
-    paths: PathLike | Sequence[PathLike],
-    *,
-    partitions: int | None = None,
-    repair: Repair = "neighbours",
-    **options: Any,
-) -> Parts:
-    """Data for a cluster, by path; nothing is read yet. Workers must see the same paths.
-
-    Args:
-        paths: a folder of Parquet files (a partition each), a stored copy (cut into ranges of whole queries), or a list
-            of files of any format that `toprank.read` reads (a partition each).
-        partitions: how many ranges to cut a stored copy into. Default: about 64 MB of features each, at least 8.
-        repair: what to do about queries whose rows lie in several partitions; see `Parts`.
-        **options: for the reader of the files, such as ``label=`` and ``qid=``; see `toprank.read`.
-    """
-    if isinstance(paths, str | os.PathLike):
-        path = Path(paths)
-        if is_store(path):
-            if partitions is not None:
-                check_whole("partitions", partitions, 1)
-            if options:
-                raise UnknownNameError("option for reading a stored copy", next(iter(options)), ["partitions"])
-            return Parts(_ranges(path, partitions), repair)
-        files = files_in(path) if path.is_dir() else [path]
-    else:
-        files = listed_paths(paths)
-    if partitions is not None:
-        raise DataError("A file is a partition; partitions= belongs to a stored copy (toprank convert makes one).")
-    return Parts([FilePart(os.path.abspath(file), options) for file in files], repair)
-
-
-def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
-    """Data that are already in memory, or a Dask DataFrame, as partitions.
-
-    Args:
-        data: a `RankingData`, `Parts`, or a Dask DataFrame.
-        partitions: into how many parts to cut a `RankingData`.
-        repair: see `Parts`. Default: what they say themselves, else ``neighbours``.
-        **roles: for a frame, the columns as in `RankingData.from_frame`.
-    """
-    is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
-    if roles and not is_frame and isinstance(data, Parts | RankingData):
-        raise DataError(
-            f"{next(iter(roles))}= names a column of a frame, but these data know their columns already; leave it out, "
-            "or give it to toprank.cluster.read."
-        )
-    if isinstance(data, Parts):
-        return data if repair is None else data.replace(repair=repair)
-    if isinstance(data, RankingData):
-        ranges = even_ranges(data.queries.offsets, partitions)
-        parts = [DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges]
-        return Parts(parts, repair or "neighbours", whole=data)
-    if is_frame:
-        return Parts(_frame_parts(data, roles), repair or "neighbours")
-    raise DataError(
-        f"Data of type {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask "
-        "DataFrame, or a RankingData."
-    )
-
-
 @in_sentences
 def load(source: FilePart | StorePart) -> Rows:
     """The rows of a file or of a range of a stored copy; runs on a worker."""
@@ -242,47 +116,6 @@ def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> Rows:
     except ToprankError as problem:
         raise DataError(f"In {name}: {problem}") from None
     return Rows(data, name, None, data.source_rows)
-
-
-def _ranges(path: Path, partitions: int | None) -> list[StorePart]:
-    data = open_store(path)
-    width = max(1, data.n_features * data.X.dtype.itemsize)
-    wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
-    return [StorePart(os.path.abspath(path), first, last) for first, last in even_ranges(data.queries.offsets, wanted)]
-
-
-def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of whole queries with about equally many documents.
-
-    >>> even_ranges(np.array([0, 3, 5, 9, 10]), 2)
-    [(0, 2), (2, 4)]
-    """
-    marks = np.linspace(0, offsets[-1], count + 1)
-    cuts = np.unique(np.searchsorted((offsets[1:] + offsets[:-1]) / 2, marks))
-    return [(int(a), int(b)) for a, b in pairwise(np.unique([0, *cuts, len(offsets) - 1]))]
-
-
-def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
-    """Partitions read by the columns of the frame as a whole."""
-    import pyarrow as pa
-
-    known = (*USUAL_NAMES, "features", "dtype")
-    for name in roles:
-        if name not in known:
-            raise UnknownNameError("role of a column", name, known)
-    given = {role: roles.get(role) for role in USUAL_NAMES}
-    schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
-    layout = layout_of(schema, given, roles.get("features"), roles.get("dtype"))
-    fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
-    pieces = frame.to_delayed()
-    return [FramePart(piece, f"partition {number} of the frame", fixed) for number, piece in enumerate(pieces)]
-
-
-def tables_of(parts: Parts) -> list[FilePart]:
-    """The partitions that are files, where there are several, whose columns must agree."""
-    files = [source for source in parts.sources if isinstance(source, FilePart)]
-    return files if len(files) > 1 else []
 
 
 @in_sentences
@@ -309,7 +142,76 @@ def agreed(files: Sequence[FilePart]) -> list[FilePart]:
     return [FilePart(file.path, fixed) for file in files]
 
 
-def with_tables(parts: Parts, tables: Sequence[FilePart]) -> Parts:
-    """The partitions with the files among them replaced, in their order."""
-    others = iter(tables)
-    return parts.replace([next(others) if isinstance(one, FilePart) else one for one in parts.sources])
+Array = npt.NDArray[Any]
+
+
+class Guests(NamedTuple):
+    """Rows on their way: the partition that they leave, and where they stood there."""
+
+    data: RankingData
+    owner: int
+    order: IntArray
+
+
+@in_sentences
+def taken(rows: Rows, owner: int, qids: Array) -> Guests:
+    """The data of some queries of partition number `owner`."""
+    data = rows.data
+    assert data is not None
+    chosen = np.isin(data.qids, qids)
+    return Guests(data.select(chosen), owner, _order(rows)[data.queries.spread(chosen)])
+
+
+@in_sentences
+def joined(rows: Rows, owner: int, gone: Array | None, *more: Guests) -> Rows:
+    """Partition number `owner` without the queries that went, and with the rows that came.
+
+    Queries that came stand behind those that were there; rows of a query stand in the order of the partitions.
+    """
+    data = rows.data
+    assert data is not None
+    stays = np.ones(data.n_queries, dtype=bool) if gone is None else ~np.isin(data.qids, gone)
+    parts = list(more)
+    if stays.any():
+        parts.insert(0, Guests(data.select(stays), owner, _order(rows)[data.queries.spread(stays)]))
+    if not parts:
+        return Rows(None, rows.name, None)
+    owners = np.concatenate([np.full(part.data.n_documents, part.owner) for part in parts])
+    qid = np.concatenate([part.data.qid for part in parts])
+    _, first, inverse = np.unique(qid, return_index=True, return_inverse=True)
+    sorting = np.lexsort((owners, first[inverse.reshape(-1)]))  # stable: rows of one partition keep their order
+    order = np.concatenate([part.order for part in parts])
+    return Rows(_stacked([part.data for part in parts], qid, sorting), rows.name, None, order[sorting], owners[sorting])
+
+
+def _order(rows: Rows) -> IntArray:
+    assert rows.data is not None
+    return np.arange(rows.data.n_documents) if rows.order is None else rows.order
+
+
+def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:
+    """Parts one below the other, their rows sorted so that queries are whole."""
+
+    def rows(pieces: Iterable[Array | None]) -> Array | None:
+        present = [piece for piece in pieces if piece is not None]
+        return np.concatenate(present)[sorting] if present else None
+
+    if parts[0].is_sparse:
+        from scipy import sparse
+
+        X: Any = sparse.vstack([part.X for part in parts], format="csr")[sorting]
+    else:
+        X = rows(part.X for part in parts)
+    whole = RankingData(
+        X,
+        rows(part.labels for part in parts),
+        qid=qid[sorting],
+        document_ids=rows(part.document_ids for part in parts),
+        document_weights=rows(part.document_weights for part in parts),
+        positions=rows(part.positions for part in parts),
+        feature_names=parts[0].feature_names,
+    )
+    weights = rows(None if part.query_weights is None else part.queries.spread(part.query_weights) for part in parts)
+    if weights is None:
+        return whole
+    return whole.replace(query_weights=one_for_each_query(weights, whole.queries, whole.qids))

@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toprank.cluster.allreduce import AllReduce, LeftAloneError
-from toprank.cluster.checkpoints import Attempt, Checkpoint, Checkpoints
-from toprank.cluster.work import Rows, Whole, bound_part, in_sentences
+from toprank.cluster.trees import Attempt, Checkpoint, Checkpoints, Place, Plan
+from toprank.cluster.work import Rows, bound_part, in_sentences
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, concatenate
-from toprank.errors import DataError, needs
-from toprank.losses import Loss
+from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
@@ -32,36 +31,7 @@ from toprank.rankers.watching import RoundWatch
 if TYPE_CHECKING:
     from toprank.rankers.trees import TreeRanker
 
-__all__ = ["Place", "Plan", "check_share", "is_desertion", "train_share"]
-
-
-class Plan(NamedTuple):
-    """What is trained; the same for all trainers."""
-
-    parameters: TreeParameters
-    loss: Loss | None
-    gains: FloatArray
-    intercept: FloatArray
-    whole: Whole
-    n_queries: int
-    tops: dict[str, float]
-    """The largest label of the data that are judged, "train" and "valid"."""
-    every: int
-    """Rounds between two checkpoints."""
-
-
-class Place(NamedTuple):
-    """Where a trainer is."""
-
-    rank: int
-    machines: tuple[str, ...]
-    """LightGBM's addresses of all trainers, in the order of their ranks."""
-    hub: tuple[str, int]
-    token: bytes
-    checkpoints: str
-    attempt: str
-    threads: int
-    patience: float
+__all__ = ["train_share"]
 
 
 @in_sentences
@@ -266,26 +236,3 @@ def _quieten() -> None:
     import lightgbm
 
     lightgbm.register_logger(_Log())
-
-
-def check_share(rows: Rows, metric: str, convention: str) -> bool:
-    """Whether the metric takes the labels of a partition; runs on a worker."""
-    assert rows.data is not None
-    try:
-        Judge(rows.data, metric, convention=convention, threads=1)(np.zeros(rows.data.n_documents))
-    except DataError:
-        return False
-    return True
-
-
-_NETWORK = ("socket", "network", "binding port", "connecting to rank")
-"""Words in what LightGBM says of its connections."""
-
-
-def is_desertion(problem: BaseException) -> bool:
-    """Whether a trainer failed for want of the others, or of the connection to them."""
-    import lightgbm
-
-    text = str(problem).lower()
-    theirs = isinstance(problem, lightgbm.basic.LightGBMError) or text.startswith("lightgbm cannot train like this")
-    return isinstance(problem, LeftAloneError) or (theirs and any(word in text for word in _NETWORK))

@@ -6,34 +6,211 @@ are there then, from the last checkpoint. However a start ends, no trainer of it
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import numpy as np
 
 from toprank.cluster import work
-from toprank.cluster.allreduce import free_port
-from toprank.cluster.checkpoints import Attempt, Checkpoint, Checkpoints
+from toprank.cluster.allreduce import LeftAloneError, free_port
 from toprank.cluster.dataset import Placed, check_loss
 from toprank.cluster.running import LostError, Runner, gone
-from toprank.cluster.scoring import settled_top
-from toprank.cluster.tree_worker import Place, Plan, check_share, is_desertion, train_share
-from toprank.errors import ClusterError, DataError
+from toprank.cluster.scoring import judged_top, settled_top
+from toprank.cluster.work import Whole
+from toprank.compute import FloatArray
+from toprank.errors import ClusterError, DataError, needs
+from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.rankers.tree_parameters import TreeParameters
-from toprank.rankers.tree_training import Boosted, Start, finished, first_intercept, loss_on_labels
-from toprank.rankers.watching import Progress
+from toprank.rankers.tree_training import (
+    Boosted,
+    Start,
+    finished,
+    first_intercept,
+    loss_on_labels,
+)
+from toprank.rankers.watching import Progress, Round
 
 __all__ = ["Trainers", "WorkerLostWarning", "boost"]
+
+_ASK = 0.5
+"""Seconds between two looks at what the client wants."""
+
+
+_TELL = 1.0
+"""Seconds between two words about where the training stands."""
+
+
+class Checkpoint(NamedTuple):
+    """The rounds made so far, and what was known after them; at the end, the rounds to keep."""
+
+    trees: str
+    rounds: int
+    valid: float | None
+    history: dict[str, list[float]]
+    best: int
+    best_value: float | None
+    stopped: str = ""
+    interrupted: bool = False
+
+
+class Checkpoints:
+    """The last checkpoint, and the client's wish to stop."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        distributed = needs("distributed", "cluster", "tr.cluster")
+        self._note = distributed.Variable(f"{name}-checkpoint", client=client)
+        self._round = distributed.Variable(f"{name}-round", client=client)
+        self._stop = distributed.Event(f"{name}-stop", client=client)
+        self._asked, self._wish, self._told = 0.0, False, -_TELL
+
+    def post(self, checkpoint: Checkpoint) -> None:
+        """Replace the last checkpoint."""
+        self._note.set(zlib.compress(pickle.dumps(tuple(checkpoint)), 1))
+
+    def last(self) -> Checkpoint | None:
+        """The last checkpoint, where there is one."""
+        try:
+            return Checkpoint(*pickle.loads(zlib.decompress(self._note.get(timeout="2s"))))
+        except TimeoutError:
+            return None
+
+    def tell(self, now: Round) -> None:
+        """Say where the training stands, about once a second."""
+        if now.seconds - self._told >= _TELL or now.number == now.last:
+            self._told = now.seconds
+            self._round.set(now._replace(booster=None))
+
+    def told(self) -> Round | None:
+        """Where the training stands, if that was said."""
+        try:
+            return Round(*self._round.get(timeout=_TELL))
+        except OSError:  # nothing was said in time, or nobody answers, which the client looks at elsewhere
+            return None
+
+    def ask_to_stop(self) -> None:
+        """Tell the trainers to end after this round."""
+        self._stop.set()
+
+    def stop_wanted(self) -> bool:
+        """Whether the client wants to stop; asked now and then."""
+        if time.monotonic() - self._asked > _ASK:
+            self._asked, self._wish = time.monotonic(), bool(self._stop.is_set())
+        return self._wish
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._note.delete()
+        self._round.delete()
+        self._stop.clear()
+
+
+class Attempt:
+    """One start of the trainers, as a sign on the scheduler that stays up as long as the client wants them to go on.
+
+    Who finds it taken down leaves. So the client need not reach a trainer to end it, not even one that is still in a
+    queue, and nothing is left behind.
+    """
+
+    def __init__(self, name: str, client: Any) -> None:
+        self._name, self._client = name, client
+        self._sign = self._event("wanted")
+        self._asked, self._up = float("-inf"), True
+
+    def _event(self, what: str) -> Any:
+        return needs("distributed", "cluster", "tr.cluster").Event(f"{self._name}-{what}", client=self._client)
+
+    def open(self) -> None:
+        """Put the sign up."""
+        self._sign.set()
+
+    def close(self) -> None:
+        """Take the sign down."""
+        self._sign.clear()
+
+    def wanted(self) -> bool:
+        """Whether the sign is up; looked at now and then."""
+        if time.monotonic() - self._asked > _ASK:
+            self._asked = time.monotonic()
+            try:
+                self._up = bool(self._sign.is_set())
+            except OSError:  # the scheduler is lost, and nobody can have what is made here
+                self._up = False
+        return self._up
+
+    def begin(self, rank: int) -> bool:
+        """Say that a trainer has begun; whether it is still wanted."""
+        self._event(str(rank)).set()
+        if self.wanted():
+            return True
+        self._event(str(rank)).clear()  # the client has tidied up already, or is about to
+        return False
+
+    def begun(self, rank: int) -> bool:
+        """Whether a trainer has begun."""
+        with suppress(OSError):  # nobody answers, which the client looks at elsewhere
+            return bool(self._event(str(rank)).is_set())
+        return False
+
+    def forget(self, size: int) -> None:
+        """Leave nothing behind on the scheduler."""
+        self.close()
+        for rank in range(size):
+            self._event(str(rank)).clear()
+
+
+class Plan(NamedTuple):
+    """What is trained; the same for all trainers."""
+
+    parameters: TreeParameters
+    loss: Loss | None
+    gains: FloatArray
+    intercept: FloatArray
+    whole: Whole
+    n_queries: int
+    tops: dict[str, float]
+    """The largest label of the data that are judged, "train" and "valid"."""
+    every: int
+    """Rounds between two checkpoints."""
+
+
+class Place(NamedTuple):
+    """Where a trainer is."""
+
+    rank: int
+    machines: tuple[str, ...]
+    """LightGBM's addresses of all trainers, in the order of their ranks."""
+    hub: tuple[str, int]
+    token: bytes
+    checkpoints: str
+    attempt: str
+    threads: int
+    patience: float
+
 
 _FAREWELL = 10.0
 """Seconds that trainers get to notice that they are no longer wanted, before their workers are restarted."""
 _LOOK = 0.5
+
+
+_NETWORK = ("socket", "network", "binding port", "connecting to rank")
+"""Words in what LightGBM says of its connections."""
+
+
+def is_desertion(problem: BaseException) -> bool:
+    """Whether a trainer failed for want of the others, or of the connection to them."""
+    import lightgbm
+
+    text = str(problem).lower()
+    theirs = isinstance(problem, lightgbm.basic.LightGBMError) or text.startswith("lightgbm cannot train like this")
+    return isinstance(problem, LeftAloneError) or (theirs and any(word in text for word in _NETWORK))
 
 
 class Trainers:
@@ -200,8 +377,9 @@ def _plan(data: Placed, parameters: TreeParameters, valid: Placed | None) -> Pla
 
         intercept = first_intercept(parameters, loss, gains, grades, counts, value)
     tops = {}
-    if not parameters.dart and all(data.rows.each(check_share, parameters.metric, parameters.convention)):
-        tops["train"] = max(data.rows.each(settled_top, Convention.of(parameters.convention).unjudged))
+    if not parameters.dart:
+        found = data.rows.each(judged_top, parameters.metric, parameters.convention)
+        tops = {} if None in found else {"train": max(found)}
     if valid is not None:
         tops["valid"] = max(valid.rows.each(settled_top, Convention.of(parameters.convention).unjudged))
         judge = valid.judge(parameters.metric, parameters.convention, None)
@@ -276,6 +454,8 @@ class _Training:
         token = secrets.token_bytes(16)
         threads = self.runner.threads()
         self.starts += 1
+        from toprank.cluster.tree_worker import train_share  # which speaks of what is here
+
         trainers = Trainers(self.runner, f"{self.name}-{self.starts}", addresses)
         args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):

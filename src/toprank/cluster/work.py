@@ -208,18 +208,6 @@ class PartObjective:
         X = () if rows is None else (rows.X,)
         return object.__sizeof__(self) + bytes_held(self.inner, apart_from=(rows, *X))
 
-    def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
-        """Both at these weights."""
-        return self.inner.value_and_grad(weights)
-
-    def hessian(self, weights: FloatArray) -> tuple[FloatArray]:
-        """The curvature at these weights."""
-        return (self.inner.hessian(weights),)
-
-    def products(self, weights: FloatArray) -> Products:
-        """The map v ↦ H v at these weights."""
-        return Products(self, weights)
-
 
 class Products:
     """A partition's part of the map v ↦ H v, with what it needs computed once."""
@@ -235,10 +223,6 @@ class Products:
         """What was prepared; the objective is counted already."""
         inner = self.part.inner
         return object.__sizeof__(self) + bytes_held(self.times, apart_from=(inner, inner.features, inner.features.X))
-
-    def __call__(self, vector: FloatArray) -> tuple[FloatArray]:
-        """The product."""
-        return (self.times(vector),)
 
 
 @in_sentences
@@ -262,25 +246,25 @@ def part_objective(
 @in_sentences
 def value_and_grad(part: PartObjective, weights: FloatArray) -> tuple[float, FloatArray]:
     """A partition's part of the loss and of its gradient."""
-    return part.value_and_grad(weights)
+    return part.inner.value_and_grad(weights)
 
 
 @in_sentences
 def hessian(part: PartObjective, weights: FloatArray) -> tuple[FloatArray]:
     """A partition's part of the curvature."""
-    return part.hessian(weights)
+    return (part.inner.hessian(weights),)
 
 
 @in_sentences
 def products(part: PartObjective, weights: FloatArray) -> Products:
     """What products with a partition's part of the curvature need, prepared."""
-    return part.products(weights)
+    return Products(part, weights)
 
 
 @in_sentences
-def product(times: Products, vector: FloatArray) -> tuple[FloatArray]:
+def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
     """H v from what `products` prepared."""
-    return times(vector)
+    return (prepared.times(vector),)
 
 
 @in_sentences

@@ -21,6 +21,7 @@ __all__ = [
     "IN_DOUBLE",
     "IN_MEMORY",
     "PlainArguments",
+    "check_callbacks",
     "check_data",
     "check_flag",
     "check_number",
@@ -122,6 +123,15 @@ def check_flag(name: str, value: Any) -> None:
     """
     if not isinstance(value, bool | np.bool_):
         raise DataError(f"{name} must be True or False, not {value!r}.")
+
+
+def check_callbacks(callbacks: Any, seen: str) -> None:
+    """Refuse what cannot be called with what there is to see, such as "a Round"."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
+    for callback in callbacks:
+        if not callable(callback):
+            raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")
 
 
 def check_data(what: str, given: Any) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from toprank.data.checks import check_number, check_whole, is_whole
+from toprank.data.checks import check_callbacks, check_number, check_whole, is_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.neural_inputs import TRANSFORMS, Transform
-from toprank.rankers.watching import Epoch, check_callbacks
+from toprank.rankers.watching import Epoch
 from toprank.scorers.networks import ACTIVATIONS, Architecture
 
 if TYPE_CHECKING:

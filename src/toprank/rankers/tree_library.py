@@ -1,4 +1,4 @@
-"""LightGBM, imported at first use, and what is left of it in a forked process.
+"""What is left of LightGBM in a forked process.
 
 A fork copies the memory of LightGBM's pool of threads (OpenMP) but not the threads: the child would wait for them for
 ever. With one thread it asks for none of them.
@@ -9,22 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
 
-from toprank.importing import first_use
-
-__all__ = ["ForkedTreesWarning", "allowed_threads", "lightgbm"]
+__all__ = ["ForkedTreesWarning", "allowed_threads"]
 
 _forked = False
 
 
 class ForkedTreesWarning(UserWarning):
     """Trees were asked for several threads in a process that was forked from one that had used LightGBM."""
-
-
-def lightgbm() -> Any:
-    """The package."""
-    return first_use("lightgbm")
 
 
 def allowed_threads(threads: int, asked: bool) -> int:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, available_threads
-from toprank.data.checks import check_number, check_whole
+from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.rankers.tree_library import allowed_threads
-from toprank.rankers.watching import Round, check_callbacks
+from toprank.rankers.watching import Round
 
 if TYPE_CHECKING:
     from toprank.rankers.source import Source

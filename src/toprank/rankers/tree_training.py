@@ -11,12 +11,12 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
+from toprank.importing import first_use
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.heads import first_outputs, loss_and_gains
-from toprank.rankers.tree_library import lightgbm
 from toprank.rankers.tree_objective import (
     ExpectedGainObjective,
     LikelihoodObjective,
@@ -29,7 +29,6 @@ from toprank.rankers.tree_objective import (
     needs_search,
 )
 from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
-from toprank.rankers.tree_text import only_trees
 from toprank.rankers.watching import Progress, RoundWatch, judges_of
 
 __all__ = [
@@ -203,7 +202,7 @@ def train_trees(parameters: TreeParameters, data: RankingData, valid: RankingDat
 
 def finished(trees: str, rounds: int) -> Any:
     """The booster of the trees that are kept; refused where a leaf is not finite."""
-    booster = booster_of(only_trees(trees))
+    booster = booster_of(trees)
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(rounds)
     return booster
@@ -231,11 +230,12 @@ def datasets(
     more: dict[str, Any] = {}
     if parameters.built_in:
         more = {"group": data.queries.sizes, "weight": _row_weights(data)}
-    train = lightgbm().Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
+    library = first_use("lightgbm")
+    train = library.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
     sets = {"train": train}
     if valid is not None:
         group: dict[str, Any] = {"group": valid.queries.sizes} if parameters.built_in else {}
-        sets["valid"] = lightgbm().Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
+        sets["valid"] = library.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
     return sets
 
 
@@ -258,7 +258,7 @@ def make_rounds(
     watch: RoundWatch,
 ) -> None:
     """Make the rounds, unless an interrupt from the keyboard ends them; `words` are the parameters for LightGBM."""
-    library, own = lightgbm(), start.objective
+    library, own = first_use("lightgbm"), start.objective
 
     def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
         assert own is not None
@@ -297,7 +297,7 @@ def make_rounds(
 
 def booster_of(trees: str) -> Any:
     """LightGBM's booster from its text; one that it cannot read is refused."""
-    library = lightgbm()
+    library = first_use("lightgbm")
     try:
         return library.Booster(model_str=trees)
     except library.basic.LightGBMError as problem:

@@ -18,8 +18,9 @@ from typing_extensions import override
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
+from toprank.rankers.tree_text import only_trees
 
-__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "check_callbacks", "judges_of"]
+__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "judges_of"]
 
 
 class Round(NamedTuple):
@@ -107,15 +108,6 @@ def judges_of(
     if valid is not None and wanted.early_stopping is not None:
         judges["valid"].for_choosing()
     return judges
-
-
-def check_callbacks(callbacks: Any, seen: str) -> None:
-    """Refuse what cannot be called with what there is to see, such as "a Round"."""
-    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
-        raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
-    for callback in callbacks:
-        if not callable(callback):
-            raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")
 
 
 class Watch(ABC):
@@ -315,7 +307,7 @@ class RoundWatch(Watch):
     @override
     def kept(self) -> tuple[str, int, float | None]:
         text, rounds, valid = super().kept()
-        return text or self.booster.model_to_string(num_iteration=rounds), rounds, valid
+        return only_trees(text or self.booster.model_to_string(num_iteration=rounds)), rounds, valid
 
 
 class Progress:
