@@ -20,14 +20,13 @@ from toprank.cli.main import app
 from toprank.comparison import compare_values
 from toprank.drawing import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.report.content import Content, Documents, Judgement, Part
+from toprank.report.content import Chart, Content, Documents, Judgement, Line, Part
 from toprank.report.headline import headline, turned_around
 from toprank.report.page import page
-from toprank.report.panels.cutoffs import at_cutoffs
-from toprank.report.panels.explorer import _rounded, explorer
-from toprank.report.panels.learning import curves_of_rankers
+from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
+from toprank.report.panels.queries import _rounded, explorer
 from toprank.report.panels.scores import spreads
-from toprank.report.parts import Chart, Line, chart
+from toprank.report.parts import chart
 from toprank.significance.results import number
 
 EVIL = "<script>alert(1)</script>"

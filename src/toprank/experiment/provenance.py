@@ -34,7 +34,7 @@ from toprank.experiment.store import plain
 if TYPE_CHECKING:
     from toprank.experiment.spec import Experiment
 
-__all__ = ["described", "experiment_key", "fold_facts", "key_of", "provenance_of", "versions"]
+__all__ = ["COMPUTING", "described", "experiment_key", "fold_facts", "key_of", "provenance_of", "versions"]
 
 _FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
 # The version alone would do for releases, but not for those who change a loss and want its new numbers.
@@ -43,7 +43,7 @@ _ROOMS = (
     "experiment",
 )  # fmt: skip
 _PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm", "pyarrow", "torch")
-_COMPUTING = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")
+COMPUTING = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")
 # Their source is part of every key (ours), or told by a version.
 _KNOWN = {"toprank", "sklearn", "numpy", "scipy", "lightgbm", *sys.stdlib_module_names}
 _FORMALITIES = {
@@ -66,8 +66,6 @@ def source_hash() -> str:
 @cache
 def versions() -> dict[str, str]:
     """Versions of toprank, Python and the packages that compute."""
-    import platform
-
     found = {"toprank": __version__, "source": source_hash(), "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -82,7 +80,7 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
     told = json.dumps(system)
     own_code = '"source": ' in told.replace('"source": ""', "")  # which may use any package that is there
     kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in told]
-    packages = {*_COMPUTING, *(name for kind in kinds for name in kind.packages)}
+    packages = {*COMPUTING, *(name for kind in kinds for name in kind.packages)}
     used = {name: version for name, version in versions().items() if name in packages}
     what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
     text = json.dumps(what, sort_keys=True, ensure_ascii=False)

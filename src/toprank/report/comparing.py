@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from toprank.comparison import Comparison
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source
-from toprank.report.panels.calibration import calibrations
-from toprank.report.panels.cutoffs import at_cutoffs
+from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.features import weights_of_rankers
-from toprank.report.panels.hardest import hardest
-from toprank.report.panels.learning import curves_of_rankers
-from toprank.report.panels.scores import spreads
+from toprank.report.panels.queries import hardest
+from toprank.report.panels.scores import calibrations, spreads
 from toprank.report.parts import PLOTTED, plotted
 from toprank.significance import Interval, bootstrap_interval
 
@@ -73,7 +71,10 @@ def from_comparison(
     >>> content.parts[0].ranked_systems
     ('best', 'first feature')
     """
-    columns = _columns(comparison, scores)
+    for system in comparison.systems:
+        if system not in scores:
+            raise UnknownNameError("system among the scores", system, scores)
+    columns = {system: np.asarray(scores[system], dtype=np.float64).reshape(-1) for system in comparison.systems}
     options = {**evaluate_options, "convention": comparison.convention or "standard", "threads": threads}
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
@@ -94,17 +95,10 @@ def from_comparison(
         parts=(part,),
         sources=tuple(source_of(*one) for one in known.items()),
         conventions=(str(one.convention),),
-        facts=(*facts_of(comparison), *_ranker_facts(rankers), *versions()),
+        facts=(*facts_of(comparison), *_ranker_facts(rankers), _versions()),
         command=command,
         date=date,
     )
-
-
-def _columns(comparison: Comparison, scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-    for system in comparison.systems:
-        if system not in scores:
-            raise UnknownNameError("system among the scores", system, scores)
-    return {system: np.asarray(scores[system], dtype=np.float64).reshape(-1) for system in comparison.systems}
 
 
 def _check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
@@ -156,12 +150,7 @@ def _part(
 
 
 def _notes(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    notes = []
-    blank = int((~solvable).sum())
-    if blank:
-        notes.append(
-            f"{blank:,} of {len(solvable):,} queries have nothing relevant; no ranking can gain anything there."
-        )
+    notes = nothing_to_gain(solvable)
     if len(comparison.systems) > PLOTTED:
         notes.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
     return tuple(notes)
@@ -197,6 +186,12 @@ def judged_intervals(
     }
 
 
+def nothing_to_gain(solvable: npt.NDArray[np.bool_]) -> list[str]:
+    """A note of the queries that have nothing relevant, where there are any."""
+    blank, n = int((~solvable).sum()), len(solvable)
+    return [f"{blank:,} of {n:,} queries have nothing relevant; no ranking can gain anything there."] if blank else []
+
+
 def source_of(name: str, data: RankingData) -> Source:
     """The line of the small print about some data."""
     size = f"{data.n_queries:,} queries, {data.n_documents:,} documents, {data.n_features:,} features"
@@ -223,12 +218,8 @@ def _ranker_facts(rankers: Mapping[str, Any]) -> list[Fact]:
     ]
 
 
-def versions(packages: Sequence[str] = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")) -> list[Fact]:
-    """Versions of toprank, Python and the libraries that numbers come from."""
-    found = [f"toprank {__version__}", f"Python {platform.python_version()}"]
-    for package in packages:
-        try:
-            found.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:  # an optional one
-            continue
-    return [Fact("Versions", ", ".join(found))]
+def _versions() -> Fact:
+    """Of toprank, Python and the libraries that numbers come from."""
+    found = {"toprank": __version__, "Python": platform.python_version()}
+    found |= {name: version for name, version in versions().items() if name in COMPUTING}
+    return Fact("Versions", ", ".join(map(" ".join, found.items())))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,6 @@ from toprank.comparison.tables import Table
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.report.panels.calibration import Calibration
-from toprank.report.panels.features import Weights
-from toprank.report.panels.scores import Spread
-from toprank.report.parts import Chart, ranked_systems
 from toprank.significance import Interval
 
 __all__ = ["Content", "Documents", "Fact", "Judgement", "Part", "Source", "Titled"]
@@ -72,6 +68,84 @@ class Titled:
     table: Table
     note: str = ""
     folded: bool = False
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Predicted P(grade ≥ 1) of one system against what happened, bin by bin; `error` is the expected one."""
+
+    system: str
+    style: int
+    predicted: FloatArray
+    observed: FloatArray
+    documents: FloatArray
+    error: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the scores of one system spread over the documents of each grade.
+
+    Attributes:
+        system: Its name.
+        style: Its number.
+        edges: Edges of the bins, of scores standardised within each query.
+        grades: Names of the grades, lowest first.
+        shares: One row per grade: share of its documents in each bin.
+        medians: One per grade.
+        documents: Documents of each grade.
+    """
+
+    system: str
+    style: int
+    edges: FloatArray
+    grades: tuple[str, ...]
+    shares: FloatArray
+    medians: FloatArray
+    documents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The features that matter most to one system.
+
+    Attributes:
+        system: Its name.
+        style: Its number.
+        meaning: What a value is, in words.
+        names: Features, most important first.
+        values: Their weights (signed) or importances (shares).
+        features: How many features there are in all.
+    """
+
+    system: str
+    style: int
+    meaning: str
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    features: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "log"] = "linear"
+    markers: bool = True
 
 
 @dataclass(frozen=True)
@@ -176,3 +250,10 @@ class Content:
     def __post_init__(self) -> None:
         if not self.parts:
             raise DataError("A report needs at least one comparison.")
+
+
+def ranked_systems(comparison: Comparison) -> tuple[str, ...]:
+    """Systems by the first metric of a comparison, best first."""
+    metric = comparison.metrics[0]
+    sign = 1.0 if metric in comparison.lower_is_better else -1.0
+    return tuple(sorted(comparison.systems, key=lambda name: sign * comparison.means[name][metric]))

@@ -21,15 +21,13 @@ from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.comparing import facts_of, judged_intervals
-from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source, Titled
-from toprank.report.panels.calibration import Calibration, calibration
-from toprank.report.panels.cutoffs import curves_at
+from toprank.report.comparing import facts_of, judged_intervals, nothing_to_gain
+from toprank.report.content import Calibration, Chart, Content, Documents, Fact, Judgement, Part, Source, Titled
+from toprank.report.panels.curves import curves_at, curves_of_cells
 from toprank.report.panels.features import weights_of_cells
-from toprank.report.panels.hardest import hardest
-from toprank.report.panels.learning import curves_of_cells
-from toprank.report.panels.scores import spreads
-from toprank.report.parts import Chart, plotted
+from toprank.report.panels.queries import hardest
+from toprank.report.panels.scores import calibration, spreads
+from toprank.report.parts import plotted
 from toprank.significance.results import number
 
 __all__ = ["from_results"]
@@ -278,11 +276,7 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     if seeds > 1:
         plots = " Rankings, scores and curves are those of the first." if documents else ""
         notes.append(f"For systems that draw, a query's number is the mean over {seeds} seeds.{plots}")
-    blank = int((relevant == 0).sum())
-    if blank:
-        notes.append(
-            f"{blank:,} of {len(relevant):,} queries have nothing relevant; no ranking can gain anything there."
-        )
+    notes += nothing_to_gain(relevant > 0)
     failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
     notes += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
     if not documents:

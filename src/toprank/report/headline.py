@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from toprank.comparison import Comparison, Difference
-from toprank.report.parts import ranked_systems
+from toprank.report.content import ranked_systems
 from toprank.significance.results import number, p_value, queries
 
 __all__ = ["Headline", "difference_between", "headline", "turned_around"]

@@ -12,8 +12,8 @@ from toprank.drawing import Markup, join, tag
 from toprank.report.content import Content, Part
 from toprank.report.headline import headline
 from toprank.report.panels import PANELS
-from toprank.report.panels.explorer import explorer_panel
-from toprank.report.parts import Panel, scrolling
+from toprank.report.panels.queries import explorer_panel
+from toprank.report.parts import Panel, copied, scrolling
 
 __all__ = ["LIMIT", "page", "write_html"]
 
@@ -120,21 +120,14 @@ def _small_print(content: Content) -> Markup:
     """Where everything comes from."""
     parts = []
     if content.command:
-        parts += [
-            tag("h3", "Command"),
-            tag("div", tag("button", "Copy", type="button", cls="copy"), tag("pre", content.command, tabindex="0"),
-                cls="copying"),
-        ]  # fmt: skip
+        parts += [tag("h3", "Command"), copied(content.command)]
     rules = tag("ul", *(tag("li", rule) for rule in content.conventions))
     parts += [tag("h3", "Conventions"), rules] if content.conventions else []
     if content.sources:
         head = tag("thead", tag("tr", *(tag("th", h) for h in ("data", "size", "fingerprint of the content"))))
-        rows = [
-            tag("tr", tag("td", s.name), tag("td", s.size), tag("td", tag("code", s.fingerprint)))
-            for s in content.sources
-        ]
-        table = tag("table", head, tag("tbody", *rows))
-        parts += [tag("h3", "Data"), scrolling(table, "Data")]
+        cells = [(source.name, source.size, tag("code", source.fingerprint)) for source in content.sources]
+        rows = [tag("tr", *(tag("td", cell) for cell in row)) for row in cells]
+        parts += [tag("h3", "Data"), scrolling(tag("table", head, tag("tbody", *rows)), "Data")]
     if content.facts:
         rows = [join([tag("dt", fact.name), tag("dd", fact.value)]) for fact in content.facts]
         parts += [tag("h3", "Versions and seeds"), tag("dl", *rows)]
@@ -164,14 +157,15 @@ def _document(content: Content, body: Markup, links: list[tuple[str, str]]) -> s
         tag("button", "Dark", type="button", cls="theme", hidden=True),
         aria_label="Sections",
     )
-    skip = tag("a", "Skip to the results", href="#main", cls="skip")
-    parts = [
-        skip,
+    page_body = tag(
+        "body",
+        tag("a", "Skip to the results", href="#main", cls="skip"),
         menu,
         tag("main", body, id="main", tabindex="-1"),
         tag("div", cls="tip", hidden=True, aria_hidden="true"),
-    ]
-    page_body = tag("body", *parts, tag("script", Markup(script)), id="top")
+        tag("script", Markup(script)),
+        id="top",
+    )
     return f"<!doctype html>\n{tag('html', head, page_body, lang='en')}\n"
 
 

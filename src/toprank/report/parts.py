@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,25 +27,24 @@ from toprank.drawing import (
     ticks,
     title,
 )
+from toprank.report.content import Chart, Line, Part, ranked_systems
 from toprank.significance.results import number
 
-if TYPE_CHECKING:
-    from toprank.report.content import Part
-
 __all__ = [
-    "PLOTTED", "Chart", "Line", "Panel", "chart", "legend", "panel", "plain_table", "plotted", "ranked_systems",
-    "scrolling", "side_by_side", "signed",
-]  # fmt: skip
+    "PLOTTED",
+    "Panel",
+    "chart",
+    "legend",
+    "panel",
+    "plain_table",
+    "plotted",
+    "scrolling",
+    "side_by_side",
+    "signed",
+]
 
 PLOTTED = 12  # systems in the plots; the tables hold all
 _POINTS = 200  # a curve of more is drawn at so many of its points
-
-
-def ranked_systems(comparison: Comparison) -> tuple[str, ...]:
-    """Systems by the first metric of a comparison, best first."""
-    metric = comparison.metrics[0]
-    sign = 1.0 if metric in comparison.lower_is_better else -1.0
-    return tuple(sorted(comparison.systems, key=lambda name: sign * comparison.means[name][metric]))
 
 
 def plotted(comparison: Comparison) -> dict[str, int]:
@@ -74,28 +72,6 @@ class Panel(NamedTuple):
     heading: str
     remark: str | Callable[[Part], str]
     show: Callable[[Part, str], Markup | None]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    style: int
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Curves over one axis."""
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    scale: Literal["linear", "log"] = "linear"
-    markers: bool = True
 
 
 def signed(value: float) -> str:
@@ -127,6 +103,12 @@ def legend(systems: dict[str, int]) -> Markup:
 def scrolling(table: Markup, name: str) -> Markup:
     """A table that scrolls by itself where the page is narrow; reachable by keyboard, as it must be to be scrolled."""
     return tag("div", table, cls="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def copied(words: str) -> Markup:
+    """Text with a button that copies it."""
+    button = tag("button", "Copy", type="button", cls="copy")
+    return tag("div", button, tag("pre", words, tabindex="0"), cls="copying")
 
 
 def plain_table(table: Table, name: str) -> Markup:

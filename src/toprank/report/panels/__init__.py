@@ -1,14 +1,10 @@
 """The sections of a page, one module each: what is computed, how it is drawn, and its heading."""
 
-from toprank.report.panels.calibration import CALIBRATION
-from toprank.report.panels.cutoffs import CUTOFFS
-from toprank.report.panels.differences import DIFFERENCES
+from toprank.report.panels.curves import CUTOFFS, LEARNING
 from toprank.report.panels.features import FEATURES
-from toprank.report.panels.hardest import HARDEST
-from toprank.report.panels.learning import LEARNING
-from toprank.report.panels.results import RESULTS
-from toprank.report.panels.scores import SCORES
-from toprank.report.panels.wins import WINS
+from toprank.report.panels.queries import HARDEST
+from toprank.report.panels.scores import CALIBRATION, SCORES
+from toprank.report.panels.verdicts import DIFFERENCES, RESULTS, WINS
 
 __all__ = ["PANELS"]
 

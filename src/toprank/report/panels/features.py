@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,37 +11,16 @@ from toprank.compute import FloatArray
 from toprank.drawing import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
 from toprank.experiment import Cell
 from toprank.experiment.training import signed_weights
+from toprank.report.content import Part, Weights
 from toprank.report.parts import Panel, panel, side_by_side
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
-    from toprank.report.content import Part
 
-__all__ = ["FEATURES", "Weights", "weights_of_cells", "weights_of_rankers"]
+__all__ = ["FEATURES", "weights_of_cells", "weights_of_rankers"]
 
 _FEATURES = 15
 _NAME = 24
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The features that matter most to one system.
-
-    Attributes:
-        system: Its name.
-        style: Its number.
-        meaning: What a value is, in words.
-        names: Features, most important first.
-        values: Their weights (signed) or importances (shares).
-        features: How many features there are in all.
-    """
-
-    system: str
-    style: int
-    meaning: str
-    names: tuple[str, ...]
-    values: tuple[float, ...]
-    features: int
 
 
 def weights_of_rankers(

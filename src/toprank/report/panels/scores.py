@@ -1,48 +1,39 @@
-"""Scores by grade: how far a system tells the grades apart."""
+"""What scores say of grades: how far a system tells them apart, and whether its probabilities hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, path, shortened, tag, ticks, title
+from toprank.drawing import (
+    WIDTH,
+    Box,
+    Markup,
+    Scale,
+    axes,
+    colour,
+    dashes,
+    figure,
+    marker,
+    path,
+    shortened,
+    tag,
+    ticks,
+    title,
+)
+from toprank.errors import DataError
+from toprank.rankers.probabilities import calibration_curve
+from toprank.report.content import Calibration, Part, Spread
 from toprank.report.parts import Panel, panel, side_by_side
 
-if TYPE_CHECKING:
-    from toprank.report.content import Part
-
-__all__ = ["SCORES", "Spread", "spreads"]
+__all__ = ["CALIBRATION", "SCORES", "calibration", "calibrations", "spreads"]
 
 _GRADES = 8
 _BINS = np.linspace(-3.0, 3.0, 41)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How the scores of one system spread over the documents of each grade.
-
-    Attributes:
-        system: Its name.
-        style: Its number.
-        edges: Edges of the bins, of scores standardised within each query.
-        grades: Names of the grades, lowest first.
-        shares: One row per grade: share of its documents in each bin.
-        medians: One per grade.
-        documents: Documents of each grade.
-    """
-
-    system: str
-    style: int
-    edges: FloatArray
-    grades: tuple[str, ...]
-    shares: FloatArray
-    medians: FloatArray
-    documents: tuple[int, ...]
 
 
 def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[Spread, ...]:
@@ -89,14 +80,14 @@ def _smoothed(shares: FloatArray) -> FloatArray:
     return smooth
 
 
-def _shown(part: Part, _: str) -> Markup | None:
+def _spreads_shown(part: Part, _: str) -> Markup | None:
     """One panel for each system."""
     if not part.spreads:
         return None
-    return side_by_side(*(panel(shortened(one.system, 40), _plot(one)) for one in part.spreads))
+    return side_by_side(*(panel(shortened(one.system, 40), _spread_plot(one)) for one in part.spreads))
 
 
-def _plot(what: Spread) -> Markup:
+def _spread_plot(what: Spread) -> Markup:
     """One ridge for each grade, the highest on top, with its median."""
     row = 34.0
     top = 26.0
@@ -127,8 +118,67 @@ def _plot(what: Spread) -> Markup:
     return figure(f"Scores of {what.system} by grade", box.bottom + 38, frame, *ridges, label)
 
 
-_REMARK = (
+_SPREADS = (
     "Scores within each query, standardised; the further the ridges of the grades lie apart, the better the system "
     "tells them apart. The tick is the median."
 )
-SCORES = Panel("spread", "Scores", "Scores by grade", _REMARK, _shown)
+SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)
+
+
+def calibrations(
+    probabilities: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]
+) -> tuple[Calibration, ...]:
+    """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
+    found = []
+    for name, table in probabilities.items():
+        given = np.asarray(table, dtype=np.float64)
+        if given.ndim != 2 or len(given) != data.n_documents:
+            raise DataError(
+                f"The probabilities of '{name}' have shape {given.shape}; they need a row for each of "
+                f"{data.n_documents} documents and a column for each grade."
+            )
+        if name in styles:
+            found.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
+    return tuple(found)
+
+
+def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> Calibration:
+    """Predicted P(grade ≥ 1) against what happened."""
+    judged = data.judged
+    curve = calibration_curve(relevance[judged], (data.labels[judged] > 0).astype(np.float64))
+    return Calibration(system, style, *curve, curve.error)
+
+
+def _calibrations_shown(part: Part, _: str) -> Markup | None:
+    """One panel for each system with probabilities."""
+    if not part.calibrations:
+        return None
+    panels = [
+        panel(f"{shortened(c.system, 40)}: off by {c.error:.3f} on average", _calibration_plot(c))
+        for c in part.calibrations
+    ]
+    return side_by_side(*panels)
+
+
+def _calibration_plot(what: Calibration) -> Markup:
+    """Observed shares over predicted probabilities; on the diagonal the prediction can be taken at its word."""
+    box = Box(44, 24, WIDTH - 62, 278)
+    x, y = Scale(0, 1, box.left, box.right), Scale(0, 1, box.bottom, box.top)
+    marks = [(v / 4, f"{v / 4:g}") for v in range(5)]
+    frame = axes(box, x, y, marks, marks, "predicted P(grade ≥ 1)", "observed share")
+    diagonal = tag("line", x1=x(0), y1=y(0), x2=x(1), y2=y(1), cls="zero dashed")
+    bins = list(zip(what.predicted.tolist(), what.observed.tolist(), what.documents.tolist(), strict=True))
+    drawn = path([(x(p), y(o)) for p, o, _ in bins])
+    curve = tag("path", d=drawn, cls=f"curve {colour(what.style)}", stroke_dasharray=dashes(what.style))
+    dots = [
+        marker(what.style, x(p), y(o), f"predicted {p:.3f}, observed {o:.3f}, {n:,.0f} documents", size=4.2)
+        for p, o, n in bins
+    ]
+    return figure(f"Calibration of {what.system}", 318, frame, diagonal, curve, *dots)
+
+
+_CALIBRATION = (
+    "Documents in ten groups by predicted probability of being relevant, against the share that is. On the dashed "
+    "diagonal a prediction can be taken at its word."
+)
+CALIBRATION = Panel("calibration", "Calibration", "Calibration", _CALIBRATION, _calibrations_shown)

@@ -1,22 +1,98 @@
-"""Learning curves: the metric after each round, or for each penalty tried."""
+"""Curves: metrics by cut-off, and the metric after each round or for each penalty tried."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
-from toprank.drawing import Markup, shortened
+from toprank.comparison.tables import Table
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.drawing import Markup, join, shortened, tag
 from toprank.experiment import Cell
+from toprank.metrics import NDCG
+from toprank.metrics.evaluation import evaluate
+from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.parts import Chart, Line, Panel, chart, legend, panel, side_by_side
+from toprank.report.content import Chart, Line, Part
+from toprank.report.parts import Panel, chart, legend, panel, plain_table, plotted, side_by_side
+from toprank.significance.results import number
 
-if TYPE_CHECKING:
-    from toprank.report.content import Part
+__all__ = ["CUTOFFS", "LEARNING", "at_cutoffs", "curves_at", "curves_of_cells", "curves_of_rankers"]
 
-__all__ = ["LEARNING", "curves_of_cells", "curves_of_rankers"]
+_CUTOFFS = 20  # points of a curve over cut-offs, at most
+_FAMILIES = 3
+
+
+def at_cutoffs(
+    scores: Mapping[str, FloatArray],
+    data: RankingData,
+    measures: Mapping[str, Measure],
+    styles: Mapping[str, int],
+    **options: Any,
+) -> tuple[Chart, ...]:
+    """Means by cut-off k = 1, 2 …, for each metric that has a cut-off; where none has, NDCG."""
+
+    def means(name: str, asked: list[Measure]) -> Mapping[str, float]:
+        return evaluate(scores[name], data, asked, **options).mean
+
+    return curves_at(means, int(data.queries.sizes.max()), measures, styles)
+
+
+def curves_at(
+    means_of: Callable[[str, list[Measure]], Mapping[str, float]],
+    longest: int,
+    measures: Mapping[str, Measure],
+    styles: Mapping[str, int],
+) -> tuple[Chart, ...]:
+    """`at_cutoffs`, with the means of a system's measures from a function; `longest`: size of the largest query."""
+    families: dict[Measure, int] = {}
+    for measure in measures.values():
+        if any(field.name == "k" for field in fields(measure)) and measure.depth is not None:
+            bare = replace(measure, k=None)  # type: ignore[call-arg]
+            families[bare] = max(families.get(bare, 0), measure.depth)
+    charts = []
+    for bare, deepest in list((families or {NDCG(): 10}).items())[:_FAMILIES]:
+        ks = _cutoffs(max(10, deepest), longest)
+        asked = {k: replace(bare, k=k) for k in ks}  # type: ignore[call-arg]
+        lines = []
+        for name, style in styles.items():
+            means = means_of(name, list(asked.values()))
+            lines.append(Line(name, tuple(map(float, ks)), tuple(means[str(one)] for one in asked.values()), style))
+        charts.append(Chart(f"{bare} at k", "k", f"mean {bare}@k", tuple(lines)))
+    return tuple(charts)
+
+
+def _cutoffs(deepest: int, longest: int) -> list[int]:
+    """1, 2, … 10, then in growing steps as far as asked, but not beyond the longest list."""
+    last = max(2, min(deepest, longest))
+    if last <= _CUTOFFS:
+        return list(range(1, last + 1))
+    return [*range(1, 11), *np.unique(np.geomspace(11, last, _CUTOFFS - 10).round().astype(int)).tolist()]
+
+
+def _cutoffs_shown(part: Part, _: str) -> Markup | None:
+    """Metrics by cut-off, with the numbers to open below."""
+    if not part.at_k:
+        return None
+    panels = [panel(one.title, chart(one)) for one in part.at_k]
+    tables = []
+    for one in part.at_k:
+        rows = [(line.name, *(number(y) for y in line.y)) for line in one.lines]
+        header = (one.title, *(f"{x:g}" for x in one.lines[0].x))
+        tables.append(plain_table(Table(header, rows, names=1), one.title))
+    numbers = tag("details", tag("summary", "The numbers"), *tables)
+    return join([legend(plotted(part.comparison)), side_by_side(*panels), numbers])
+
+
+CUTOFFS = Panel(
+    "curves", "Cut-offs", "Metric by cut-off", "How far down the list the differences reach.", _cutoffs_shown
+)
+
 
 _FOLDS = 7  # curves in one panel
 
@@ -77,7 +153,7 @@ def curves_of_cells(of: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, 
         first = cells[0].seed if cells else None
         cells = [cell for cell in cells if cell.seed == first][:_FOLDS]
         metric = next((cell.metric for cell in cells if cell.metric), "metric")
-        rounds = [_line(cell, i) for i, cell in enumerate(cells)]
+        rounds = [_rounds(cell, i) for i, cell in enumerate(cells)]
         lines = tuple(line for line in rounds if line is not None)
         if lines:
             step = next((key for key in ("round", "epoch") if key in cells[0].history), "step")
@@ -89,7 +165,7 @@ def curves_of_cells(of: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, 
     return tuple(charts)
 
 
-def _line(cell: Cell, style: int) -> Line | None:
+def _rounds(cell: Cell, style: int) -> Line | None:
     values = [math.nan if v is None else float(v) for v in cell.history.get("valid", [])]
     if len(values) < 2 or not any(map(math.isfinite, values)):
         return None
@@ -113,7 +189,7 @@ def _penalties(cell: Cell, style: int) -> Line | None:
     return Line(cell.fold, tuple(sorted(best)), tuple(best[l2] for l2 in sorted(best)), style)
 
 
-def _shown(part: Part, _: str) -> Markup | None:
+def _learning_shown(part: Part, _: str) -> Markup | None:
     """One panel for each history; training and validation data differ by colour and mark."""
     if not part.learning:
         return None
@@ -127,5 +203,5 @@ def _shown(part: Part, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-_REMARK = "The metric after each round, or for each penalty tried."
-LEARNING = Panel("learning", "Learning", "Learning curves", _REMARK, _shown)
+_LEARNING = "The metric after each round, or for each penalty tried."
+LEARNING = Panel("learning", "Learning", "Learning curves", _LEARNING, _learning_shown)

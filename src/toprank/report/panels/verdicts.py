@@ -1,0 +1,316 @@
+"""Systems against each other: the table of means, differences with their intervals, wins and losses query by query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.comparison import Comparison, Difference
+from toprank.comparison.tables import latex_text, markdown_text
+from toprank.compute import FloatArray
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, path, shortened, swatch, tag, ticks, title
+from toprank.report.content import Judgement, Part
+from toprank.report.headline import difference_between, turned_around
+from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side, signed
+from toprank.significance.results import number
+
+__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
+
+
+def _results(part: Part, _: str) -> Markup:
+    main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}
+    shown = [means_table(part, main, styles)]
+    for one in part.judgements[1:]:
+        shown += [tag("h3", f"Convention {one.comparison.convention}"), means_table(part, one, styles)]
+    for further in part.tables:
+        note = tag("p", further.note, cls="remark") if further.note else None
+        table = plain_table(further.table, further.title)
+        if further.folded:
+            shown.append(tag("details", tag("summary", further.title), note, table))
+        else:
+            shown.append(join(filter(None, [tag("h3", further.title), note, table])))
+    written = [("Markdown", _written(part, "markdown")), ("LaTeX", _written(part, "latex"))]
+    copies = [tag("details", tag("summary", f"As {name}"), copied(words)) for name, words in written]
+    return join([*shown, *copies])
+
+
+def _written(part: Part, language: Literal["markdown", "latex"]) -> str:
+    """The tables in another language, to be copied: the comparison, and what else is shown at once."""
+    whole: str = getattr(part.comparison, f"to_{language}")()
+    escape = markdown_text if language == "markdown" else latex_text
+    further = [one for one in part.tables if not one.folded]
+    return "\n".join([whole, *(f"{escape(one.title)}\n\n{getattr(one.table, language)()}\n" for one in further)])
+
+
+def means_table(part: Part, judgement: Judgement, styles: dict[str, int]) -> Markup:
+    """Systems, best first: means with intervals and marks, and the first metric's distance from the reference."""
+    comparison = judgement.comparison
+    metrics = comparison.metrics
+    order = part.ranked_systems
+    reference = comparison.baseline or order[0]
+    letters = {name: chr(ord("a") + i) if i < 26 else str(i + 1) for i, name in enumerate(order)}
+    pairs = comparison.baseline is None
+    head = ["" if not pairs else None, "system", *metrics, f"difference from {reference}", "p", "win / tie / loss"]
+    rows = []
+    for name in order:
+        d = difference_between(comparison, name, reference, metrics[0])
+        cells = [_mean_cell(judgement, name, metric, letters) for metric in metrics]
+        label = tag("th", tag("span", swatch(styles[name]), cls="key"), tag("span", name, cls="name"),
+                    tag("small", letters[name], cls="letter") if pairs else None, scope="row")  # fmt: skip
+        rows.append(tag("tr", label, *cells, *_reference_cells(comparison, d, name)))
+    kinds = [tag("th", h, cls="n" if i else None, scope="col") for i, h in enumerate(h for h in head if h)]
+    table = tag("table", tag("thead", tag("tr", *kinds)), tag("tbody", *rows), cls="means")
+    return join([scrolling(table, "Means"), tag("p", _marks(comparison), cls="remark")])
+
+
+def _mean_cell(judgement: Judgement, name: str, metric: str, letters: dict[str, str]) -> Markup:
+    comparison = judgement.comparison
+    interval = judgement.intervals[name][metric]
+    best = max if metric not in comparison.lower_is_better else min
+    value = comparison.means[name][metric]
+    leading = value == best(means[metric] for means in comparison.means.values())
+    shown = tag("b" if leading else "span", number(value))
+    mark = _mark(comparison, name, metric, letters)
+    return tag("td", shown, mark, tag("small", f"[{number(interval.low)}, {number(interval.high)}]"), cls="n")
+
+
+def _mark(comparison: Comparison, name: str, metric: str, letters: dict[str, str]) -> Markup | None:
+    """Against a baseline ▲ or ▼; else the letters of the systems that this one is significantly better than."""
+    if comparison.baseline is not None:
+        d = difference_between(comparison, name, comparison.baseline, metric)
+        if d is None or not d.significant or d.winner is None:
+            return None
+        better = d.winner == name
+        spoken = "significantly better than the baseline" if better else "significantly worse than the baseline"
+        return tag("abbr", "▲" if better else "▼", cls="win" if better else "loss", title=spoken)
+    won = [d for d in comparison.differences if d.metric == metric and d.significant and d.winner == name]
+    beaten = sorted(letters[d.b if d.a == name else d.a] for d in won)
+    return tag("sup", " ".join(beaten)) if beaten else None
+
+
+def _reference_cells(comparison: Comparison, d: Difference | None, name: str) -> list[Markup]:
+    if d is None:
+        return [tag("td", "—", cls="n muted"), tag("td", "", cls="n"), tag("td", "", cls="n")]
+    d = d if d.a == name else turned_around(d)
+    low, high = d.interval
+    star = tag("abbr", "*", title=f"significant at level {comparison.alpha:g}") if d.significant else None
+    return [
+        tag("td", signed(d.difference), tag("small", f"[{signed(low)}, {signed(high)}]"), cls="n"),
+        tag("td", f"{d.p_adjusted:.3g}", star, cls="n"),
+        tag("td", f"{d.wins:,} / {d.ties:,} / {d.losses:,}", cls="n"),
+    ]
+
+
+def _marks(comparison: Comparison) -> str:
+    level = f"{100 * comparison.confidence:g} %"
+    first = comparison.metrics[0]
+    how = (
+        f"▲ and ▼: significantly better and worse than {comparison.baseline}."
+        if comparison.baseline is not None
+        else "Raised letters: the systems that this one is significantly better than."
+    )
+    lower = ", ".join(comparison.lower_is_better)
+    less = f" Less is better in {lower}." if lower else ""
+    return (
+        f"Mean over queries with its {level} interval. {how} Difference, p (corrected) and wins are those of {first}; "
+        f"* marks p ≤ {comparison.alpha:g}.{less}"
+    )
+
+
+def _convention(part: Part) -> str:
+    convention = part.judgements[0].comparison.convention
+    return f"Convention {convention}. Best first." if convention else "Best first."
+
+
+RESULTS = Panel("table", "Table", "Results", _convention, _results)
+
+
+_ALL_PAIRS = 15  # rows of an interval plot; with more pairs, those of the leader are shown
+_PANELS = 4  # metrics with an interval plot; the table holds all
+_ROW = 40.0
+_WORDS = 19.0  # of a row, for the names above the interval
+_NAME = 26
+
+
+def _verdicts(part: Part) -> Markup:
+    comparison = part.comparison
+    items = tag("ul", *(tag("li", verdict) for verdict in comparison.verdicts), cls="verdicts")
+    table = plain_table(comparison.differences_table(), "Differences")
+    few = len(comparison.verdicts) <= 6
+    return tag(
+        "div",
+        tag("details", tag("summary", "In words"), items, open=few),
+        tag("details", tag("summary", "All differences as a table"), table),
+    )
+
+
+def _intervals(part: Part) -> Markup:
+    """One panel for each metric."""
+    comparison = part.comparison
+    panels = []
+    for metric in comparison.metrics[:_PANELS]:
+        rows = _by_rank([d for d in comparison.differences if d.metric == metric], part)
+        if len(rows) > _ALL_PAIRS and comparison.baseline is None:
+            rows = [d for d in rows if part.ranked_systems[0] in (d.a, d.b)]
+        rows = rows[: 2 * _ALL_PAIRS]
+        panels.append(panel(metric, _interval_plot(rows, comparison.margin)))
+    return side_by_side(*panels)
+
+
+def _by_rank(rows: list[Difference], part: Part) -> list[Difference]:
+    """In the order of the table; where all pairs are compared, or all with the leader, the higher system first."""
+    place = {name: i for i, name in enumerate(part.ranked_systems)}
+    if part.comparison.baseline is None or part.against_leader:
+        rows = [d if place[d.a] < place[d.b] else turned_around(d) for d in rows]
+    return sorted(rows, key=lambda d: (place[d.a], place[d.b]))
+
+
+def _interval_plot(differences: Sequence[Difference], margin: float) -> Markup:
+    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter."""
+    ends = [e for d in differences for e in (*d.interval, d.difference) if math.isfinite(e)]
+    reach = max([abs(e) for e in ends] + [margin]) * 1.08
+    low, high = min([0.0, *ends]) - 0.06 * reach, max([0.0, *ends]) + 0.06 * reach
+    bottom = 8 + _ROW * len(differences)
+    box = Box(10, 8, WIDTH - 78, bottom)  # the numbers stand to the right of the plot
+    x = Scale(low, high, box.left, box.right)
+    behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
+    marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
+    frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
+    rows = [_interval_row(d, x, box.top + _ROW * i) for i, d in enumerate(differences)]
+    metric = differences[0].metric
+    return figure(f"Differences in {metric} with their intervals", bottom + 22, *behind, frame, *rows)
+
+
+def _behind_row(margin: float, x: Scale, top: float) -> Markup:
+    """Zero and the band of one row, below its words: a line through words cannot be read, nor can they."""
+    top, height = top + _WORDS, _ROW - _WORDS
+    return join(
+        [
+            tag("rect", title(f"differences within ±{margin:g}"), x=x(-margin), y=top, cls="band",
+                width=x(margin) - x(-margin), height=height),
+            tag("line", x1=x(0.0), x2=x(0.0), y1=top, y2=top + height, cls="zero"),
+        ]
+    )  # fmt: skip
+
+
+def _interval_row(d: Difference, x: Scale, top: float) -> Markup:
+    low, high = d.interval
+    y = top + 28
+    verdict = "significant" if d.significant else "equivalent" if d.equivalent else "not significant"
+    words = f"{d.a} − {d.b}: {signed(d.difference)} [{signed(low)}, {signed(high)}] {d.metric}, {verdict}"
+    better = (d.difference > 0) != d.lower_is_better
+    kind = ("win" if better else "loss") if d.significant else "flat"
+    sign = {"win": " ▲", "loss": " ▼"}.get(kind, " ≈" if d.equivalent else "")
+    pair = f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}"
+    left, right = x(low), x(high)  # an infinite end stops at the edge
+    return tag(
+        "g",
+        title(words),
+        tag("rect", x=0, y=top, width=WIDTH, height=_ROW, cls="hit"),
+        tag("text", pair, x=10, y=top + 14, cls="name"),
+        tag("text", signed(d.difference) + sign, x=WIDTH - 4, y=y + 4, cls="name end"),
+        tag("line", x1=left, x2=right, y1=y, y2=y, cls=f"whisker {kind}"),
+        *(tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, cls=f"whisker {kind}") for end in (left, right)),
+        tag("circle", cx=x(d.difference), cy=y, r=4.5, cls=f"dot {kind}"),
+    )
+
+
+def _differences(part: Part, _: str) -> Markup:
+    beside = "beside" if len(part.comparison.metrics) == 1 else None  # a single plot leaves room for words at its side
+    plots = tag("div", _intervals(part), _verdicts(part), cls=beside)
+    return join([plots, tag("p", part.comparison.methods, cls="remark")])
+
+
+def _reading(part: Part) -> str:
+    return (
+        "Each line is an interval of the mean difference over queries; one that stays clear of zero is not easily "
+        f"chance. The shaded band is ±{part.comparison.margin:g}: differences within it do not matter."
+    )
+
+
+DIFFERENCES = Panel("differences", "Differences", "Differences and their intervals", _reading, _differences)
+
+
+LEVEL = 1e-12  # what `significance.win_tie_loss` takes for no difference
+_BARS = 240  # more queries than this are drawn as one outline
+
+
+def _wins(part: Part, _: str) -> Markup:
+    """The leader against each other plotted system, or each against the baseline."""
+    comparison, per_query, styles = part.comparison, part.judgements[0].per_query, plotted(part.comparison)
+    metric = comparison.metrics[0]
+    lower = metric in comparison.lower_is_better
+    reference = comparison.baseline or part.ranked_systems[0]
+    baseline = comparison.baseline is not None and not part.against_leader
+    panels = []
+    for name in part.ranked_systems:
+        if name == reference or name not in styles:
+            continue
+        a, b = (name, reference) if baseline else (reference, name)
+        drawn = _win_loss_plot(metric, (a, b), per_query[a][metric], per_query[b][metric], part.qids, lower)
+        panels.append(panel(f"{shortened(a, 40)} against {shortened(b, 40)}", drawn))
+    return side_by_side(*panels)
+
+
+def _win_loss_plot(
+    name: str, pair: tuple[str, str], a: FloatArray, b: FloatArray, qids: npt.NDArray[np.generic], lower: bool
+) -> Markup:
+    """Differences query by query, largest win of `a` first; upwards is better for `a`, also where less is better."""
+    both = np.flatnonzero(~(np.isnan(a) | np.isnan(b)))
+    gains = (b - a if lower else a - b)[both]
+    gains = np.where(np.abs(gains) <= LEVEL, 0.0, gains)
+    order = np.argsort(-gains, kind="stable")
+    gains, both = gains[order], both[order]
+    reach = float(np.abs(gains).max(initial=0.0)) or 1.0
+    box = Box(40, 12, WIDTH - 8, 150)
+    y = Scale(-reach, reach, box.bottom, box.top)
+    x = Scale(0, len(gains), box.left, box.right)
+    marked = [(v, f"{v:g}".replace("-", "−")) for v in ticks(-reach, reach, 6)]
+    frame = axes(box, x, y, [], marked)
+    if len(gains) <= _BARS:
+        drawn = join(_bar(i, x, y, gains[i], int(q), qids[q], a[q], b[q]) for i, q in enumerate(both.tolist()))
+    else:
+        drawn = _outline(gains, x, y)
+    zero = tag("line", x1=box.left, x2=box.right, y1=y(0.0), y2=y(0.0), cls="zero")
+    wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
+    counts = [
+        tag("text", f"▲ better on {wins:,}", x=box.right, y=box.top + 8, cls="name end"),
+        tag("text", f"▼ worse on {losses:,}", x=box.left + 4, y=box.bottom - 5, cls="name"),
+        tag("text", f"{len(gains):,} queries, {len(gains) - wins - losses:,} level", x=(box.left + box.right) / 2,
+            y=box.bottom + 16, cls="label mid"),
+    ]  # fmt: skip
+    spoken = f"{name} of {pair[0]} against {pair[1]}: better on {wins}, worse on {losses} of {len(gains)} queries"
+    role = "group" if len(gains) <= _BARS else "img"  # within an image nothing can be reached
+    return figure(spoken, 172, frame, drawn, zero, *counts, role=role)
+
+
+def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, qid: object, a: float, b: float) -> Markup:
+    top, bottom = sorted((y(gain), y(0.0)))
+    kind = "win" if gain > 0 else "loss" if gain < 0 else "flat"
+    width = max(x(i + 1) - x(i) - 0.4, 0.5)
+    words = title(f"query {shortened(str(qid), 60)}: {number(a)} against {number(b)}")
+    place = {"x": x(i), "y": top, "width": width, "height": max(bottom - top, 1.0)}
+    # Of all bars one is reached by Tab, the others from there by arrows.
+    return tag("rect", words, **place, cls=f"bar {kind}", data_q=query, role="button", tabindex="0" if i == 0 else "-1")
+
+
+def _outline(gains: FloatArray, x: Scale, y: Scale) -> Markup:
+    """Wins and losses as two areas, a point for each pixel."""
+    at = np.unique(np.linspace(0, len(gains) - 1, int(x.stop - x.start)).astype(int))
+    parts = []
+    for kind, side in (("win", np.maximum(gains, 0.0)), ("loss", np.minimum(gains, 0.0))):
+        points = [(x(i + 0.5), y(side[i])) for i in at.tolist()]
+        outline = [(x(0), y(0.0)), *points, (x(len(gains)), y(0.0))]
+        parts.append(tag("path", d=path(outline, close=True), cls=f"bar {kind}"))
+    return join(parts)
+
+
+_WINS = (
+    "One bar for each query, sorted: above the line the first system is better, below it the second. A mean hides "
+    "whether many queries gain a little or few a lot."
+)
+WINS = Panel("wins", "Queries", "Wins and losses, query by query", _WINS, _wins)
