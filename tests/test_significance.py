@@ -14,7 +14,7 @@ from scipy import stats
 
 from toprank import significance as sig
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance.intervals import _resampled
+from toprank.significance.effects import _resampled
 from toprank.significance.tests import _sampled_hits, column, stream_start
 
 small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)

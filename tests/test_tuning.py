@@ -28,7 +28,7 @@ from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.watching import Watch
 from toprank.systems import SYSTEMS, System
 from toprank.tuning import default_space
-from toprank.tuning.attempt import Attempt, Interrupts, OutOfTimeError, Question, divide
+from toprank.tuning.search import Attempt, Interrupts, OutOfTimeError, Question, divide
 from toprank.tuning.space import Choice, Range, read_space
 from toprank.tuning.study import _began
 

@@ -12,8 +12,16 @@ Randomization test, two-sided: mean difference 0.0550 on 6 queries, p = 0.0938 (
 5 wins, 0 ties, 1 loss.
 """
 
-from toprank.significance.effects import bonferroni, effect_size, equivalence_test, holm, queries_needed, win_tie_loss
-from toprank.significance.intervals import bootstrap_interval, t_interval
+from toprank.significance.effects import (
+    bonferroni,
+    bootstrap_interval,
+    effect_size,
+    equivalence_test,
+    holm,
+    queries_needed,
+    t_interval,
+    win_tie_loss,
+)
 from toprank.significance.results import EffectSize, EquivalenceResult, Interval, TestResult, WinTieLoss
 from toprank.significance.tests import randomization_test, t_test, wilcoxon
 

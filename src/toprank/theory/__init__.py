@@ -11,7 +11,10 @@ True
 """
 
 from toprank.theory.bounds import (
+    QueryValues,
     bound_11,
+    regret,
+    t_regret,
     theorem2_bound,
     theorem3_bound,
     theorem4_bound,
@@ -19,7 +22,6 @@ from toprank.theory.bounds import (
     theorem6_factor,
 )
 from toprank.theory.population import Minimum, Population, optimal_order, order_agrees, population_minimiser
-from toprank.theory.regret import QueryValues, regret, t_regret
 
 __all__ = [
     "regret",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from toprank.tuning.result import Tuned
 from toprank.tuning.search import Standing
 from toprank.tuning.space import default_space
-from toprank.tuning.tuner import tune
+from toprank.tuning.tuner import Tuned, tune
 
 __all__ = ["Standing", "Tuned", "default_space", "tune"]
