@@ -1,23 +1,19 @@
-"""How loops run: compiled kernels without a compiler, and both cores without a second pool of threads.
+"""How loops run on both cores without a second pool of threads.
 
-A kernel is a plain function over flat arrays, compiled by Numba on first use and cached on disk. Kernels are serial
-and release the interpreter lock; `each_block` runs them over blocks of whole queries on ordinary threads. That
-compiles twice as fast as Numba's own parallel loops, runs as fast, and leaves the order of every sum to us, so results
-are the same bits on any number of threads.
+Kernels (`toprank.kernels`) are serial and let go of the interpreter's lock; `each_block` runs them over blocks of whole
+queries on ordinary threads. That leaves the order of every sum to us, so results are the same bits on any number of
+threads.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TypeVar
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -28,13 +24,8 @@ __all__ = [
     "IntArray",
     "available_threads",
     "blocks_of",
-    "compiled",
     "each_block",
-    "kernel",
     "one_blas_thread",
-    "row_kernel",
-    "summing_kernel",
-    "writable",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,45 +33,8 @@ IntArray = npt.NDArray[np.int64]
 
 _ALWAYS = 8  # threads that may be asked for on any machine, so that a model of a larger one can be made again
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Block = TypeVar("Block")
-
-_REGROUPED = {"reassoc", "contract", "nsz"}
-"""What the compiler may do with sums: regroup them, fuse a product with a sum, and take −0 for 0; never assume finite
-numbers."""
-
-
-def kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile `function` with Numba: no interpreter lock, cached on disk, division by zero as in NumPy."""
-    return compiled(function)
-
-
-def compiled(function: Callable[P, T], **options: Any) -> Callable[P, T]:
-    """`function` as a kernel with more options of Numba's; without the cache where there is no place for one."""
-    try:
-        return cast(Callable[P, T], numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function))
-    except RuntimeError as problem:
-        if "no locator available" not in str(problem):
-            raise
-        _warn_of_no_cache()
-        return cast(Callable[P, T], numba.njit(nogil=True, error_model="numpy", **options)(function))
-
-
-@cache
-def _warn_of_no_cache() -> None:
-    warnings.warn(
-        f"Compiled code cannot be kept: neither {os.path.dirname(__file__)} nor the folder for caches of this user can "
-        "be written. Every process compiles anew, which takes seconds to a minute. Name a folder that can be written "
-        "in the variable NUMBA_CACHE_DIR.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, or a copy where it is read-only: to Numba that is another type, and would be compiled for anew."""
-    return array if array.flags.writeable else array.copy()
 
 
 def available_threads(threads: int | None = None) -> int:
@@ -152,21 +106,3 @@ def one_blas_thread() -> Iterator[None]:
 
     with threadpool_limits(1, "blas"):
         yield
-
-
-def summing_kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """A `kernel` whose sums may be regrouped, so that they use the whole width of the machine's registers.
-
-    The result is the same on every run and any number of threads, but may differ in the last bits between machines.
-    """
-    return compiled(function, fastmath=_REGROUPED)
-
-
-def row_kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """A part of a `summing_kernel`, written into its callers: rows are short, and a call costs as much as 20 pairs.
-
-    It uses vector registers where documents are numbered by unsigned integers, which cannot mean "counted from the
-    end", and where its loops do not call out.
-    """
-    inlined = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=_REGROUPED)(function)
-    return cast(Callable[P, T], inlined)

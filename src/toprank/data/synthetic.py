@@ -17,26 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, blocks_of, each_block, kernel
+from toprank.compute import FloatArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["SyntheticData", "Words", "mixed", "mixed_words", "synthetic"]
+__all__ = ["SyntheticData", "Words", "mixed_words", "synthetic"]
 
 Words = npt.NDArray[np.uint64]
 
 
-@kernel
-def mixed(x: np.uint64) -> np.uint64:
-    """A bijection of words in which every bit of the result depends on every bit of `x` (the finish of splitmix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def mixed_words(words: Words) -> Words:
-    """`mixed` for each word of an array."""
+    """A bijection of words: every bit of a result depends on every bit of its word (the finish of splitmix64)."""
     x = words.astype(np.uint64)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

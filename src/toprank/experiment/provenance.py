@@ -30,6 +30,7 @@ from toprank.data.folds import Fold
 from toprank.data.typed import typed_command
 from toprank.errors import DataError
 from toprank.experiment.store import plain
+from toprank.kernels import library
 
 if TYPE_CHECKING:
     from toprank.experiment.spec import Experiment
@@ -42,8 +43,8 @@ _ROOMS = (
     "compute.py", "data", "metrics", "losses", "scorers", "solvers", "rankers", "systems.py", "selection.py",
     "experiment",
 )  # fmt: skip
-_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm", "pyarrow", "torch")
-COMPUTING = ("numpy", "scipy", "numba", "scikit-learn", "lightgbm")
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "pyarrow", "torch")
+COMPUTING = ("numpy", "scipy", "scikit-learn", "lightgbm")
 # Their source is part of every key (ours), or told by a version.
 _KNOWN = {"toprank", "sklearn", "numpy", "scipy", "lightgbm", *sys.stdlib_module_names}
 _FORMALITIES = {
@@ -54,10 +55,10 @@ _FORMALITIES = {
 
 @cache
 def source_hash() -> str:
-    """A hash of the source of every room that scores depend on."""
+    """A hash of the source of every room that scores depend on, the kernels included."""
     home = Path(__file__).parent.parent
     files = [path for room in _ROOMS for path in [home / room, *(home / room).rglob("*.py")] if path.is_file()]
-    result = hashlib.blake2b(digest_size=16)
+    result = hashlib.blake2b(library().identity.encode(), digest_size=16)
     for path in sorted(files):
         result.update(f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return result.hexdigest()

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block, writable
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import PlainArguments
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -223,7 +223,7 @@ class BoundLoss(ABC):
         return grad, diagonal
 
     def _checked(self, scores: npt.ArrayLike) -> FloatArray:
-        values = writable(np.ascontiguousarray(scores, dtype=np.float64))
+        values = np.ascontiguousarray(scores, dtype=np.float64)
         if len(values) != self.queries.n_documents:
             raise DataError(
                 f"There are {len(values)} scores for {self.queries.n_documents} documents; there must be one for each."

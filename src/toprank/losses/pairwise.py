@@ -71,7 +71,7 @@ class PairFrame(NamedTuple):
 
     def of_block(self, block: Block) -> PairFrame:
         """What is said about the queries of a block."""
-        return PairFrame(*(of_documents[block.rows] for of_documents in self[:-1]), self.pairs[block.queries])
+        return PairFrame._make([*(of_documents[block.rows] for of_documents in self[:-1]), self.pairs[block.queries]])
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
     kept = block.dtype == np.float32 or block.dtype == np.float64
     if kept and block.flags.c_contiguous and block.flags.aligned:
         return block  # the usual case, and np.require takes as long as the rest of the call
-    return np.require(block, block.dtype if kept else np.float64, "CA")
+    return np.require(block, block.dtype if kept else np.float64, ["C", "A"])
 
 
 def parts_of(rows: slice, each: int) -> list[slice]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
