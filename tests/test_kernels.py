@@ -1,0 +1,231 @@
+"""The compiled loops: arguments are checked, e^x and log are right, every set of instructions gives the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toprank import kernels
+from toprank.kernels import Kernel
+
+ALL = kernels.library().kernels()
+every_kernel = pytest.mark.parametrize("kernel", ALL, ids=[one.name for one in ALL])
+
+
+class Counted:
+    """Stands for a function of the library, and counts its calls."""
+
+    calls = 0
+
+    def __call__(self, *given):
+        self.calls += 1
+        return 0
+
+
+def arguments(kernel, sizes=3):
+    """What the prototype asks for, every size being the same."""
+    known = dict.fromkeys(kernel.sizes, sizes) | {one.name: 2 for one in kernel.parameters if not one.lengths}
+    made = []
+    for one in kernel.parameters:
+        if not one.lengths:
+            made.append({"f": 2.0, "b": True}.get(one.kind[0], 2))
+            continue
+        lengths = [eval(text, {"__builtins__": {}}, known) for text in one.lengths]
+        made.append(np.zeros(lengths, dtype=one.dtype))
+    return made
+
+
+def wrong_arrays(array, one):
+    """The same array with something wrong about it."""
+    yield "another type", array.astype(np.complex64)
+    yield "a list", array.tolist()
+    yield "nothing", None
+    yield "one dimension more", array[None]
+    yield "bytes in the other order", array.astype(array.dtype.newbyteorder()) if array.dtype.itemsize > 1 else None
+    yield "every second element", np.zeros((*array.shape[:-1], 2 * array.shape[-1]), dtype=array.dtype)[..., ::2]
+    misaligned = np.zeros(array.nbytes + 1, dtype=np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    if array.dtype.itemsize > 1:
+        yield "misaligned", misaligned
+    if one.written:
+        frozen = array.copy()
+        frozen.flags.writeable = False
+        yield "read-only", frozen
+
+
+@every_kernel
+def test_every_kernel_checks_kind_and_layout_of_every_array(kernel):
+    counted = Counted()
+    tried = Kernel(kernel.prototype, counted)
+    given = arguments(tried)
+    tried(*given)
+    assert counted.calls == 1
+    for place, one in enumerate(tried.parameters):
+        wrongs = (
+            wrong_arrays(given[place], one)
+            if one.lengths
+            else [("a word", "many"), ("nothing", None)] * (one.kind != "bool")
+        )
+        for what, wrong in wrongs:
+            with pytest.raises((TypeError, ValueError), match=kernel.name):
+                tried(*given[:place], wrong, *given[place + 1 :])
+            assert counted.calls == 1, (one.name, what)
+        with pytest.raises(TypeError, match=kernel.name):
+            tried(*given[:place], *given[place + 1 :])
+
+
+@every_kernel
+def test_every_kernel_checks_the_length_of_every_array(kernel):
+    """An array that is shorter or longer is refused, unless it is the only one that tells its size."""
+    counted = Counted()
+    tried = Kernel(kernel.prototype, counted)
+    given = arguments(tried, 4)
+    for place, one in enumerate(tried.parameters):
+        for axis, text in enumerate(one.lengths):
+            words = set(kernels.re.findall(r"[a-z_]\w*", text))
+            others = {
+                word
+                for other in tried.parameters
+                for at, length in enumerate(other.lengths)
+                if (other.name, at) != (one.name, axis)
+                for word in kernels.re.findall(r"[a-z_]\w*", length)
+            }
+            if not words <= others | {other.name for other in tried.parameters}:
+                continue  # nothing else knows this size
+            shape = list(given[place].shape)
+            shape[axis] -= 1
+            before = counted.calls
+            with pytest.raises(ValueError, match=kernel.name):
+                tried(*given[:place], np.zeros(shape, dtype=one.dtype), *given[place + 1 :])
+            assert counted.calls == before
+
+
+def test_the_prototypes_are_those_of_the_sources():
+    """Each KERNEL of native/*.c is in the library, and the other way round."""
+    native = Path(__file__).parent.parent / "native"
+    text = "\n".join(path.read_text() for path in native.iterdir() if path.suffix in {".c", ".inc"})
+    assert len(ALL) >= text.count("\nKERNEL(") > 0
+    assert len({one.prototype for one in ALL}) == len(ALL)
+
+
+# ---- e^x, log x, log(1 + x) ----
+
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 710.0, -746.0, -745.0, 1e-310, 5e-324, -1.0, -2.0, 1.7e308, -5e-324]
+
+
+def in_ulps(found, x, exact):
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workprec(160):
+        for value, argument in zip(found.tolist(), x.tolist(), strict=True):
+            truth = exact(mpmath)(mpmath.mpf(argument))
+            if truth != 0:
+                yield abs(float((mpmath.mpf(value) - truth) / mpmath.mpf(float(np.spacing(abs(float(truth)))))))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "exact", "drawn"),
+    [
+        (
+            "exponentials",
+            np.exp,
+            lambda m: m.exp,
+            lambda r: np.r_[r.uniform(-745, 709.7, 4000), r.uniform(-1, 1, 4000)],
+        ),
+        (
+            "logarithms",
+            np.log,
+            lambda m: m.log,
+            lambda r: np.r_[np.exp(r.uniform(-744, 709, 4000)), r.uniform(0.5, 2, 4000)],
+        ),
+        (
+            "logarithms_1p",
+            np.log1p,
+            lambda m: m.log1p,
+            lambda r: np.r_[
+                np.exp(r.uniform(-40, 100, 3000)), r.uniform(-1, 2, 3000), -np.exp(r.uniform(-40, 0, 3000))
+            ],
+        ),
+    ],
+)
+def test_our_own_functions_are_right_to_the_last_place(name, function, exact, drawn):
+    x = drawn(np.random.default_rng(0))
+    y = np.empty_like(x)
+    getattr(kernels, name)(x, y)
+    assert max(in_ulps(y, x, exact)) < 1.0
+    special, found = np.array(SPECIAL), np.empty(len(SPECIAL))
+    getattr(kernels, name)(special, found)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(found, function(special), rtol=4e-16)
+
+
+# ---- the same bits ----
+
+BITS = """
+import hashlib, sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import toprank as tr
+from loss_cases import LOSSES, Problem, labels_of_kind, random_scores
+from toprank import kernels
+from toprank.data.queries import Queries
+
+def say(name, *values):
+    print(name, hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in values)).hexdigest())
+
+rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 30, 2, 3, 71, 7, 133, 1, 16, 260])
+n = queries.n_documents
+for name, loss, options in LOSSES:
+    if "topk" in name or getattr(loss, "top_k", 1) != 1:
+        problem = Problem.of(loss, options)
+        labels, at, scores = problem.labels, problem.queries, problem.scores
+    else:
+        labels, at = labels_of_kind(options.get("labels", "graded"), n, rng), queries
+        scores = random_scores(rng, n, options)
+    bound = loss.on(labels, at)
+    found = bound.at(scores, curvature=True) if "curvature" in bound.at.__code__.co_varnames else bound.at(scores)
+    parts = [found.value, found.grad]
+    if found.curvature is not None:
+        direction = np.cos(np.arange(found.grad.size)).reshape(found.grad.shape)
+        parts += [found.curvature.diagonal(), found.curvature @ direction]
+    say(name, *parts)
+data = tr.synthetic(n_queries=300, n_documents=(1, 90), n_features=9, seed=1)
+scores = np.round(np.random.default_rng(0).normal(size=data.n_documents), 1)
+names = "ndcg ndcg@5 map mrr err@10 p@3 rbp(p=0.8) tau rho t owa pairacc avgndcg@10".split()
+evaluation = tr.evaluate(scores, data, names)
+for name in evaluation.per_query:
+    say(name, evaluation.per_query[name])
+a, b = evaluation.per_query["ndcg"], evaluation.per_query["map"]
+test = tr.significance.randomization_test(a, b, seed=3)
+say("flips", test.p)
+for system in ("ListNet", "RankSVM", "Squared"):
+    ranker = tr.LinearRanker(system if system != "RankSVM" else "Hinge").fit(data)
+    say("linear " + system, ranker.coef_)
+"""
+
+
+def bits_of(variant):
+    environment = os.environ | {"TOPRANK_KERNELS": variant}
+    command = [sys.executable, "-c", BITS, str(Path(__file__).parent)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+
+
+def test_every_set_of_instructions_gives_the_same_bits():
+    found = kernels.library()
+    variants = found.variants[: found.variants.index(found.machine) + 1]
+    if len(variants) == 1:
+        pytest.skip("this machine has one set of instructions")
+    baseline, *others = (bits_of(variant) for variant in variants)
+    assert len(baseline) > 50
+    for variant, other in zip(variants[1:], others, strict=True):
+        assert {name for name in baseline if baseline[name] != other[name]} == set(), variant
+
+
+def test_instructions_that_are_not_there_are_refused():
+    with pytest.raises(ImportError, match="asks for the instructions 'mmx'; this machine has baseline"):
+        kernels.Library(Path(kernels.library().path), "mmx")
