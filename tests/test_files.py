@@ -124,6 +124,31 @@ def test_several_files_are_one_data_set(tmp_path):
         read([])
 
 
+@pytest.mark.parametrize("suffix", [".txt", ".parquet", ".csv", ".qrels", ".run", ".toprank-data"])
+def test_a_file_given_twice_is_refused(tmp_path, monkeypatch, suffix):
+    """A single query would join with itself, and look like a longer one."""
+    path = tmp_path / f"one{suffix}"
+    lines = {".csv": "label,qid,a\n1,7,0.5\n", ".qrels": "a 0 d 1\n", ".run": "a Q0 d 1 2.5 tag\n"}
+    if suffix in lines:
+        path.write_text(lines[suffix])
+    else:
+        write(example().select([0]), path)
+    link = tmp_path / f"link{suffix}"
+    link.symlink_to(path)
+    assert len(read(path).queries) == 1
+    monkeypatch.chdir(tmp_path)
+    for again in (path, path.name, tmp_path / "." / path.name, link):
+        with pytest.raises(DataError, match=rf"The file .*{again.name if again == link else path.name} is given twice"):
+            read([path, again])
+
+
+def test_a_file_beside_its_folder_is_given_twice(tmp_path):
+    (tmp_path / "parts").mkdir()
+    write(example(), tmp_path / "parts" / "0.parquet")
+    with pytest.raises(DataError, match=r"The file .*0\.parquet is given twice"):
+        read([tmp_path / "parts", tmp_path / "parts" / "0.parquet"])
+
+
 def test_folders(tmp_path):
     data = example()
     (tmp_path / "parts").mkdir()
@@ -240,8 +265,9 @@ def test_a_cache_moves_with_its_file(tmp_path):
 def test_verify_and_cache_need_something_to_work_on(text, tmp_path):
     with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
         read(text, verify=True)
+    write(example(), tmp_path / "other.txt")
     with pytest.raises(DataError, match="beside one file"):
-        read([text, text], cache=True)
+        read([text, tmp_path / "other.txt"], cache=True)
     write(example(), tmp_path / "c.toprank-data")
     assert read(tmp_path / "c.toprank-data", cache=True, verify=True).equals(example())
 

@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -580,16 +581,16 @@ def test_text_that_becomes_shorter_is_refused(tmp_path, monkeypatch):
 CUT_IN_A_PIECE = """
 import os, sys
 import toprank as tr
-from toprank.data.letor import survey as first_pass
+from toprank import kernels
 from toprank.errors import FileError
 
-path, survey = sys.argv[1], first_pass.survey_rows
+path, survey = sys.argv[1], kernels.letor_survey
 
 def surveyed(*args):
     os.truncate(path, 0)  # the piece has been asked for, and now it is gone
     survey(*args)
 
-first_pass.survey_rows = surveyed
+kernels.letor_survey = surveyed
 try:
     tr.read(path)
 except FileError as problem:
@@ -694,7 +695,8 @@ def test_the_command(tmp_path):
     done = toprank("convert", folder, tmp_path / "a.toprank-data")
     assert (done.returncode, done.stderr.split(": ", 1)[1]) == (0, f"{read(folder)}\n")
     assert open_store(tmp_path / "a.toprank-data", verify=True).equals(read(folder))
-    done = toprank("convert", *folder.iterdir(), folder / "part-0.parquet", tmp_path / "b.toprank-data")
+    again = shutil.copy(folder / "part-0.parquet", tmp_path / "again.parquet")
+    done = toprank("convert", *folder.iterdir(), again, tmp_path / "b.toprank-data")
     assert done.returncode == 1
     assert "regroup" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def check_data(what: str, given: Any) -> None:
 
     if isinstance(given, RankingData):
         return
-    if isinstance(given, str | PathLike):
+    if isinstance(given, str | os.PathLike):
         remedy = f"Read the file first: tr.read({str(given)!r})."
     elif hasattr(given, "columns"):
         remedy = "Make one of the frame first: tr.RankingData.from_frame(frame)."
@@ -155,16 +155,29 @@ def check_data(what: str, given: Any) -> None:
 
 
 def listed_paths(given: Any) -> list[Path]:
-    """One path or several, as a list.
+    """One path or several, as a list; no file may be in it twice, since its rows would be.
 
+    >>> listed_paths(["train.txt", "./train.txt"])
+    Traceback (most recent call last):
+    toprank.errors.DataError: The file train.txt is given twice; name each file once.
     >>> listed_paths(None)
     Traceback (most recent call last):
     toprank.errors.DataError: Files are named by a path, such as 'train.txt', or a list of paths, not by None.
     """
-    several = [given] if isinstance(given, str | PathLike) or not isinstance(given, Iterable) else list(given)
-    if not all(isinstance(path, str | PathLike) for path in several):
+    several = [given] if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(path, str | os.PathLike) for path in several):
         raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {given!r}.")
-    return [Path(path) for path in several]
+    paths = [Path(path) for path in several]
+    seen: set[str] = set()
+    for path in paths:
+        try:
+            real = os.path.realpath(path)
+        except ValueError:  # a zero byte in the name: the reader says so
+            continue
+        if real in seen:
+            raise DataError(f"The file {path} is given twice; name each file once.")
+        seen.add(real)
+    return paths
 
 
 Array = npt.NDArray[Any]

@@ -84,7 +84,7 @@ def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
     given = listed_paths(paths)
     if not given:
         raise DataError("There is no file to read: the list of paths is empty.")
-    return [file for path in given for file in files_in(path)]
+    return listed_paths([file for path in given for file in files_in(path)])  # a folder may hold a file named beside it
 
 
 def files_in(path: Path) -> list[Path]:
