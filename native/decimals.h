@@ -31,6 +31,11 @@ enum { NUMBER, MISSING, INFINITE, HUGE_NUMBER, BAD };
 
 static const f8 TEN_TO[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+static const u8 FIVE_TO[28] = {
+    1, 5, 25, 125, 625, 3125, 15625, 78125, 390625, 1953125, 9765625, 48828125, 244140625, 1220703125, 6103515625,
+    30517578125, 152587890625, 762939453125, 3814697265625, 19073486328125, 95367431640625, 476837158203125,
+    2384185791015625, 11920928955078125, 59604644775390625, 298023223876953125, 1490116119384765625,
+    7450580596923828125};
 static const u8 SMALL_TENS[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
 /* Eight bytes as one little-endian integer. */
@@ -137,8 +142,7 @@ INLINE bool round_whole(u128 whole, bool more, i8 power, bool single, f8 *value)
 
 /* Step 2: mantissa · 10^exponent for |exponent| ≤ 27. */
 static bool round_exactly(u8 mantissa, i8 exponent, bool single, f8 *value) {
-    u8 five = 1;
-    for (i8 k = 0; k < (exponent < 0 ? -exponent : exponent); k++) five *= 5;
+    u8 five = FIVE_TO[exponent < 0 ? -exponent : exponent];
     if (exponent >= 0) return round_whole((u128)mantissa * five, false, exponent, single, value);
     int shift = __builtin_clzll(mantissa);
     u128 numerator = (u128)(mantissa << shift) << 64, quotient = numerator / five;
@@ -211,6 +215,16 @@ static bool scaled(u8 mantissa, i8 exponent, bool cut, const u1 *text, const u1 
     if (!cut && !single && mantissa < (u8)1 << 53 && exponent >= -22 && exponent <= 22) {
         *value = exponent < 0 ? (f8)mantissa / TEN_TO[-exponent] : (f8)mantissa * TEN_TO[exponent];
         return true;
+    }
+    if (!cut && single && exponent < 0 && exponent >= -22) {
+        /* Two roundings are off by less than two units of the last place: far from a border of two f4, near enough. */
+        f8 quotient = (f8)mantissa / TEN_TO[-exponent];
+        u8 bits;
+        memcpy(&bits, &quotient, sizeof bits);
+        if ((bits & 0x1FFFFFFF) - 0x0FFFFFFC > 8) {
+            *value = (f8)(f4)quotient;
+            return true;
+        }
     }
     if (!cut && exponent >= -27 && exponent <= 27) return round_exactly(mantissa, exponent, single, value);
     return round_any(text, stop, power, single, value);
