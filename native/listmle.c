@@ -28,22 +28,28 @@ INLINE i8 first_of(const Layout *at, i8 k) { return at->groups[k] - at->first_gr
 INLINE i8 start_of(const Layout *at, i8 g) { return at->starts[g] - at->base; }
 INLINE i8 row_of(const Layout *at, i8 i) { return at->order[i] - at->base; }
 
-/* From the lowest group of query k upwards; ratio[g] = exp(reference of the group after g − reference of g). */
+/* From the lowest group of query k upwards; ratio[g] = exp(reference of the group after g − reference of g).
+
+The exponents are found first, so that e^x is taken of many at a time, whatever the size of the groups. */
 static void suffix_sums(const Layout *at, i8 k, const f8 *scores, f8 *e, f8 *ratio, f8 *top, f8 *below, f8 *tied) {
+    const i8 first = first_of(at, k), last = first_of(at, k + 1);
     f8 reference = -INFINITY, lower = 0.0;
-    for (i8 g = first_of(at, k + 1) - 1; g >= first_of(at, k); g--) {
+    for (i8 g = last - 1; g >= first; g--) {
         const i8 start = start_of(at, g), d = start_of(at, g + 1) - start;
         f8 *own = e + start;
         for (i8 i = 0; i < d; i++) own[i] = scores[row_of(at, start + i)];
-        const f8 before = reference;
-        reference = larger(before, largest(d, own));
-        ratio[g] = reference == before ? 1.0 : exp1(before - reference);
-        lower *= ratio[g];
-        for (i8 i = 0; i < d; i++) own[i] = exp1(own[i] - reference);
-        top[g] = reference;
-        below[g] = lower;
-        tied[g] = sum(d, own);
-        lower += tied[g];
+        top[g] = larger(reference, largest(d, own));
+        ratio[g] = reference - top[g];
+        reference = top[g];
+        for (i8 i = 0; i < d; i++) own[i] -= reference;
+    }
+    const i8 begin = start_of(at, first), end = start_of(at, last); /* known here, so that the loop can be vectorised */
+    for (i8 i = begin; i < end; i++) e[i] = exp1(e[i]);
+    for (i8 g = first; g < last; g++) ratio[g] = exp1(ratio[g]);
+    for (i8 g = last - 1; g >= first; g--) {
+        below[g] = lower * ratio[g];
+        tied[g] = sum(start_of(at, g + 1) - start_of(at, g), e + start_of(at, g));
+        lower = below[g] + tied[g];
     }
 }
 
@@ -86,19 +92,20 @@ static Terms efron_terms(f8 below, f8 tied, i8 d) {
     return found;
 }
 
-INLINE Terms terms_of(f8 below, f8 tied, i8 d, u1 efron) {
+/* `log_of_all` is log(below + tied), all there is to know where no part of a group is taken out. */
+INLINE Terms terms_of(f8 below, f8 tied, f8 log_of_all, i8 d, u1 efron) {
     if (efron && d > 1) return efron_terms(below, tied, d);
-    const f8 total = below + tied, inverse = (f8)d / total;
-    return (Terms){(f8)d * log1(total), inverse, inverse};
+    const f8 inverse = (f8)d / (below + tied);
+    return (Terms){(f8)d * log_of_all, inverse, inverse};
 }
 
 /* The losses of a block's queries and their gradients times the queries' scales. */
 KERNEL(i8, likelihood)
 (i8 n, i8 q, i8 g, const f8 scores[n], const i8 order[n], const f8 weights[n], const f8 mass[q], const f8 scale[q],
  const i8 starts[g + 1], const f8 group_weights[g], const i8 groups[q + 1], u1 efron, f8 grad[n], f8 losses[q]) {
-    f8 *e = scratch(n + 4 * g, sizeof(f8));
+    f8 *e = scratch(n + 5 * g, sizeof(f8));
     if (!e) return OUT_OF_MEMORY;
-    f8 *ratio = e + n, *top = ratio + g, *below = top + g, *tied = below + g;
+    f8 *ratio = e + n, *top = ratio + g, *below = top + g, *tied = below + g, *logs = tied + g;
     const Layout at = layout_of(order, starts, groups);
     for (i8 k = 0; k < q; k++) {
         const i8 first = first_of(&at, k), last = first_of(&at, k + 1);
@@ -108,6 +115,7 @@ KERNEL(i8, likelihood)
             continue;
         }
         suffix_sums(&at, k, scores, e, ratio, top, below, tied);
+        for (i8 group = first; group < last; group++) logs[group] = log1(below[group] + tied[group]);
         f8 loss = 0.0, above = 0.0;
         for (i8 group = first; group < last; group++) {
             const i8 start = start_of(&at, group), stop = start_of(&at, group + 1);
@@ -115,7 +123,7 @@ KERNEL(i8, likelihood)
             if (group > first) above *= ratio[group - 1];
             f8 share = above, more = 0.0;
             if (mean > 0.0) {
-                const Terms terms = terms_of(below[group], tied[group], stop - start, efron);
+                const Terms terms = terms_of(below[group], tied[group], logs[group], stop - start, efron);
                 loss += mean * terms.logs;
                 share += mean * terms.for_tied;
                 more = mean * terms.for_below;
