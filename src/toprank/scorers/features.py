@@ -186,8 +186,8 @@ class Features:
             block.data[missing] = self.centre[block.indices[missing]]
         return block
 
-    def blocks(self, offsets: npt.NDArray[np.int64], bytes_each: int = 1 << 20) -> list[tuple[int, int]]:
-        """Ranges of whole queries whose rows fit the cache."""
+    def blocks(self, offsets: npt.NDArray[np.int64], bytes_each: int = 1 << 21) -> list[tuple[int, int]]:
+        """Ranges of whole queries whose rows fit a core's part of the cache, and are worth the calls they cost."""
         per_row = max(self.n_columns, 1) * self.X.dtype.itemsize
         return blocks_of(offsets, max(64, bytes_each // per_row))
 
