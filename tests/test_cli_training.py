@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import zipfile
 
@@ -301,3 +302,100 @@ def test_threads_act_on_prediction(folder, monkeypatch, command):
     alone = invoked(command, "m.toprank", "train.txt", "--threads", 1).output
     assert used == [1, 1]
     assert invoked(command, "m.toprank", "train.txt", "--threads", 1_000_000).output == alone
+
+
+# No step is silent for long
+
+AT_ONCE = """
+import sys
+from toprank.cli import common
+
+class Now:
+    def __init__(self, seconds, say):
+        assert seconds == 2.0
+        self.say = say
+    def start(self):
+        self.say()
+    def cancel(self):
+        pass
+
+common.Timer = Now
+sys.argv[0] = "toprank"
+from toprank.cli.main import run
+run()
+"""
+"""A process of the command in which every step takes long."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        (("evaluate", "vali.txt", "vali.scores"), ["Reading vali.txt …", "Evaluating vali.scores …"]),
+        (("compare", "vali.txt", "vali.scores", "other.scores"), ["Reading vali.txt …", "Comparing …"]),
+        (("check", "train.txt", "vali.txt"), ["Examining train.txt …"]),
+        (("convert", "train.txt", "copy.parquet"), ["Converting train.txt to copy.parquet …"]),
+        (("train", "train.txt", *FEW, "--model", "m.toprank"), ["Reading train.txt …", "Training LambdaMART …"]),
+        (
+            ("train", "train.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank"),
+            ["Trying systems for about 1 s …"],
+        ),
+        (("predict", "least.toprank", "vali.txt"), ["Scoring vali.txt …"]),
+        (("cv", "train.txt", "--systems", "LeastSquares", "--threads", "1"), ["Reading the folds, and training"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, arguments, steps):
+    for name in ("vali.scores", "other.scores"):
+        tr.write_scores(np.arange(tr.read("vali.txt").n_documents), name)
+    tr.LinearRanker("Squared").fit(tr.read("train.txt")).save("least.toprank")
+    command = [sys.executable, "-c", AT_ONCE, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert said[0] == f"toprank {arguments[0]} is at work …"
+    for step in steps:
+        assert sum(line.startswith(step) for line in said) == 1, said
+    if arguments[0] in ("evaluate", "train"):
+        assert subprocess.run([*command, "-q"], capture_output=True, text=True).stderr == ""
+
+
+def test_tune_tells_its_trials_into_a_pipe_too(folder):
+    pytest.importorskip("optuna")
+    search = ("tune", "train.txt", "--valid", "vali.txt", "--system", "LeastSquares", "--trials", "2")
+    said = invoked(*search, "--model", "m.toprank").stderr
+    assert "1/2 trials" in said
+    assert "2/2 trials" in said
+
+
+def test_a_step_within_another_speaks_for_both(monkeypatch, capsys):
+    waiting = []
+
+    class Later:
+        def __init__(self, seconds, say):
+            self.say = say
+
+        def start(self):
+            waiting.append(self.say)
+
+        def cancel(self):
+            if self.say in waiting:
+                waiting.remove(self.say)
+
+    def two_seconds_pass():
+        for say in waiting[:]:
+            say()
+
+    monkeypatch.setattr(common, "Timer", Later)
+    with common.step("outside", quiet=False):
+        with common.step("inside", quiet=False):
+            two_seconds_pass()
+            two_seconds_pass()
+        assert capsys.readouterr().err == "inside\n"
+        with common.step("quick", quiet=False):
+            pass
+        two_seconds_pass()
+        with common.step(None, quiet=False):
+            two_seconds_pass()
+        two_seconds_pass()
+    two_seconds_pass()
+    assert capsys.readouterr().err == "outside\n"

@@ -906,6 +906,8 @@ def test_time_left(capsys):
     assert progress.time_left() == (2 * 1.0 + 3 * 9.0 + 1 * 5.0) / 2
     line = "3 of 9 cells, 1 from the folder, 1 failed, about 17 s left, slow on data Fold1"
     assert progress.line() == line
+    progress.finished("slow", "slow on data Fold2", 3.0, failed=False)  # the first one was a worker's start, too
+    assert progress.time_left() == (2 * 1.0 + 2 * 3.0 + 1 * 2.0) / 2
     progress.close(ended=False)
     assert capsys.readouterr().err == ""  # no one watches, and no time has passed
 

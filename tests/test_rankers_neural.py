@@ -271,7 +271,8 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(halves):
     for name in ("loss", "train", "valid"):
         assert [getattr(now, name) for now in seen] == ranker.history_[name]
     assert seen[-1].last == 5
-    assert seen[-1].seconds_left == pytest.approx(seen[-1].seconds / 3 * 2)
+    assert np.isnan(seen[0].seconds_left)
+    assert seen[-1].seconds_left == pytest.approx((seen[-1].seconds - seen[0].seconds) / 2 * 2)
     assert "callback" in ranker.stopped_
 
 

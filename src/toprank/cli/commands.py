@@ -14,10 +14,12 @@ __all__ = ["app"]
 
 
 class _Command(TyperCommand):
-    """What goes wrong is told with the options of the command."""
+    """What goes wrong is told with the options of the command; it says that it works."""
 
     def invoke(self, ctx: Any) -> Any:
-        with common.speaking_of([option for one in self.params for option in one.opts]):
+        quiet = bool(ctx.params.get("quiet"))
+        options = [option for one in self.params for option in one.opts]
+        with common.speaking_of(options), common.step(f"toprank {ctx.info_name} is at work …", quiet):
             return super().invoke(ctx)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -87,15 +88,68 @@ def is_watched(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
+class _Step:
+    """Something that goes on; `wait` lets it be said once that has taken longer than `SILENCE`."""
+
+    def __init__(self, message: str | None) -> None:
+        self.message = message
+        self._timer: Timer | None = None
+
+    def wait(self) -> None:
+        if self.message is not None:
+            self._timer = Timer(SILENCE, self._say)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _say(self) -> None:
+        if self.message is not None:
+            sys.stderr.write(self.message + "\n")
+            sys.stderr.flush()
+            self.message = None
+
+
+SILENCE = 2.0
+"""Seconds after which a step says what it does, whoever reads standard error."""
+
+_STEPS: list[_Step] = []
+
+
+@contextmanager
+def step(message: str | None, quiet: bool) -> Iterator[None]:
+    """Say what is done within this block, once, if it takes long; a step around it is silent meanwhile.
+
+    Args:
+        message: a line; None: what happens within speaks for itself.
+        quiet: whether to say nothing.
+    """
+    now = _Step(None if quiet else message)
+    if _STEPS:
+        _STEPS[-1].rest()
+    _STEPS.append(now)
+    now.wait()
+    try:
+        yield
+    finally:
+        now.rest()
+        _STEPS.pop()
+        if _STEPS:
+            _STEPS[-1].wait()
+
+
 @contextmanager
 def progress(message: str, quiet: bool) -> Iterator[None]:
-    """Show that work goes on while it does, where a person is watching."""
+    """Show that work goes on while it does where a person is watching; else say it once, if it takes long."""
     if not is_watched(quiet):
-        yield
+        with step(message, quiet):
+            yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(message):
+    with step(None, quiet), Console(stderr=True).status(message):
         yield
 
 

@@ -108,9 +108,10 @@ def _evaluate_scores(
         Convention.of(convention)
     documents = common.read_data(data, quiet, {**reading, "threads": shared["threads"]})
     values = documents.aligned(read_scores(scores, documents.n_documents))
-    if convention == "all":
-        return evaluate_under_all(values, documents, metrics, **shared)
-    return {convention: measure(values, documents, metrics, convention=convention, **shared)}
+    with common.progress(f"Evaluating {scores} …", quiet):
+        if convention == "all":
+            return evaluate_under_all(values, documents, metrics, **shared)
+        return {convention: measure(values, documents, metrics, convention=convention, **shared)}
 
 
 def _evaluate_run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +93,7 @@ def cv(
         keep_models=keep_models,
         threads=threads,
     )
-    with _stoppable():
+    with _stoppable(), _computing(quiet):
         results = experiment.run(verbose=not quiet)
     kept = output is not None or folder is not None or not results.cells
     rescue = (Path() if html is None else html.parent) / "toprank-results.parquet"
@@ -116,6 +116,12 @@ def _tell(
         with common.progress("Writing the report …", quiet):
             write_html(html, from_results(results))
         common.say(f"{html}: the report", quiet)
+
+
+def _computing(quiet: bool) -> AbstractContextManager[None]:
+    """Where nobody watches the cells, say at least what the first ones take so long for."""
+    watched = common.is_watched(quiet)
+    return common.step(None if watched else "Reading the folds, and training the first systems on them …", quiet)
 
 
 @contextmanager
@@ -235,6 +241,6 @@ def reproduce(
 
     common.check_form(json=json, markdown=markdown)
     wanted = None if sets is None else [name for name in sets.split(",") if name.strip()]
-    with _stoppable():
+    with _stoppable(), _computing(quiet):
         found = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
     common.print_result(found, json=json, markdown=markdown)

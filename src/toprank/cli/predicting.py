@@ -68,7 +68,8 @@ def predict(
     from toprank.data.scores import write_scores
 
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
-    scores = documents.in_source_order(ranker.predict(documents))
+    with common.progress(f"Scoring {data} …", quiet):
+        scores = documents.in_source_order(ranker.predict(documents))
     if output is not None:
         write_scores(scores, output)
         common.say(f"{output}: {len(scores):,} scores", quiet)
@@ -98,7 +99,8 @@ def rank(
     """
     del seed
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
-    scores = ranker.predict(documents)
+    with common.progress(f"Scoring {data} …", quiet):
+        scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
         common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
     lists = _ranked(scores, documents, top)

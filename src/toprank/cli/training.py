@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import signature
@@ -181,7 +180,8 @@ def _choose(
     from toprank.portfolio import auto
 
     judge = {**by, "metric": by["metric"] or "ndcg@10"}
-    choice = auto(data, valid, **judge, **more, verbose=common.is_watched(quiet))
+    with common.step(f"Trying systems for about {more['budget']:g} s …", quiet):
+        choice = auto(data, valid, **judge, **more, verbose=not quiet)
     facts = choice.fields()
     facts = {"tried": facts.pop("table"), "solver": None, **facts}
     text = partial(str, choice)
@@ -207,7 +207,7 @@ def _train(
         n = prod(len(values) for name, values in system.grid.items() if name not in settings)
         candidates = "1 candidate tells" if n == 1 else f"each of {n} candidates tells"
         common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
-    with nullcontext() if tells else common.progress(f"Training {system.name} …", quiet):
+    with common.step(None, quiet) if tells else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
             ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
         else:
@@ -299,23 +299,24 @@ def tune(
     if plot is not None:
         check_picture_path(plot)
     documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads})
-    tuned = search(
-        chosen,
-        documents,
-        held_out,
-        metric=metric,
-        convention=convention,
-        trials=trials,
-        seconds=seconds,
-        space=searched or None,
-        folds=folds,
-        storage=storage,
-        study=study,
-        seed=seed,
-        threads=threads,
-        verbose=common.is_watched(quiet),
-        **fixed,
-    )
+    with common.step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet):
+        tuned = search(
+            chosen,
+            documents,
+            held_out,
+            metric=metric,
+            convention=convention,
+            trials=trials,
+            seconds=seconds,
+            space=searched or None,
+            folds=folds,
+            storage=storage,
+            study=study,
+            seed=seed,
+            threads=threads,
+            verbose=not quiet,
+            **fixed,
+        )
     tuned.ranker.training_ |= {
         "system": chosen.name,
         "convention": convention,

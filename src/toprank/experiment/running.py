@@ -38,7 +38,7 @@ class Progress:
     """A line on standard error that is written over where a person watches, else one now and then.
 
     The time left is taken from the mean time of each system's cells so far; systems that have none yet count as the
-    mean of all.
+    mean of all. The first cell of a worker counts for a system that has no other: the worker's start is in it.
     """
 
     def __init__(self, planned: Counter[str], workers: int, verbose: bool | None) -> None:
@@ -46,6 +46,8 @@ class Progress:
         self._total = planned.total()
         self._workers = workers
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._starts: Counter[str] = Counter()
+        """How many of the first cells of a system were the first of a worker."""
         self._cached = self._failed = 0
         self._terminal = sys.stderr.isatty()
         self._shown = self._terminal if verbose is None else verbose
@@ -62,15 +64,17 @@ class Progress:
         self._left[system] -= 1
         self._failed += failed
         self._seconds[system].append(seconds)
+        self._starts[system] += sum(map(len, self._seconds.values())) <= self._workers
         self._what = place
         self.tick()
 
     def time_left(self) -> float | None:
         """Seconds that the rest will take; None before anything is known."""
-        known = {system: sum(of) / len(of) for system, of in self._seconds.items()}
+        counted = {system: of[self._starts[system] :] or of for system, of in self._seconds.items()}
+        known = {system: sum(of) / len(of) for system, of in counted.items()}
         if not known:
             return None
-        usual = sum(map(sum, self._seconds.values())) / sum(map(len, self._seconds.values()))
+        usual = sum(map(sum, counted.values())) / sum(map(len, counted.values()))
         return sum(count * known.get(system, usual) for system, count in self._left.items()) / self._workers
 
     def tick(self) -> None:
@@ -190,6 +194,7 @@ class _Run:
     # ---- computing ----
 
     def _compute(self) -> None:
+        self.progress.tick()
         tasks = self._tasks()
         finished = (
             compute_here(tasks, self.progress.tick)

@@ -6,6 +6,7 @@ each epoch by the loop that makes them.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -20,7 +21,7 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.tree_text import only_trees
 
-__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "judges_of"]
+__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "judges_of", "seconds_left"]
 
 
 class Round(NamedTuple):
@@ -39,7 +40,7 @@ class Round(NamedTuple):
     seconds: float
     """Time since training began."""
     seconds_left: float
-    """Time until the last round, if they go on like this."""
+    """Time until the last round, if they go on like this; NaN after the first, since the start is in its time."""
     booster: Any
     """LightGBM's booster, to look at."""
 
@@ -62,7 +63,7 @@ class Epoch(NamedTuple):
     seconds: float
     """Time since training began."""
     seconds_left: float
-    """Time until the last epoch, if they go on like this."""
+    """Time until the last epoch, if they go on like this; NaN after the first, since the start is in its time."""
 
 
 class Watched(Protocol):
@@ -110,6 +111,15 @@ def judges_of(
     return judges
 
 
+def seconds_left(seconds: float, made: int, more: int) -> float:
+    """What `more` steps will take after `made` in so many seconds; NaN where there are none to go by.
+
+    >>> seconds_left(3.0, 2, 4), seconds_left(0.0, 0, 0)
+    (6.0, 0.0)
+    """
+    return 0.0 if more == 0 else seconds / made * more if made else math.nan
+
+
 class Watch(ABC):
     """Keeps the history and the best model, and says when to stop.
 
@@ -143,7 +153,7 @@ class Watch(ABC):
         self.stopped = f"All {steps} {self.unit}s were made."
         self.over = self.unfinished = self.interrupted = False
         self.last_model, self.best_model = None, first_model
-        self._begin = time.perf_counter()
+        self._begin, self._started = time.perf_counter(), 0.0
 
     def note(self, row: Mapping[str, float], metrics: Mapping[str, float], model: Any) -> None:
         """Look at a step that was just made; `row` is told in the history besides the metrics."""
@@ -174,7 +184,9 @@ class Watch(ABC):
     def _tell(self, row: Mapping[str, float], train: float | None, valid: float | None) -> None:
         seconds = time.perf_counter() - self._begin
         made = self.done - self.first
-        left = seconds / made * (self.steps - made)
+        if made == 1:
+            self._started = seconds
+        left = seconds_left(seconds - self._started, made - 1, self.steps - made)
         best = self.done if valid is None else self.best
         times = {"seconds": seconds, "seconds_left": left}
         seen = self.seen(number=self.done, last=self.last, train=train, valid=valid, best=best, **row, **times)
@@ -329,4 +341,6 @@ class Progress:
             parts.append(f"train {self.metric} {now.train:.4f}")
         if now.valid is not None:
             parts.append(f"valid {self.metric} {now.valid:.4f} (best in {unit} {now.best})")
-        sys.stderr.write("  ".join([*parts, f"about {now.seconds_left:.0f} s left"]) + "\n")
+        if now.seconds_left == now.seconds_left:
+            parts.append(f"about {now.seconds_left:.0f} s left")
+        sys.stderr.write("  ".join(parts) + "\n")

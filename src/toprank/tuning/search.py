@@ -20,6 +20,7 @@ from toprank.data.folds import split
 from toprank.errors import DataError, MissingExtraError, Remedy, ToprankError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
+from toprank.rankers.watching import seconds_left
 from toprank.significance import t_interval
 from toprank.systems import System
 from toprank.tuning.space import Space
@@ -323,7 +324,8 @@ class Standing(NamedTuple):
     seconds: float
     """Time since the search began."""
     seconds_left: float
-    """Time until its end, if trials go on like this."""
+    """Time until its end, if trials go on like this; NaN after the first where no limit was given: the start is in its
+    time."""
 
 
 class Kept(NamedTuple):
@@ -454,9 +456,9 @@ class Search:
     def _tell(self, number: int) -> None:
         done = self.settled()
         seconds = time.perf_counter() - self.begin
-        left = (self.trials - len(done)) * float(np.mean(self.fresh))
+        left = seconds_left(sum(self.fresh[1:]), len(self.fresh) - 1, self.trials - len(done))
         if self.seconds is not None:
-            left = min(left, max(0.0, self.seconds - seconds))
+            left = float(np.fmin(left, max(0.0, self.seconds - seconds)))
         [row] = [row for row in done if row["number"] == number]
         seen = Standing(row, len(done), self.trials, self.best(), seconds, left)
         wishes = [callback(seen) for callback in self.callbacks]
@@ -497,6 +499,8 @@ def tell(metric: str) -> Callable[[Standing], None]:
         parts = [f"{now.made}/{now.last} trials", value if row["state"] == "complete" else f"{value} ({row['state']})"]
         if now.best is not None:
             parts.append(f"best {now.best['value']:.4f} in trial {now.best['number']}")
-        sys.stderr.write("  ".join([*parts, f"about {now.seconds_left:.0f} s left"]) + "\n")
+        if now.seconds_left == now.seconds_left:
+            parts.append(f"about {now.seconds_left:.0f} s left")
+        sys.stderr.write("  ".join(parts) + "\n")
 
     return line
