@@ -173,6 +173,19 @@ def test_importing_toprank_imports_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+def test_evaluating_imports_nothing_heavy(tmp_path):
+    (tmp_path / "data.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.2\n")
+    (tmp_path / "one.scores").write_text("2\n1\n")
+    heavy = ["pyarrow", "pandas", "polars", "lightgbm", "sklearn", "torch", "rich", "optuna"]
+    code = (
+        "import atexit, sys; from toprank.cli.main import run; "
+        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules])); run()"
+    )
+    command = [sys.executable, "-c", code, "evaluate", "data.txt", "one.scores"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert out.stdout.splitlines()[-1] == "[]"
+
+
 def messages(path: Path):
     """(line, text) of what is said in errors and warnings: the strings in a raise, or in a call of warn_… or warn."""
     for node in ast.walk(ast.parse(path.read_text())):
