@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank.errors import DataError
 
-__all__ = ["only_trees", "rewritten_trees"]
+__all__ = ["Fields", "ReadTrees", "only_trees", "read_trees", "rewritten_trees", "written_trees"]
 
 _END = "end of trees\n"
 _GAP = "\n\n\n"
@@ -54,7 +54,7 @@ _EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written to the last bit; 
 Fields = dict[str, npt.NDArray[Any]]
 
 
-class _Forest(NamedTuple):
+class ReadTrees(NamedTuple):
     """All that a text says."""
 
     outputs: int
@@ -70,7 +70,15 @@ def only_trees(text: str) -> str:
 
 
 def rewritten_trees(text: str) -> str:
-    """The same trees in a text that LightGBM can be given, written from the numbers of one that may be forged.
+    """The same trees in a text that LightGBM can be given, written from the numbers of one that may be forged."""
+    return written_trees(read_trees(text))
+
+
+# ---- reading ----
+
+
+def read_trees(text: str) -> ReadTrees:
+    """The numbers of a text that may be forged.
 
     Refused are sizes that point outside, children that form no tree, unknown features, lines that LightGBM does not
     write, and numbers that it cannot hold.
@@ -78,13 +86,6 @@ def rewritten_trees(text: str) -> str:
     Raises:
         DataError: in words that finish the sentence "The model is inconsistent: …".
     """
-    return _written(_read(text))
-
-
-# ---- reading ----
-
-
-def _read(text: str) -> _Forest:
     head, blank, rest = text.partition("\n\n")
     body, end, more = rest.partition(_END)
     if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
@@ -92,6 +93,8 @@ def _read(text: str) -> _Forest:
     *blocks, last = body.split(_GAP)
     forest = _announced(head, [len(block) + len(_GAP) for block in blocks])
     for number, block in enumerate(blocks):
+        if "\nis_linear=1\n" in block:
+            raise DataError(f"tree number {number} (from 0) has linear models in its leaves, not values")
         fields = _fields(block, number)
         if fields is None or not _is_tree(fields, len(forest.infos)):
             raise DataError(f"tree number {number} (from 0) is damaged")
@@ -103,11 +106,13 @@ def _read(text: str) -> _Forest:
     return forest
 
 
-def _announced(head: str, sizes: list[int]) -> _Forest:
+def _announced(head: str, sizes: list[int]) -> ReadTrees:
     """What stands above the trees, which are as long as `sizes` says; no trees yet."""
     said = _HEAD.fullmatch(head)
     contradiction = DataError("the description of the trees contradicts itself")
     if said is None:
+        if "\naverage_output\n" in head:
+            raise DataError("the trees are a random forest's, to be averaged; only boosted ones are known")
         raise contradiction
     outputs, features, infos = int(said["outputs"]), int(said["last"]) + 1, said["infos"].split(" ")
     named = said["names"].split(" ")
@@ -125,7 +130,7 @@ def _announced(head: str, sizes: list[int]) -> _Forest:
         if len(words) != features or not set(words) <= {"-1", "0", "1"}:
             raise contradiction
         directions = [int(word) for word in words]
-    return _Forest(outputs, said["objective"], directions, infos, [])
+    return ReadTrees(outputs, said["objective"], directions, infos, [])
 
 
 def _names(features: int) -> list[str]:
@@ -198,12 +203,13 @@ def _categories_fit(fields: Fields, count: int) -> bool:
 # ---- writing ----
 
 
-def _written(forest: _Forest) -> str:
+def written_trees(forest: ReadTrees) -> str:
+    """The text that LightGBM would write."""
     blocks = [_block(number, fields) for number, fields in enumerate(forest.trees)]
     return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, _END])
 
 
-def _head(forest: _Forest, sizes: Sequence[int]) -> str:
+def _head(forest: ReadTrees, sizes: Sequence[int]) -> str:
     features = len(forest.infos)
     lines = ["tree", "version=v4", f"num_class={forest.outputs}", f"num_tree_per_iteration={forest.outputs}"]
     lines += ["label_index=0", f"max_feature_idx={features - 1}"]

@@ -13,12 +13,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
-from toprank.compute import FloatArray, available_threads
+from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
+from toprank.rankers.forest import Forest
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source, source_of
@@ -73,17 +74,20 @@ class TreeRanker(GradeProbabilities):
         extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
         threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
-            LightGBM there is one, since its threads do not survive a fork.
+            LightGBM training has one, since LightGBM's do not survive a fork.
         verbose: tell the metric and the time left on standard error, about once a second.
 
     Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
     training with a warning; the best model so far is kept. A training whose scores or gradient cease to be finite is
     refused.
 
-    After fitting: `booster_` (LightGBM's, without `intercept_`, which the trees start from), `best_iteration_` (rounds
-    in the model), `history_` (round, train, valid: the metric after each round; "train" only where the metric takes the
-    training labels, and not with DART, which shows its training scores without the trees it left out), `stopped_`
-    (why, in words), `feature_importances_` (shares of the gain of all splits).
+    Scores come from our own kernel, in the bits of LightGBM's `predict`; a model that was read needs no LightGBM.
+
+    After fitting: `booster_` (LightGBM's, without `intercept_`, which the trees start from), `forest_` (the same trees
+    as they score), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each
+    round; "train" only where the metric takes the training labels, and not with DART, which shows its training scores
+    without the trees it left out), `stopped_` (why, in words), `feature_importances_` (shares of the gain of all
+    splits).
 
     Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
     & Wu 2007 (McRank).
@@ -106,7 +110,9 @@ class TreeRanker(GradeProbabilities):
     rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
     family: ClassVar[str | None] = "trees"
 
-    booster_: Any
+    forest_: Forest
+    _booster: Any
+    _text: str
     intercept_: FloatArray
     gains_: FloatArray
     best_iteration_: int
@@ -188,7 +194,8 @@ class TreeRanker(GradeProbabilities):
             self.init_model._check_features(data)
         start, boosted = source_of(data).boost(parameters, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
-        self.booster_, self.best_iteration_ = boosted.booster, boosted.rounds
+        self._booster, self.best_iteration_ = boosted.booster, boosted.rounds
+        self.forest_ = Forest.of(self._trees())
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
         self.path_ = [{"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}]
@@ -229,9 +236,19 @@ class TreeRanker(GradeProbabilities):
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
-        threads = {} if self.threads is None else {"num_threads": available_threads(self.threads)}
-        raw: FloatArray = self.booster_.predict(X, num_iteration=-1, raw_score=True, **threads)
-        return raw
+        return self.forest_.predict(X, self.threads)
+
+    @property
+    def booster_(self) -> Any:
+        """LightGBM's booster; of a model that was read it is made when it is first asked for."""
+        check_is_fitted(self)
+        if self._booster is None:
+            self._booster = booster_of(rewritten_trees(self._text))
+        return self._booster
+
+    def _trees(self) -> str:
+        """LightGBM's text, as it stands in the file of the model."""
+        return self._text if self._booster is None else only_trees(self._booster.model_to_string())
 
     def _prediction_rows(self, X: Any) -> Any:
         """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
@@ -239,16 +256,11 @@ class TreeRanker(GradeProbabilities):
         Trees know no numbers, only their order, so an infinite value does no harm.
         """
         known = self.__dict__
-        if "booster_" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
+        if "forest_" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
             as_it_is = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
             if as_it_is:
                 return X
-        rows = super()._prediction_rows(X)
-        if isinstance(rows, np.ndarray):
-            return rows
-        from scipy import sparse
-
-        return sparse.csr_matrix(rows)  # LightGBM does not know SciPy's sparse arrays
+        return super()._prediction_rows(X)
 
     @available_if(has_grades)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
@@ -260,9 +272,9 @@ class TreeRanker(GradeProbabilities):
     def feature_importances_(self) -> FloatArray:
         """How much each feature's splits lowered the objective, as shares of 1."""
         check_is_fitted(self)
-        gains: FloatArray = np.maximum(self.booster_.feature_importance("gain"), 0.0)
+        gains = self.forest_.gains
         total = gains.sum()
-        return gains / total if total > 0 else gains
+        return gains / (total if total > 0 else 1.0)
 
     # ---- files ----
 
@@ -276,7 +288,7 @@ class TreeRanker(GradeProbabilities):
         if self.extra is not None:
             further = {name: plain(f"extra['{name}']", value) for name, value in self.extra.items()}
             state.values["parameters"]["extra"] = further
-        return state._replace(texts={"trees": rewritten_trees(only_trees(self.booster_.model_to_string()))})
+        return state._replace(texts={"trees": rewritten_trees(self._trees())})
 
     @classmethod
     @override
@@ -287,15 +299,16 @@ class TreeRanker(GradeProbabilities):
             raise DataError("monotone is not a list of directions")
         ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
         ranker.l2_ = float(ranker.l2)
-        ranker.booster_ = booster_of(rewritten_trees(needed(state.texts, "trees")))
+        ranker._text = needed(state.texts, "trees")
+        ranker._booster, ranker.forest_ = None, Forest.of(ranker._text)
         return ranker
 
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if self.booster_.num_feature() != self.n_features_in_:
+        if self.forest_.n_features != self.n_features_in_:
             raise DataError("the trees do not fit the number of features")
-        outputs = self.booster_.num_model_per_iteration()
+        outputs = self.forest_.outputs
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
         monotone_directions(self.directions_, Columns(self.n_features_in_))

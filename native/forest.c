@@ -1,0 +1,254 @@
+/* Boosted trees: scores of documents, in the bits of LightGBM's own `predict`.
+
+A document's features become ranks, one byte each: the number of thresholds of that feature in the whole forest that lie below
+the value. So x <= t is a comparison of bytes, of 32 documents in a register, and all that depends on the type of the features
+and on missing values happens once for each value, not at every node.
+
+No path is followed (Lucchese et al., QuickScorer, 2015). A node says which leaves a document cannot reach: those of its
+smaller child, where the document goes to the other one. With the smaller child's leaves first at every node, the leaf that a
+document ends in is the first one that no node excludes. Leaves come in planes of eight, one bit each, so that a plane of 32
+documents is one register; a node has an entry in every plane in which it excludes leaves, and mostly that is one. The work is
+the same for all documents, without branches. Only where few documents meet a large tree, each follows its path.
+
+Either way the values of the leaves are added tree by tree, in their order. */
+#include "toprank.h"
+
+enum { BLOCK = 128, MOST_PLANES = 255 };
+#if defined(__AVX2__)
+enum { WIDTH = 32 };
+#else
+enum { WIDTH = 16 };
+#endif
+typedef i1 bytes __attribute__((vector_size(WIDTH)));
+
+/* How a column of ranks takes missing values: what LightGBM calls the missing type of a split, and its default side. In a
+column of categories the rank is 0 where the category is in the column's set, else 1. */
+enum { NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES };
+
+/* A column: its feature, its kind, whether it is swapped (see `fill_column`), and where its thresholds, or the words of its
+set, begin and how many there are. An entry: 4 bytes with the number of its column, a rank, and the leaves that it excludes
+where the document's is above. A node: its column, its rank, and who follows otherwise and where the document's is above: a
+node, or the place of a leaf as −1, −2 … A tree: its first plane and its first node. */
+enum { FEATURE_OF, KIND, SWAPPED, FROM, COUNT, COLUMN_PARTS };
+enum { ENTRY_RANK = 4, ENTRY_LEAVES, ENTRY_PARTS = 8 };
+enum { NODE_COLUMN, NODE_RANK, NEXT, NODE_PARTS = 4 };
+enum { FIRST_PLANE, FIRST_NODE, TREE_PARTS };
+typedef struct {
+    const i8 (*columns)[COLUMN_PARTS];
+    const f8 *cuts;
+    const u4 *sets;
+    const i8 (*trees)[TREE_PARTS];
+    const i8 *planes; /* the first entry of each */
+    const u1 (*entries)[ENTRY_PARTS];
+    const i4 (*nodes)[NODE_PARTS];
+    const f8 *values; /* of the leaves: eight for each plane */
+} forest;
+
+/* Where the leaves of each node begin if the smaller child's come first (the left one's of two equals), and how many leaves
+that child has; `swapped`: it is the right one. `next`: this child and the other. `places`: where each leaf then is. Children
+are numbered within their tree, and have larger numbers than their parent. */
+KERNEL(i8, forest_layout)(i8 t, i8 m, i8 l, const i8 first_node[t + 1], const i8 first_leaf[t + 1], const i4 left[m],
+                          const i4 right[m], i4 starts[m], i4 counts[m], u1 swapped[m], i4 next[m][2], i4 places[l]) {
+    i4 *sizes = scratch(m + 1, sizeof *sizes);
+    if (!sizes) return OUT_OF_MEMORY;
+    for (i8 tree = 0; tree < t; tree++) {
+        const i8 from = first_node[tree], nodes = first_node[tree + 1] - from;
+        const i4 *a = left + from, *b = right + from;
+        i4 *place = places + first_leaf[tree], *start = starts + from;
+        for (i8 i = nodes - 1; i >= 0; i--) sizes[i] = (a[i] < 0 ? 1 : sizes[a[i]]) + (b[i] < 0 ? 1 : sizes[b[i]]);
+        *(nodes ? start : place) = 0;
+        for (i8 i = 0; i < nodes; i++) {
+            const i4 of_a = a[i] < 0 ? 1 : sizes[a[i]], of_b = b[i] < 0 ? 1 : sizes[b[i]];
+            const bool swap = of_b < of_a;
+            const i4 children[2] = {swap ? b[i] : a[i], swap ? a[i] : b[i]}, count = swap ? of_b : of_a;
+            swapped[from + i] = swap;
+            counts[from + i] = count;
+            for (int second = 0; second < 2; second++) {
+                const i4 child = children[second], begin = start[i] + (second ? count : 0);
+                *(child < 0 ? &place[~child] : &start[child]) = begin;
+                next[from + i][second] = child < 0 ? ~begin : child;
+            }
+        }
+    }
+    give_back(sizes);
+    return 0;
+}
+
+/* Rows of a sparse matrix with the used features alone: `slots` says where a feature goes, or −1. Of a value that is there
+twice the last one counts, as LightGBM takes it. */
+KERNEL(void, rows_of_sparse)(i8 n, i8 z, i8 d, i8 f, const i8 offsets[n + 1], const i8 indices[z], const f8 data[z],
+                             const i4 slots[d], f8 rows[n][f]) {
+    for (i8 i = 0; i < n; i++) {
+        for (i8 j = 0; j < f; j++) rows[i][j] = 0.0;
+        for (i8 j = most(offsets[i], 0); j < least(offsets[i + 1], z); j++)
+            if (indices[j] >= 0 && indices[j] < d && slots[indices[j]] >= 0) rows[i][slots[indices[j]]] = data[j];
+    }
+}
+
+/* ---- ranks ---- */
+
+/* LightGBM's idea of 0; its kZeroThreshold is a float. */
+INLINE bool near_zero(f8 x) { return x >= -(f8)1e-35f && x <= (f8)1e-35f; }
+
+/* How many of the sorted cuts are below each value. A search by halves, in the same steps for all. */
+INLINE void rank_values(i8 n, i8 count, const f8 *cuts, const f8 *values, u4 *ranks) {
+    memset(ranks, 0, (size_t)n * sizeof *ranks);
+    for (; count > 1; count -= count / 2) {
+        const u4 half = (u4)(count / 2);
+        for (i8 i = 0; i < n; i++) ranks[i] += half & -(u4)(cuts[ranks[i] + half - 1] < values[i]);
+    }
+    for (i8 i = 0; i < n; i++) ranks[i] += cuts[ranks[i]] < values[i];
+}
+
+/* (int)x as LightGBM takes it: NaN, −1 and less, and what is too large for 32 bits, are in no set. */
+INLINE bool in_set(f8 x, i8 words, const u4 *set) {
+    if (!(x > -1.0 && x < 2147483648.0)) return false;
+    const i8 category = (i8)x;
+    return category / 32 < words && (set[category / 32] >> (category % 32) & 1);
+}
+
+/* One column from the ranks of the values, where NaN ranks as 0 does. A byte is the rank less 128, or in a swapped column its
+complement, which falls where the rank rises: there the smaller child is the right one, excluded by a low rank. */
+INLINE void fill_column(i8 n, const i8 *column, const f8 *values, const u4 *ranks, i1 *out) {
+    const i8 kind = column[KIND];
+    const u4 turned = column[SWAPPED] ? 0x7f : 0x80, side = kind == ZERO_LEFT || kind == NAN_LEFT ? 0 : (u4)column[COUNT];
+    u4 sides[BLOCK];
+    if (kind == NO_MISSING || kind == CATEGORIES)
+        memcpy(sides, ranks, (size_t)n * sizeof *ranks);
+    else if (kind == NAN_LEFT || kind == NAN_RIGHT)
+        for (i8 i = 0; i < n; i++) sides[i] = values[i] != values[i] ? side : ranks[i];
+    else
+        for (i8 i = 0; i < n; i++) sides[i] = values[i] != values[i] || near_zero(values[i]) ? side : ranks[i];
+    for (i8 i = 0; i < n; i++) out[i] = (i1)(u1)(sides[i] ^ turned);
+}
+
+/* All columns of n documents, `lanes` bytes apart. Columns of one feature follow one another, and those that share
+their thresholds too: the values are read once, and ranked once. */
+INLINE void fill_columns(const forest *f, i8 c, i8 n, i8 d, i8 lanes, const void *X, bool doubles, bool flushed,
+                         i1 *columns) {
+    f8 values[BLOCK], numbers[BLOCK];
+    u4 ranks[BLOCK];
+    for (i8 j = 0; j < c; j++) {
+        const i8 *column = f->columns[j], *before = f->columns[j ? j - 1 : 0], feature = column[FEATURE_OF];
+        if (j == 0 || feature != before[FEATURE_OF]) {
+            if (doubles)
+                for (i8 i = 0; i < n; i++) values[i] = ((const f8 *)X)[i * d + feature];
+            else
+                for (i8 i = 0; i < n; i++) values[i] = (f8)((const f4 *)X)[i * d + feature];
+            for (i8 i = 0; i < n; i++) values[i] = flushed && near_zero(values[i]) ? 0.0 : values[i];
+            for (i8 i = 0; i < n; i++) numbers[i] = values[i] != values[i] ? 0.0 : values[i];
+        }
+        if (column[KIND] == CATEGORIES)
+            for (i8 i = 0; i < n; i++) ranks[i] = !in_set(values[i], column[COUNT], f->sets + column[FROM]);
+        else if (j == 0 || column[FROM] != before[FROM] || before[KIND] == CATEGORIES)
+            rank_values(n, column[COUNT], f->cuts + column[FROM], numbers, ranks);
+        fill_column(n, column, values, ranks, columns + j * lanes);
+    }
+}
+
+/* ---- trees ---- */
+
+INLINE bytes load_bytes(const i1 *from) {
+    bytes v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+INLINE bytes all_bytes(u1 x) { return (bytes){} + (i1)x; }
+
+/* Add the tree's value for each document: the first leaf, in the first plane that has one, that no entry excludes. */
+INLINE void add_by_planes(int registers, const forest *f, i8 tree, i8 rows, const i1 *columns, f8 *sums) {
+    const i8 first = f->trees[tree][FIRST_PLANE];
+    bytes leaves[BLOCK / WIDTH], where[BLOCK / WIDTH];
+    for (int r = 0; r < registers; r++) leaves[r] = where[r] = (bytes){};
+    for (i8 p = f->trees[tree + 1][FIRST_PLANE] - first - 1; p >= 0; p--) {
+        bytes excluded[BLOCK / WIDTH];
+        for (int r = 0; r < registers; r++) excluded[r] = (bytes){};
+        const u1(*last)[ENTRY_PARTS] = f->entries + f->planes[first + p + 1];
+        for (const u1(*entry)[ENTRY_PARTS] = f->entries + f->planes[first + p]; entry < last; entry++) {
+            i4 column;
+            memcpy(&column, *entry, sizeof column);
+            const i1 *ranks = columns + (i8)column * registers * WIDTH;
+            const bytes rank = all_bytes((*entry)[ENTRY_RANK]), those = all_bytes((*entry)[ENTRY_LEAVES]);
+            for (int r = 0; r < registers; r++) excluded[r] |= (bytes)(load_bytes(ranks + r * WIDTH) > rank) & those;
+        }
+        for (int r = 0; r < registers; r++) {
+            const bytes none = (bytes)(excluded[r] == all_bytes(255));
+            leaves[r] = (leaves[r] & none) | (~excluded[r] & ~none);
+            where[r] = (where[r] & none) | (all_bytes((u1)p) & ~none);
+        }
+    }
+    u1 leaf[BLOCK], plane[BLOCK];
+    memcpy(leaf, leaves, (size_t)registers * WIDTH);
+    memcpy(plane, where, (size_t)registers * WIDTH);
+    const f8 *values = f->values + 8 * first;
+    for (i8 i = 0; i < rows; i++) sums[i] += values[8 * plane[i] + __builtin_ctz(leaf[i])];
+}
+
+/* The same by the path of each document. */
+INLINE void add_by_paths(i8 lanes, const forest *f, i8 tree, i8 rows, const i1 *columns, f8 *sums) {
+    const i4(*nodes)[NODE_PARTS] = f->nodes + f->trees[tree][FIRST_NODE];
+    const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
+    const i4 root = f->trees[tree + 1][FIRST_NODE] > f->trees[tree][FIRST_NODE] ? 0 : -1;
+    for (i8 i = 0; i < rows; i++) {
+        i4 node = root;
+        while (node >= 0) {
+            const i4 *here = nodes[node];
+            node = here[NEXT + (columns[here[NODE_COLUMN] * lanes + i] > here[NODE_RANK])];
+        }
+        sums[i] += values[~node];
+    }
+}
+
+/* A path takes some 80 steps of a processor, an entry one and another for each two registers. */
+INLINE bool paths_are_shorter(int registers, const forest *f, i8 tree, i8 rows) {
+    const i8 first = f->trees[tree][FIRST_PLANE], end = f->trees[tree + 1][FIRST_PLANE];
+    const i8 entries = f->planes[end] - f->planes[first] + 4 * (end - first);
+    return end - first > MOST_PLANES || 160 * rows < (2 + registers) * entries;
+}
+
+/* The sums of all trees for documents whose columns fill so many registers; tree i belongs to the output i modulo k. */
+INLINE void add_trees(int registers, const forest *f, i8 t, i8 k, i8 rows, const i1 *columns, f8 *sums) {
+    memset(sums, 0, (size_t)(k * BLOCK) * sizeof *sums);
+    for (i8 tree = 0, output = 0; tree < t; tree++, output = output + 1 == k ? 0 : output + 1) {
+        if (paths_are_shorter(registers, f, tree, rows))
+            add_by_paths(registers * WIDTH, f, tree, rows, columns, sums + output * BLOCK);
+        else
+            add_by_planes(registers, f, tree, rows, columns, sums + output * BLOCK);
+    }
+}
+
+/* Scores of rows of features, floats or doubles. */
+static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *X, bool doubles, bool flushed, f8 *scores) {
+    i1 *columns = scratch(c * BLOCK, 1);
+    f8 *sums = scratch(k * BLOCK, sizeof *sums);
+    const bool room = columns && sums;
+    if (room) memset(columns, 0, (size_t)(c * BLOCK)); /* lanes without a document are compared too */
+    for (i8 first = 0; first < n && room; first += BLOCK) {
+        const i8 rows = least(BLOCK, n - first);
+        int registers = 1;
+        while (registers * WIDTH < rows) registers *= 2;
+        const void *here = (const char *)X + (size_t)(first * d) * (doubles ? sizeof(f8) : sizeof(f4));
+        fill_columns(f, c, rows, d, registers * WIDTH, here, doubles, flushed, columns);
+        if (registers == 1) add_trees(1, f, t, k, rows, columns, sums);
+        else if (registers == 2) add_trees(2, f, t, k, rows, columns, sums);
+        else if (registers == 4) add_trees(4, f, t, k, rows, columns, sums);
+        else add_trees(BLOCK / WIDTH, f, t, k, rows, columns, sums);
+        for (i8 i = 0; i < rows; i++)
+            for (i8 output = 0; output < k; output++) scores[(first + i) * k + output] = sums[output * BLOCK + i];
+    }
+    give_back(columns);
+    give_back(sums);
+    return room ? 0 : OUT_OF_MEMORY;
+}
+
+/* `flushed`: values as near to 0 as LightGBM cares for are 0, as in its own reading of dense rows. */
+#define FOREST_SCORES(type)                                                                                                    \
+    KERNEL(i8, forest_scores__##type)                                                                                          \
+    (i8 n, i8 d, i8 k, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, const type X[n][d], u1 flushed, const i8 columns[c][5],       \
+     const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2], const i8 planes[p + 1], const u1 entries[e][8],             \
+     const i4 nodes[s][4], const f8 values[8 * p], f8 scores[n][k]) {                                                          \
+        const forest f = {columns, cuts, sets, trees, planes, entries, nodes, values};                                         \
+        return score_rows(&f, n, d, k, c, t, X, sizeof(type) == sizeof(f8), flushed, &scores[0][0]);                           \
+    }
+FOREST_SCORES(f4)
+FOREST_SCORES(f8)

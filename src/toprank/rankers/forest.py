@@ -1,0 +1,198 @@
+"""`Forest`: scores from boosted trees by our own kernel (`native/forest.c`), in the bits of LightGBM's `predict`.
+
+It is built once from the text of a model, and LightGBM itself is not needed: every threshold becomes a place in a
+sorted list of its feature, and every node some bytes that say which leaves it excludes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray, each_block
+from toprank.errors import DataError
+from toprank.rankers.tree_text import ReadTrees, read_trees
+
+__all__ = ["Forest"]
+
+_RANKS = 255  # thresholds of a column at most: ranks among them are bytes
+_CATEGORIES = 5  # a kind of column; the others are LightGBM's missing types and default sides, see native/forest.c
+_ROWS = 1 << 11
+Array = npt.NDArray[Any]
+
+
+class _Kernel(NamedTuple):
+    """What `kernels.forest_scores` is told of the trees; native/forest.c explains it."""
+
+    columns: IntArray
+    cuts: FloatArray
+    sets: Array
+    trees: IntArray
+    planes: IntArray
+    entries: Array
+    nodes: Array
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Boosted trees that score rows of features; made by `Forest.of`."""
+
+    n_features: int
+    outputs: int
+    """Scores of a document: one, or one for each class."""
+    n_trees: int
+    gains: FloatArray
+    """What the splits by each feature lowered the objective by, as LightGBM sums it up."""
+    _dense: _Kernel
+    _sparse: _Kernel
+    """The same where a row holds the used features alone."""
+    _slots: Array
+    """Where a feature is in such a row; −1: nowhere."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The trees of a model's text, which may be forged; DataError where it is not what LightGBM writes."""
+        return cls.from_numbers(read_trees(text))
+
+    @classmethod
+    def from_numbers(cls, read: ReadTrees) -> Self:
+        """The trees of a text that was read."""
+        nodes, n_features = _Nodes(read), len(read.infos)
+        dense = nodes.for_kernel()
+        used, places = np.unique(dense.columns[:, 0], return_inverse=True)
+        slots = np.full(n_features, -1, np.int32)
+        slots[used] = np.arange(len(used))
+        columns = dense.columns.copy()
+        columns[:, 0] = places
+        gains = np.bincount(nodes.feature, np.maximum(nodes.joined("split_gain", np.float32), 0.0), n_features)
+        return cls(n_features, read.outputs, len(read.trees), gains, dense, dense._replace(columns=columns), slots)
+
+    def predict(self, X: Any, threads: int | None = None) -> FloatArray:
+        """What the trees add up to for each row of X: (n,), or (n, outputs) where there are several.
+
+        Args:
+            X: an array, or a sparse matrix by rows (CSR), with a column for each feature.
+            threads: number of threads; None: every core. Few rows are scored on the caller's own.
+        """
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise DataError(f"The trees take rows of {self.n_features} features, not an array of shape {X.shape}.")
+        scores = np.empty((X.shape[0], self.outputs))
+        score = self._score_dense if isinstance(X, np.ndarray) else self._score_sparse
+        if len(scores) <= _ROWS:
+            score(X, scores)
+        else:
+            blocks = [slice(first, first + _ROWS) for first in range(0, len(scores), _ROWS)]
+            each_block(lambda rows: score(X[rows], scores[rows]), blocks, threads)
+        return scores[:, 0] if self.outputs == 1 else scores
+
+    def _score_dense(self, X: Array, scores: FloatArray) -> None:
+        kind = np.float32 if X.dtype == np.float32 else np.float64
+        kernels.forest_scores(np.require(X, kind, "CA"), 1, *self._dense, scores)
+
+    def _score_sparse(self, X: Any, scores: FloatArray) -> None:
+        rows = np.empty((X.shape[0], int(self._slots.max(initial=-1)) + 1))
+        offsets, indices = X.indptr.astype(np.int64), X.indices.astype(np.int64)
+        kernels.rows_of_sparse(offsets, indices, X.data.astype(np.float64), self._slots, rows)
+        kernels.forest_scores(rows, 0, *self._sparse, scores)
+
+
+class _Nodes:
+    """The inner nodes of all trees, one after the other."""
+
+    def __init__(self, read: ReadTrees) -> None:
+        self._trees = read.trees
+        leaves = np.array([len(tree["leaf_value"]) for tree in read.trees])
+        self._n_leaves, n_nodes = leaves, int((leaves - 1).sum())
+        self._first_node = _starts(leaves - 1)
+        self._tree = np.repeat(np.arange(len(leaves)), leaves - 1)
+        self.feature = self.joined("split_feature", np.int64)
+        # What the kernel finds out about a node: its first leaf, how many leaves of its smaller child follow, whether
+        # that is the right one, and both children; and where each leaf is.
+        self._begin, self._count = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
+        self._swapped, self._next = np.empty(n_nodes, np.uint8), np.empty((n_nodes, 2), np.int32)
+        self._place = np.empty(int(leaves.sum()), np.int32)
+        found = (self._begin, self._count, self._swapped, self._next, self._place)
+        sides = (self.joined(name, np.int32) for name in ("left_child", "right_child"))
+        kernels.forest_layout(self._first_node, _starts(leaves), *sides, *found)
+
+    def joined(self, name: str, kind: type[np.generic]) -> Array:
+        """A line of all trees, one after the other."""
+        return np.concatenate([tree[name] for tree in self._trees if name in tree] or [[]]).astype(kind)
+
+    def for_kernel(self) -> _Kernel:
+        """All that the scores depend on."""
+        column, rank, columns, cuts, sets = self._columns()
+        tree_planes = _starts((self._n_leaves + 7) // 8)
+        planes, entries = self._entries(tree_planes, column, rank)
+        values = np.zeros(8 * int(tree_planes[-1]))
+        values[8 * np.repeat(tree_planes[:-1], self._n_leaves) + self._place] = self.joined("leaf_value", np.float64)
+        nodes = np.column_stack([column, rank, self._next]).astype(np.int32)
+        trees = np.column_stack([tree_planes, self._first_node])
+        return _Kernel(columns, cuts, sets, trees, planes, entries, nodes, values)
+
+    def _columns(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, Array]:
+        """The column and rank of each node; then the columns, their thresholds, and their sets of categories.
+
+        The thresholds of a feature make runs of at most 255, and each split by category is a run of its own; a run has
+        a column for each kind and side that occurs.
+        """
+        threshold, decision = self.joined("threshold", np.float64), self.joined("decision_type", np.int64)
+        by_category, default_left, missing = decision % 2 == 1, decision // 2 % 2, decision // 4
+        kind = np.where(by_category, _CATEGORIES, np.where(missing == 0, 0, 2 * missing - default_left))
+        own = np.where(by_category, np.arange(len(kind)), -1)
+        order = np.lexsort((threshold, own, self.feature))
+        new_list = _changes(self.feature[order]) | _changes(own[order])
+        new_cut = new_list | _changes(threshold[order])
+        cut = np.cumsum(new_cut) - 1
+        within = cut - np.maximum.accumulate(np.where(new_list, cut, 0))
+        new_run = new_cut & (within % _RANKS == 0)
+        run, rank = np.empty_like(order), np.empty_like(order)
+        run[order], rank[order] = np.cumsum(new_run) - 1, within % _RANKS
+        _, heads, column = np.unique((run * 8 + kind) * 2 + self._swapped, return_index=True, return_inverse=True)
+        begin = cut[new_run]
+        count = np.diff(np.append(begin, new_cut.sum()))
+        parts = (self.feature[heads], kind[heads], self._swapped[heads], begin[run[heads]], count[run[heads]])
+        columns = np.column_stack(parts).astype(np.int64)
+        sets = self._point_to_sets(columns, heads, threshold)
+        # In a swapped column ranks are complements: those up to r, and no others, are above 126 − r.
+        return column, np.where(self._swapped, 126 - rank, rank - 128), columns, threshold[order][new_cut], sets
+
+    def _point_to_sets(self, columns: IntArray, heads: IntArray, threshold: FloatArray) -> Array:
+        """Write into the columns of categories which words are their set; gives the words of all trees."""
+        first = _starts(np.array([len(tree.get("cat_threshold", ())) for tree in self._trees]))
+        for column in np.flatnonzero(columns[:, 1] == _CATEGORIES).tolist():
+            node = heads[column]
+            tree, number = self._tree[node], int(threshold[node])
+            begin, end = self._trees[tree]["cat_boundaries"][number : number + 2]
+            columns[column, 3:] = first[tree] + begin, end - begin
+        return self.joined("cat_threshold", np.uint32)
+
+    def _entries(self, tree_planes: IntArray, column: IntArray, rank: IntArray) -> tuple[IntArray, Array]:
+        """For each plane of eight leaves the nodes that exclude some of them: the first of each plane, and all."""
+        begin, end = self._begin.astype(np.int64), self._begin + self._count.astype(np.int64)
+        spans = (end - 1) // 8 - begin // 8 + 1
+        node = np.repeat(np.arange(len(begin)), spans)
+        plane = begin[node] // 8 + np.arange(len(node)) - np.repeat(_starts(spans)[:-1], spans)
+        low, high = np.maximum(begin[node] - 8 * plane, 0), np.minimum(end[node] - 8 * plane, 8)
+        leaves = (1 << high) - (1 << low)
+        plane += tree_planes[self._tree[node]]
+        order = np.argsort(plane, kind="stable")
+        entries = np.zeros((len(node), 8), np.uint8)
+        entries[:, :4] = column[node[order]].astype(np.int32)[:, None].view(np.uint8)
+        entries[:, 4], entries[:, 5] = rank[node[order]].astype(np.int8).view(np.uint8), leaves[order]
+        return _starts(np.bincount(plane, minlength=int(tree_planes[-1]))), entries
+
+
+def _starts(counts: Array) -> IntArray:
+    """Where each begins, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _changes(key: Array) -> npt.NDArray[np.bool_]:
+    """Where a key differs from the one before; the first does."""
+    return np.append(True, key[1:] != key[:-1])[: len(key)]
