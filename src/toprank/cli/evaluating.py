@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.errors import DataError
 
 if TYPE_CHECKING:
     from toprank.comparison import Comparison
@@ -19,13 +18,9 @@ if TYPE_CHECKING:
     from toprank.metrics.evaluation import Evaluation
 
 
-class Unjudged(StrEnum):
-    """What a label of -1 means."""
-
-    refuse = "refuse"
-    irrelevant = "irrelevant"
-    condense = "condense"
-    drop = "drop"
+Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
+Test = StrEnum("Test", ["randomization", "t", "wilcoxon"])
+Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
@@ -118,25 +113,20 @@ def _evaluate_run(
     qrels: Path, run: Path, metrics: str, convention: str, shared: dict[str, Any], quiet: bool
 ) -> dict[str, Evaluation | str]:
     from toprank.data.trec import read_qrels, read_run
-    from toprank.metrics import CONVENTIONS, Convention, parse_all
+    from toprank.metrics import Convention, parse_all
+    from toprank.metrics.evaluation import under_all
     from toprank.metrics.runs import evaluate_run
 
     parse_all(metrics)
-    names = list(CONVENTIONS) if convention == "all" else [Convention.of(convention).name]
+    if convention != "all":
+        convention = Convention.of(convention).name
     with common.progress(f"Reading {run} …", quiet):
         judgments, retrieved = read_qrels(qrels), read_run(run)
-    results: dict[str, Evaluation | str] = {}
-    for name in names:
-        try:
-            results[name] = evaluate_run(judgments, retrieved, metrics, convention=name, **shared)
-        except DataError as problem:
-            if len(names) == 1:
-                raise
-            results[name] = problem.args[0]
-    reasons = [result for result in results.values() if isinstance(result, str)]
-    if len(reasons) == len(results):
-        raise DataError(reasons[0])
-    return results
+
+    def under(name: str) -> Evaluation:
+        return evaluate_run(judgments, retrieved, metrics, convention=name, **shared)
+
+    return under_all(under) if convention == "all" else {convention: under(convention)}
 
 
 def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool) -> None:
@@ -180,22 +170,6 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
         else:
             lines.append(f"{name:<{width}}  not applicable: {common.as_told(result)}")
     return "\n".join(lines)
-
-
-class Test(StrEnum):
-    """Which paired test."""
-
-    randomization = "randomization"
-    t = "t"
-    wilcoxon = "wilcoxon"
-
-
-class Correction(StrEnum):
-    """How p-values are corrected for the number of tests."""
-
-    holm = "holm"
-    bonferroni = "bonferroni"
-    none = "none"
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")

@@ -43,18 +43,8 @@ Settings = Annotated[
 # ---- how data are read ----
 
 
-class Missing(StrEnum):
-    """What an absent value in a text file is."""
-
-    nan = "nan"
-    zero = "zero"
-
-
-class Precision(StrEnum):
-    """How many bits a feature takes."""
-
-    float32 = "float32"
-    float64 = "float64"
+Missing = StrEnum("Missing", ["nan", "zero"])
+Precision = StrEnum("Precision", ["float32", "float64"])
 
 
 def _column(role: str) -> Any:

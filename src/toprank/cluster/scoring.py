@@ -55,8 +55,7 @@ def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | No
 @in_sentences
 def settled_top(rows: Rows, unjudged: str) -> float:
     """The largest label once the rule for unjudged documents is applied; -inf where nothing is left."""
-    data = rows.data
-    assert data is not None
+    data = rows.present
     kept = _judged_part(data, unjudged)
     labels = data.labels if kept is None else data.labels[kept]
     if unjudged == "irrelevant":
@@ -66,9 +65,8 @@ def settled_top(rows: Rows, unjudged: str) -> float:
 
 def judged_top(rows: Rows, metric: str, convention: str) -> float | None:
     """As `settled_top`; None where the metric does not take the labels."""
-    assert rows.data is not None
     try:
-        Judge(rows.data, metric, convention=convention, threads=1)(np.zeros(rows.data.n_documents))
+        Judge(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
     except DataError:
         return None
     return settled_top(rows, Convention.of(convention).unjudged)
@@ -79,8 +77,7 @@ def part_values(
     rows: Rows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
 ) -> Values:
     """Evaluate a partition. `score` is a function of rows, or a ranker, which may look at the whole query."""
-    data = rows.data
-    assert data is not None
+    data = rows.present
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
         return Values([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
@@ -100,8 +97,7 @@ class Extremes(NamedTuple):
 @in_sentences
 def part_extremes(rows: Rows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
     """What a partition adds to the answer whether a metric can choose; see `Judge.for_choosing`."""
-    data = rows.data
-    assert data is not None
+    data = rows.present
     kept = _judged_part(data, convention.unjudged)
     if kept is not None and not kept.any():
         return Extremes(True, np.inf, -np.inf)
@@ -121,8 +117,7 @@ class PartScores(NamedTuple):
 @in_sentences
 def part_scores(rows: Rows, ranker: Ranker) -> PartScores:
     """Scores of a partition's documents, as they lie."""
-    assert rows.data is not None
-    return PartScores(scores_of(ranker, rows.data), rows.order, rows.owners)
+    return PartScores(scores_of(ranker, rows.present), rows.order, rows.owners)
 
 
 @in_sentences

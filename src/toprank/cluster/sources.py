@@ -156,8 +156,7 @@ class Guests(NamedTuple):
 @in_sentences
 def taken(rows: Rows, owner: int, qids: Array) -> Guests:
     """The data of some queries of partition number `owner`."""
-    data = rows.data
-    assert data is not None
+    data = rows.present
     chosen = np.isin(data.qids, qids)
     return Guests(data.select(chosen), owner, _order(rows)[data.queries.spread(chosen)])
 
@@ -168,8 +167,7 @@ def joined(rows: Rows, owner: int, gone: Array | None, *more: Guests) -> Rows:
 
     Queries that came stand behind those that were there; rows of a query stand in the order of the partitions.
     """
-    data = rows.data
-    assert data is not None
+    data = rows.present
     stays = np.ones(data.n_queries, dtype=bool) if gone is None else ~np.isin(data.qids, gone)
     parts = list(more)
     if stays.any():
@@ -185,8 +183,7 @@ def joined(rows: Rows, owner: int, gone: Array | None, *more: Guests) -> Rows:
 
 
 def _order(rows: Rows) -> IntArray:
-    assert rows.data is not None
-    return np.arange(rows.data.n_documents) if rows.order is None else rows.order
+    return np.arange(rows.present.n_documents) if rows.order is None else rows.order
 
 
 def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:

@@ -58,6 +58,12 @@ class Rows:
     ) -> None:
         self.data, self.name, self.again, self.order, self.owners = data, name, again, order, owners
 
+    @property
+    def present(self) -> RankingData:
+        """The data of a partition that has rows: others are left out after the first look at them."""
+        assert self.data is not None
+        return self.data
+
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return self.again or (Rows, (self.data, self.name, None, self.order, self.owners))
 
@@ -136,7 +142,7 @@ def facts_of(rows: Rows) -> Facts | None:
         tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
         data.qids,
         data.queries.sizes,
-        weight_of(data),
+        float(data.n_queries if data.query_weights is None else data.query_weights.sum()),
         grades,
         counts.astype(np.float64),
         int((~data.judged).sum()),
@@ -147,20 +153,13 @@ def facts_of(rows: Rows) -> Facts | None:
 @in_sentences
 def digest_of(rows: Rows) -> str:
     """A hash of everything in a partition: features, labels, queries, ids, weights."""
-    assert rows.data is not None
-    return rows.data.fingerprint
-
-
-def weight_of(data: RankingData, weighted: bool = True) -> float:
-    """Sum of the query weights, or number of queries."""
-    return float(data.query_weights.sum()) if weighted and data.query_weights is not None else float(data.n_queries)
+    return rows.present.fingerprint
 
 
 @in_sentences
 def moments_of(rows: Rows, shift: FloatArray, threads: int) -> Moments:
     """Sums over the rows, for the standardisation."""
-    assert rows.data is not None
-    return Moments.of(rows.data.X, shift, threads=threads)
+    return Moments.of(rows.present.X, shift, threads=threads)
 
 
 class Whole(NamedTuple):
@@ -180,8 +179,7 @@ def bound_part(loss: Loss, data: RankingData, whole: Whole, weighted: bool = Tru
 @in_sentences
 def bound_rows(rows: Rows, loss: Loss, whole: Whole) -> BoundLoss:
     """A loss bound to the rows of a partition, on its worker."""
-    assert rows.data is not None
-    return bound_part(loss, rows.data, whole)
+    return bound_part(loss, rows.present, whole)
 
 
 @in_sentences
@@ -236,8 +234,7 @@ def part_objective(
     threads: int = 1,
 ) -> PartObjective:
     """The objective of a partition, over its rows as they lie."""
-    data = rows.data
-    assert data is not None
+    data = rows.present
     features = Features(data.X, standardisation, complete=standardisation.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole, weighted), threads)
     return PartObjective(inner, (rows, scorer, loss, standardisation, whole, weighted, threads))
@@ -272,9 +269,8 @@ def score_sums(
     rows: Rows, standardisation: Standardisation, direction: FloatArray, about: float
 ) -> tuple[float, float, float]:
     """Number of documents, sum and sum of squares of their scores about a number."""
-    assert rows.data is not None
-    features = Features(rows.data.X, standardisation, complete=standardisation.complete)
-    scores = features.times(slice(0, rows.data.n_documents), direction) - about
+    features = Features(rows.present.X, standardisation, complete=standardisation.complete)
+    scores = features.times(slice(0, rows.present.n_documents), direction) - about
     return float(len(scores)), float(scores.sum()), float(scores @ scores)
 
 

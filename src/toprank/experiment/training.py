@@ -18,10 +18,9 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +36,7 @@ from toprank.experiment.provenance import versions
 from toprank.experiment.spec import Chosen, Entry
 from toprank.experiment.store import CellStore, plain
 from toprank.metrics.conventions import Convention
+from toprank.tuning.search import Interrupts
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -112,12 +112,10 @@ def write_copies(fold: Fold, folder: Path) -> None:
         write_store(getattr(fold, part), folder / f"{part}{SUFFIX}")
 
 
-def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
     """Compute a cell and write it to its folder; what goes wrong with the system is told, not raised.
 
-    Args:
-        task: the cell.
-        stopped: whether the user has asked to end; solvers answer Ctrl-C with the best so far, which is no result.
+    Ctrl-C, which solvers answer with the best so far, leaves no result.
     """
     start = time.perf_counter()
     try:
@@ -142,16 +140,12 @@ def compute(task: Task, stopped: Callable[[], bool] = lambda: False) -> Outcome:
         return Outcome(time.perf_counter() - start, "There was not enough memory for this.")
     except Exception as problem:  # noqa: BLE001 - one system's trouble must not end the others
         return Outcome(time.perf_counter() - start, f"{type(problem).__name__}: {problem}")
-    if stopped():
+    if interrupts is not None and interrupts.happened:
         raise KeyboardInterrupt
     seconds = time.perf_counter() - start
     record = _record(task, chosen, [str(one.message) for one in caught], seconds)
-    _keep(task, record, scores, relevance, chosen.ranker)
+    CellStore(task.folder).write(task.key, record, scores, relevance, chosen.ranker if task.keep_model else None)
     return Outcome(seconds, None)
-
-
-def _keep(task: Task, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Ranker) -> None:
-    CellStore(task.folder).write(task.key, record, scores, relevance, ranker if task.keep_model else None)
 
 
 def _relevance(ranker: Ranker, test: RankingData) -> FloatArray | None:
@@ -199,9 +193,9 @@ def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[t
     """One task after another in this process."""
     for task in tasks:
         tick()
-        with _interrupt_noticed() as stopped:
-            outcome = compute(task, stopped)
-        if stopped():
+        with Interrupts() as interrupts, interrupts.welcome():
+            outcome = compute(task, interrupts)
+        if interrupts.happened:
             raise KeyboardInterrupt
         yield task, outcome
 
@@ -311,28 +305,3 @@ def _answer(packed: bytes) -> Outcome:
         return compute(task)
     except OSError as problem:  # the folder cannot be written: that concerns all cells
         raise FileError(str(problem)) from None
-
-
-# ---- here ----
-
-
-@contextmanager
-def _interrupt_noticed() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed within the block: solvers catch it and return the best so far."""
-    seen = threading.Event()
-    before: Any = None
-    if threading.current_thread() is threading.main_thread():
-        before = signal.getsignal(signal.SIGINT)
-    if not callable(before):
-        yield seen.is_set
-        return
-
-    def note(number: int, frame: Any) -> None:
-        seen.set()
-        before(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield seen.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -203,10 +203,15 @@ def evaluate_under_all(
     scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
 ) -> dict[str, Evaluation | str]:
     """The same ranking under every convention; where one cannot be applied, the reason instead."""
+    return under_all(lambda name: evaluate(scores, data, metrics, convention=name, **options))
+
+
+def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]:
+    """What a function of a convention's name finds under each; where one cannot be applied, the reason instead."""
     results: dict[str, Evaluation | str] = {}
     for name in CONVENTIONS:
         try:
-            results[name] = evaluate(scores, data, metrics, convention=name, **options)
+            results[name] = judge(name)
         except DataError as problem:
             results[name] = problem.args[0]
     reasons = [result for result in results.values() if isinstance(result, str)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.warnings import same_content
@@ -98,8 +99,7 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
             raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
     if isinstance(budget, bool) or not isinstance(budget, int | float | np.integer | np.floating) or not budget > 0:
         raise DataError(f"budget must be a number of seconds above 0, not {budget!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
-        raise DataError(f"seed must be a whole number of at least 0 and below 2³¹, not {seed!r}.")
+    check_whole("seed", seed, 0, below=2**31)
     if valid is None and train.n_queries < _FEWEST:
         raise DataError(
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "

@@ -21,6 +21,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.portfolio.trials import Trial, Trials
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval, t_interval
+from toprank.significance.results import queries
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -241,10 +242,10 @@ def _data(told: Told) -> str:
     by = f"by {told.judge.name} (convention {told.judge.convention.name})"
     if told.held_out:
         return (
-            f"{_queries(n)} of {told.trained_on + n:,}, drawn by seed {told.seed}, were held out to choose on, {by}; "
+            f"{queries(n)} of {told.trained_on + n:,}, drawn by seed {told.seed}, were held out to choose on, {by}; "
             "the candidates learned from the others."
         )
-    return f"The candidates learned from {_queries(told.trained_on)} and were judged on {_queries(n)} {by}."
+    return f"The candidates learned from {queries(told.trained_on)} and were judged on {queries(n)} {by}."
 
 
 def _winner(decision: Decision, judge: Judge) -> str:
@@ -318,12 +319,8 @@ def _left_out(trials: Trials, told: Told) -> list[str]:
 
 def _caution(judge: Judge) -> str:
     few = judge.data.n_queries < _FEW_QUERIES
-    mostly = f" With {_queries(judge.data.n_queries)} to choose on, much of the order is luck." if few else ""
+    mostly = f" With {queries(judge.data.n_queries)} to choose on, much of the order is luck." if few else ""
     return "The validation values are those that the choice was made by, so expect a little less on new data." + mostly
-
-
-def _queries(n: int) -> str:
-    return f"{n:,} {'query' if n == 1 else 'queries'}"
 
 
 def _interval(interval: Interval, before: str = "") -> str:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.metrics.gains import Discount
@@ -129,8 +130,8 @@ def t_regret(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Querie
 
 def position_weights(discounts: Discounts, k: int | None, longest: int) -> FloatArray:
     """c_1 … c_k' without trailing zeros, k' ≤ min(k, longest); refused unless 0 ≤ c, not rising, and c_1 > 0."""
-    if k is not None and (not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1):
-        raise DataError(f"The cut-off k must be a whole number of at least 1, not {k}.")
+    if k is not None:
+        check_whole("The cut-off k", k, 1)
     depth = longest if k is None else min(int(k), longest)
     if isinstance(discounts, Discount | str) or callable(discounts):
         weights = Discount.of(discounts).weights(depth)

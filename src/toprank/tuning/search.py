@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.errors import DataError, MissingExtraError, Remedy, ToprankError
@@ -22,6 +23,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.watching import seconds_left
 from toprank.significance import t_interval
+from toprank.significance.results import queries
 from toprank.systems import System
 from toprank.tuning.space import Space
 from toprank.tuning.study import Trial, process, rows
@@ -66,32 +68,27 @@ def divide(train: RankingData, valid: RankingData | None, folds: int | None, see
                     "They must be the same.",
                 ),
             )
-        return Division((Part(train, valid),), f"{_count(valid.n_queries)} of validation data", False)
+        return Division((Part(train, valid),), f"{queries(valid.n_queries)} of validation data", False)
     if folds is None:
         _check_enough(train, 2)
         fraction = max(_HELD_OUT, 1 / train.n_queries)
         kept, held_out = split(train, (1 - fraction, fraction), seed=seed)
-        words = f"{_count(held_out.n_queries)} held out of {train.n_queries:,}"
+        words = f"{queries(held_out.n_queries)} held out of {train.n_queries:,}"
         return Division((Part(kept, held_out),), words, False)
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
-        raise DataError(f"folds must be a whole number of at least 2, not {folds!r}.")
+    check_whole("folds", folds, 2)
     folds = int(folds)
     _check_enough(train, folds)
     judges = split(train, [1 / folds] * folds, seed=seed)
     parts = tuple(Part(train.select(~np.isin(train.qids, judge.qids)), judge) for judge in judges)
-    return Division(parts, f"{_count(train.n_queries)} in {folds} folds", True)
+    return Division(parts, f"{queries(train.n_queries)} in {folds} folds", True)
 
 
 def _check_enough(data: RankingData, parts: int) -> None:
     if data.n_queries < parts:
         raise DataError(
-            f"{_count(data.n_queries)} cannot be divided into {parts} parts; give",
+            f"{queries(data.n_queries)} cannot be divided into {parts} parts; give",
             remedy=Remedy("valid= data, or more queries.", "--valid data, or more queries."),
         )
-
-
-def _count(queries: int) -> str:
-    return f"{queries:,} {'query' if queries == 1 else 'queries'}"
 
 
 _OURS = (ConstantScoresWarning, ConvergenceWarning)
@@ -278,7 +275,8 @@ class Interrupts:
         self.happened, self._welcome = False, False
 
     def __enter__(self) -> Self:
-        self._before = signal.getsignal(signal.SIGINT) if _in_main_thread() else None
+        here = threading.current_thread() is threading.main_thread()
+        self._before = signal.getsignal(signal.SIGINT) if here else None
         if callable(self._before):
             signal.signal(signal.SIGINT, self._note)
         return self
@@ -300,10 +298,6 @@ class Interrupts:
         again, self.happened = self.happened, True
         if (self._welcome or again) and callable(self._before):
             self._before(number, frame)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 _FAILURES = (ToprankError, ArithmeticError, MemoryError, np.linalg.LinAlgError)

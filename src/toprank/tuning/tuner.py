@@ -16,6 +16,7 @@ import numpy as np
 
 from toprank.compute import available_threads
 from toprank.data.bytesource import output
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.drawing import Box, Markup, Scale, figure, path, tag, title
 from toprank.errors import DataError, Remedy, joined, needs
@@ -305,10 +306,8 @@ def _system(given: Any) -> System:
 
 
 def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:
-    if isinstance(trials, bool) or not isinstance(trials, int | np.integer) or trials < 1:
-        raise DataError(f"trials must be a whole number of at least 1, not {trials!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
-        raise DataError(f"seed must be a whole number of at least 0, not {seed!r}.")
+    check_whole("trials", trials, 1)
+    check_whole("seed", seed, 0, below=2**31)
     if seconds is not None and (
         not isinstance(seconds, int | float | np.integer | np.floating) or not 0 < seconds < math.inf
     ):
