@@ -52,28 +52,6 @@ Truncation. Only pairs whose better rank is at most `last` count: top and slope 
 expectation over ties; Δ = 0 (all weight is in the distances). */
 enum { DCG, AP, RR, ERR, ONE, DISCOUNTED, NOTHING };
 
-/* A vector in parts that fit the registers: the compiler would take 64 bytes to memory and back. */
-#if defined(__AVX512F__)
-#define put8 store8
-#else
-typedef f8 f8x4 __attribute__((vector_size(32)));
-typedef f8 f8x2 __attribute__((vector_size(16)));
-INLINE void put8(f8 *to, f8x8 v) {
-#if defined(__AVX__)
-    f8x4 low = __builtin_shufflevector(v, v, 0, 1, 2, 3), high = __builtin_shufflevector(v, v, 4, 5, 6, 7);
-    memcpy(to, &low, sizeof low);
-    memcpy(to + 4, &high, sizeof high);
-#else
-    f8x2 a = __builtin_shufflevector(v, v, 0, 1), b = __builtin_shufflevector(v, v, 2, 3);
-    f8x2 c = __builtin_shufflevector(v, v, 4, 5), d = __builtin_shufflevector(v, v, 6, 7);
-    memcpy(to, &a, sizeof a);
-    memcpy(to + 2, &b, sizeof b);
-    memcpy(to + 4, &c, sizeof c);
-    memcpy(to + 6, &d, sizeof d);
-#endif
-}
-#endif
-
 #define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): 1/E and every product then stay finite */
 #define FARTHEST 1e20 /* a difference of scores whose product with e^600 is finite, and once more */
 #define STEP (2 * LANES)
@@ -175,37 +153,37 @@ static void expected_reciprocal_rank(Query *of, const f8 *c) {
     }
 }
 
-/* Tied groups: equal scores, and equal gains unless groups go across grades. */
-static void find_groups(Query *of, bool across_grades) {
-    for (i8 r = 1, start = 0; r <= of->m; r++)
-        if (r == of->m || of->all.z[r] != of->all.z[start] || !(across_grades || of->read[r] == of->read[start])) {
-            for (i8 k = start; k < r; k++) {
-                of->group_start[k] = start;
-                of->group_end[k] = r;
-            }
-            start = r;
-        }
+/* The documents start … end − 1 are tied: each gets their mean; `tie` = mean over a < b of top_a − slope_a·below_b. */
+static void join_group(Query *of, i8 start, i8 end) {
+    f8 *top = of->top, *slope = of->slope, *below = of->all.below;
+    f8 size = (f8)(end - start), tops = 0.0, slopes = 0.0, belows = 0.0, pairs = 0.0;
+    for (i8 r = start; r < end; r++) {
+        pairs += tops - slopes * below[r];
+        tops += top[r];
+        slopes += slope[r];
+        belows += below[r];
+    }
+    for (i8 r = start; r < end; r++) {
+        of->tie[r] = 2.0 * pairs / (size * (size - 1.0));
+        top[r] = tops / size;
+        slope[r] = slopes / size;
+        below[r] = belows / size;
+        of->group_start[r] = start;
+        of->group_end[r] = end;
+    }
 }
 
-/* Give the documents of a group their mean; `tie` = mean over a < b in the group of top_a − slope_a·below_b. */
-static void take_means(Query *of) {
-    f8 *top = of->top, *slope = of->slope, *below = of->all.below;
-    for (i8 start = 0, end = 0; start < of->m; start = end) {
-        end = of->group_end[start];
-        if (end - start == 1) continue;
-        f8 size = (f8)(end - start), tops = 0.0, slopes = 0.0, belows = 0.0, pairs = 0.0;
-        for (i8 r = start; r < end; r++) {
-            pairs += tops - slopes * below[r];
-            tops += top[r];
-            slopes += slope[r];
-            belows += below[r];
-        }
-        for (i8 r = start; r < end; r++) {
-            of->tie[r] = 2.0 * pairs / (size * (size - 1.0));
-            top[r] = tops / size;
-            slope[r] = slopes / size;
-            below[r] = belows / size;
-        }
+/* Tied groups: equal scores, and equal gains unless groups go across grades. Most documents are groups of their own. */
+static void find_groups(Query *of, bool across_grades) {
+    const f8 *z = of->all.z, *read = of->read;
+    i8 *restrict group_start = of->group_start, *restrict group_end = of->group_end, m = of->m;
+    for (i8 r = 0; r < m; r++) {
+        group_start[r] = r;
+        group_end[r] = r + 1;
+    }
+    for (i8 start = 0, end = 1; start < m; start = end++) {
+        while (end < m && z[end] == z[start] && (across_grades || read[end] == read[start])) end++;
+        if (end - start > 1) join_group(of, start, end);
     }
 }
 
@@ -218,15 +196,14 @@ static void swap_deltas(const Options *options, Query *of) {
         reciprocal_rank(of, options->rank_weights);
     else if (kind == ERR)
         expected_reciprocal_rank(of, options->rank_weights);
-    else
-        for (i8 r = 0; r < m; r++) {
-            of->top[r] = of->all.below[r] = options->rank_weights[r];
-            of->slope[r] = 1.0;
-        }
+    else {
+        memcpy(of->top, options->rank_weights, (size_t)m * sizeof(f8));
+        memcpy(of->all.below, options->rank_weights, (size_t)m * sizeof(f8));
+        for (f8 *slope = of->slope, *end = slope + m; slope < end; slope++) *slope = 1.0;
+    }
     if (options->last > 0)
         for (i8 r = options->last; r < m; r++) of->top[r] = of->slope[r] = 0.0;
     find_groups(of, kind != AP && kind != RR && kind != ERR);
-    take_means(of);
     if (kind < ONE) return;
     for (i8 r = 0; r < m; r++) {
         if (kind == DISCOUNTED) of->all.gain[r] *= of->all.below[r];
@@ -247,22 +224,24 @@ static void pad(Partners *partners, f8 z) {
 }
 
 /* The documents that have more than the lowest gain. */
-static void gather_rest(Query *of) {
-    f8 lowest = of->all.gain[0];
-    for (i8 r = 1; r < of->m; r++) lowest = smaller(lowest, of->all.gain[r]);
-    Partners *rest = &of->rest;
-    i8 n = 0;
-    for (i8 r = 0; r < of->m; r++) {
-        of->rest_before[r] = n;
-        rest->E[n] = of->all.E[r]; /* kept where n moves on; what lies behind the last is set below */
-        rest->z[n] = of->all.z[r];
-        rest->gain[n] = of->all.gain[r];
-        rest->below[n] = of->all.below[r];
-        rest->weight[n] = of->all.weight[r];
-        n += of->all.gain[r] != lowest;
+static void gather_rest(Query *of, bool weighted) {
+    const Partners all = of->all;
+    Partners rest = of->rest;
+    f8 *restrict E = rest.E, *restrict z = rest.z, *restrict gain = rest.gain, *restrict below = rest.below;
+    i8 *restrict before = of->rest_before, n = 0, m = all.count;
+    f8 lowest = all.gain[0];
+    for (i8 r = 1; r < m; r++) lowest = smaller(lowest, all.gain[r]);
+    for (i8 r = 0; r < m; r++) {
+        before[r] = n;
+        E[n] = all.E[r]; /* kept where n moves on */
+        z[n] = all.z[r];
+        gain[n] = all.gain[r];
+        below[n] = all.below[r];
+        if (weighted) rest.weight[n] = all.weight[r];
+        n += all.gain[r] != lowest;
     }
-    of->rest_before[of->m] = rest->count = n;
-    pad(rest, of->all.z[of->m - 1]);
+    before[m] = of->rest.count = n;
+    pad(&of->rest, all.z[m - 1]);
 }
 
 /* Bring a query into rank order: `order` lists its rows, best first. */
@@ -270,27 +249,28 @@ static void rank_query(const Options *options, Query *of, i8 m, const i8 *order,
                        const f8 *reads, const f8 *weights) {
     Partners *all = &of->all;
     of->m = all->count = m;
+    f8 *restrict z = all->z, *restrict E = all->E, *restrict inverse = of->inverse, sigma = options->sigma;
+    f8 *restrict gain = all->gain, *restrict read = of->read;
     for (i8 r = 0; r < m; r++) {
-        i8 row = order[r];
-        all->z[r] = options->sigma * scores[row];
-        all->gain[r] = gains[row];
-        of->read[r] = reads[row];
-        of->tie[r] = 0.0;
-        all->weight[r] = options->weighted ? weights[row] : 1.0;
+        z[r] = sigma * scores[order[r]];
+        gain[r] = gains[order[r]];
+        read[r] = reads[order[r]];
     }
-    f8 first = all->z[0], range = first - all->z[m - 1];
+    if (options->weighted)
+        for (i8 r = 0; r < m; r++) all->weight[r] = weights[order[r]];
+    f8 first = z[0], range = first - z[m - 1];
     of->wide = !(range <= WIDEST);
-    of->normed = options->norm > 0.0 && all->z[0] != all->z[m - 1];
+    of->normed = options->norm > 0.0 && range != 0.0;
     of->fused = of->normed && !of->wide && options->norm * range < FARTHEST;
     if (!of->wide)
         for (i8 r = 0; r < m; r++) {
-            all->E[r] = exp1(all->z[r] - first);
-            of->inverse[r] = 1.0 / all->E[r];
+            E[r] = exp1(z[r] - first);
+            inverse[r] = 1.0 / E[r];
         }
     pad(all, all->z[m - 1]);
     swap_deltas(options, of);
     of->rest.count = -1;
-    if (!options->two_sided && !(options->mu > 0.0)) gather_rest(of);
+    if (!options->two_sided && !(options->mu > 0.0)) gather_rest(of, options->weighted);
 }
 
 /* The end of the ranks that are the better one of some pair: a tied group at the border belongs to them. */
@@ -329,11 +309,10 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
     i8 from = to_rest ? of->rest_before[a] : a + 1, n = partners->count, group = of->group_end[a];
     f8 top = of->top[a], slope = of->slope[a], *restrict delta = of->delta, *restrict E = partners->E;
     i8 aligned = from / LANES * LANES; /* a load over the borders of earlier stores would wait for them */
-    for (i8 b = aligned; b < n; b += LANES) {
-        f8x8 change = top - slope * load8(partners->below + b);
-        put8(delta + b, 0.5 * (change + abs8(change))); /* below 0 is rounding */
-    }
-    put8(delta + aligned, load8(delta + aligned) * load8(AFTER + LANES - (from - aligned)));
+    const f8 *restrict below = partners->below, *after = AFTER + LANES - (from - aligned);
+    for (i8 first = aligned; first < n; first += LANES)
+        for (i8 b = first; b < first + LANES; b++) delta[b] = larger(0.0, top - slope * below[b]); /* less is rounding */
+    for (i8 lane = 0; lane < LANES; lane++) delta[aligned + lane] *= after[lane];
     memset(delta + n, 0, STEP * sizeof(f8));
     for (i8 b = from, end = to_rest ? of->rest_before[group] : group; b < end; b++) delta[b] = of->tie[a];
     f8 z = of->all.z[a];
@@ -349,99 +328,109 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
 
 /* log(1 + x) for 0 ≤ x ≤ 1: s·f(s²) with s = x/(2 + x) ≤ 1/3 and f(y) = 2·artanh(√y)/√y, as the polynomial that
 interpolates it in the 10 Chebyshev nodes of [0, 1/9]: right to rounding. */
-INLINE f8x8 log1p_below_one(f8x8 x) {
-    f8x8 s = x / (2.0 + x), y = s * s, w = y * y;
-    f8x8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3 + w * (0x1.3afd2f2d1acccp-3 + w * 0x1.997fcc1f9999ap-4)));
-    f8x8 odd = 0x1.5555555550491p-1 + w * (0x1.249247ac437c6p-2 + w * (0x1.7459d40fb6ca8p-3 + w * (0x1.14ab832046665p-3 + w * 0x1.7179149000000p-3)));
+INLINE f8 log1p_below_one(f8 x) {
+    f8 s = x / (2.0 + x), y = s * s, w = y * y;
+    f8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3 + w * (0x1.3afd2f2d1acccp-3 + w * 0x1.997fcc1f9999ap-4)));
+    f8 odd = 0x1.5555555550491p-1 + w * (0x1.249247ac437c6p-2 + w * (0x1.7459d40fb6ca8p-3 + w * (0x1.14ab832046665p-3 + w * 0x1.7179149000000p-3)));
     return s * (even + y * odd);
 }
 
+/* Sums over the pairs of a row, and over those of a query; pair number i is in lane i mod 8. */
 typedef struct {
-    f8x8 force, bend, moved, loss;
+    f8 force[LANES], bend[LANES], moved[LANES], loss[LANES];
 } Sums;
 
-/* Eight pairs of a row: x, 1/(1 + x) and Δ in, forces and bends of the lower documents out. */
-INLINE void eight_pairs(f8 own_gain, f8 own_z, const f8 *gains, const f8 *z, f8 *force, f8 *bend, f8x8 x, f8x8 win,
-                        f8x8 delta, bool two_sided, bool with_losses, Sums *sums) {
-    f8x8 gain = load8(gains), both, beta;
+/* A pair: x, 1/(1 + x) and Δ in; what it moves, and how it bends. */
+INLINE void one_pair(f8 own_gain, f8 gain, f8 own_z, f8 z, f8 x, f8 win, f8 delta, bool two_sided, bool with_losses,
+                     f8 *restrict push, f8 *restrict bent, f8 *restrict loss) {
+    f8 weight = (own_gain - gain) * delta, both = fabs(weight), beta = 0.5 * (both - weight);
     if (two_sided) {
         beta = gain * delta;
         both = (own_gain + gain) * delta;
-    } else {
-        f8x8 weight = (own_gain - gain) * delta;
-        both = abs8(weight);
-        beta = 0.5 * (both - weight);
     }
-    f8x8 pull = both * (x * win), push = beta - pull, bent = pull * win;
-    put8(force, load8(force) - push);
-    put8(bend, load8(bend) + bent);
-    sums->force += push;
-    sums->bend += bent;
-    sums->moved += abs8(push);
-    if (with_losses) sums->loss += both * log1p_below_one(x) + beta * (own_z - load8(z));
+    f8 pull = both * (x * win);
+    *push = beta - pull;
+    *bent = pull * win;
+    *loss = with_losses ? both * log1p_below_one(x) + beta * (own_z - z) : 0.0;
 }
 
 /* All pairs of a row, 16 at a time; what they move and lose is added to the sums of the query. Divisions are taken together:
 1/u and 1/v are v·(1/uv) and u·(1/uv). */
-INLINE void sum_row(const Query *of, const Row *row, bool normed, f8 norm, bool two_sided, bool with_losses, Sums *into) {
-    const f8 *E = row->partners->E, *z = row->partners->z, *gains = row->partners->gain, *deltas = of->delta;
-    f8 *force = row->partners->force, *bend = row->partners->bend, own_z = row->z, gain = row->gain, scale = row->inverse;
-    Sums sums = {all8(0.0), all8(0.0), into->moved, into->loss};
-    for (i8 b = row->from, c = b + LANES, n = row->partners->count; b < n; b += STEP, c += STEP) {
-        f8x8 x = load8(E + b) * scale, y = load8(E + c) * scale, u = 1.0 + x, v = 1.0 + y;
-        f8x8 delta = load8(deltas + b), next = load8(deltas + c);
-        if (normed) {
-            f8x8 far = 0.01 + norm * abs8(own_z - load8(z + b)), farther = 0.01 + norm * abs8(own_z - load8(z + c));
-            f8x8 one = u * far, two = v * farther, inverse = 1.0 / (one * two);
-            f8x8 of_one = two * inverse, of_two = one * inverse;
-            delta *= u * of_one;
-            next *= v * of_two;
-            u = farther * of_two;
-            v = far * of_one;
-        } else {
-            f8x8 inverse = 1.0 / (u * v);
-            u *= inverse;
-            v *= inverse;
+INLINE void sum_row(const Row *row, const f8 *restrict deltas, const f8 *restrict E, const f8 *restrict z,
+                    const f8 *restrict gains, f8 *restrict force, f8 *restrict bend, bool normed, f8 norm, bool two_sided,
+                    bool with_losses, Sums *restrict into) {
+    const f8 own_z = row->z, gain = row->gain, scale = row->inverse;
+    const i8 n = row->partners->count;
+    memset(into->force, 0, sizeof into->force);
+    memset(into->bend, 0, sizeof into->bend);
+    for (i8 first = row->from; first < n; first += STEP)
+        EACH_LANE(lane) {
+            i8 b = first + lane, c = b + LANES;
+            f8 x = E[b] * scale, y = E[c] * scale, u = 1.0 + x, v = 1.0 + y, delta = deltas[b], next = deltas[c];
+            f8 win, win_next, push, push_next, bent, bent_next, loss, loss_next;
+            if (normed) {
+                f8 far = 0.01 + norm * fabs(own_z - z[b]), farther = 0.01 + norm * fabs(own_z - z[c]);
+                f8 one = u * far, two = v * farther, inverse = 1.0 / (one * two);
+                f8 of_one = two * inverse, of_two = one * inverse;
+                delta *= u * of_one;
+                next *= v * of_two;
+                win = far * of_one;
+                win_next = farther * of_two;
+            } else {
+                f8 inverse = 1.0 / (u * v);
+                win = v * inverse;
+                win_next = u * inverse;
+            }
+            one_pair(gain, gains[b], own_z, z[b], x, win, delta, two_sided, with_losses, &push, &bent, &loss);
+            one_pair(gain, gains[c], own_z, z[c], y, win_next, next, two_sided, with_losses, &push_next, &bent_next, &loss_next);
+            force[b] -= push;
+            force[c] -= push_next;
+            bend[b] += bent;
+            bend[c] += bent_next;
+            into->force[lane] += push + push_next;
+            into->bend[lane] += bent + bent_next;
+            into->moved[lane] += fabs(push) + fabs(push_next);
+            if (with_losses) into->loss[lane] += loss + loss_next;
         }
-        eight_pairs(gain, own_z, gains + b, z + b, force + b, bend + b, x, v, delta, two_sided, with_losses, &sums);
-        eight_pairs(gain, own_z, gains + c, z + c, force + c, bend + c, y, u, next, two_sided, with_losses, &sums);
-    }
-    *into = sums;
 }
 
 /* The loop once for each combination of what it is asked. */
 static void row_sums(const Options *options, const Query *of, const Row *row, bool with_losses, Sums *into) {
+    const Partners at = *row->partners;
+#define SUM_ROW(normed, two_sided, with_losses) \
+    sum_row(row, of->delta, at.E, at.z, at.gain, at.force, at.bend, normed, options->norm, two_sided, with_losses, into)
     if (options->two_sided && with_losses)
-        sum_row(of, row, false, 0.0, true, true, into);
+        SUM_ROW(false, true, true);
     else if (options->two_sided)
-        sum_row(of, row, false, 0.0, true, false, into);
+        SUM_ROW(false, true, false);
     else if (of->fused && with_losses)
-        sum_row(of, row, true, options->norm, false, true, into);
+        SUM_ROW(true, false, true);
     else if (of->fused)
-        sum_row(of, row, true, options->norm, false, false, into);
+        SUM_ROW(true, false, false);
     else if (with_losses)
-        sum_row(of, row, false, 0.0, false, true, into);
+        SUM_ROW(false, false, true);
     else
-        sum_row(of, row, false, 0.0, false, false, into);
+        SUM_ROW(false, false, false);
 }
 
 /* Forces and bends of a ranked query; its loss. LightGBM's normalisation multiplies `scale`. */
 static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *scale) {
-    Sums sums = {all8(0.0), all8(0.0), all8(0.0), all8(0.0)};
+    Sums sums = {0};
     f8 *force = of->all.force, *bend = of->all.bend;
     for (i8 a = 0, end = reach(options, of); a < end; a++) {
         Row row = begin_row(options, of, a);
         row_sums(options, of, &row, with_losses, &sums);
-        force[a] += sum_of_lanes(sums.force);
-        bend[a] += sum_of_lanes(sums.bend);
+        force[a] += sum_of_lanes(load8(sums.force));
+        bend[a] += sum_of_lanes(load8(sums.bend));
     }
-    for (i8 a = 0; a < of->m && of->rest.count >= 0; a++) {
-        i8 k = of->rest_before[a];
-        bool is_rest = of->rest_before[a + 1] > k;
-        force[a] += is_rest ? of->rest.force[k] : 0.0;
-        bend[a] += is_rest ? of->rest.bend[k] : 0.0;
+    const f8 *rest_force = of->rest.force, *rest_bend = of->rest.bend;
+    const i8 *before = of->rest_before, stop = of->rest.count >= 0 ? of->m : 0;
+    for (i8 a = 0; a < stop; a++) {
+        bool is_rest = before[a + 1] > before[a];
+        force[a] += is_rest ? rest_force[before[a]] : 0.0;
+        bend[a] += is_rest ? rest_bend[before[a]] : 0.0;
     }
-    f8 loss = sum_of_lanes(sums.loss), moved = sum_of_lanes(sums.moved);
+    f8 loss = sum_of_lanes(load8(sums.loss)), moved = sum_of_lanes(load8(sums.moved));
     if (!(options->norm > 0.0 && moved > 0.0)) return loss;
     f8 total = 2.0 * moved / options->norm; /* |d/ds|, s = z·norm, over both documents of every pair */
     f8 factor = log1(1.0 + total) * (1.0 / M_LN2) / total;
@@ -493,9 +482,10 @@ KERNEL(i8, lambda_sums)(i8 n, i8 q, i8 w, i8 r, i8 d, const f8 scores[n], const 
         const i8 *rows = order + starts[i];
         rank_query(&options, &of, starts[i + 1] - starts[i], rows, scores, gains, reads, weights);
         losses[i] = sum_query(&options, &of, with_losses, scale + i);
-        for (i8 a = 0; a < of.m; a++) {
-            grad[rows[a]] = scale[i] * of.all.force[a];
-            diagonal[rows[a]] = scale[i] * sigma * of.all.bend[a];
+        const f8 *force = of.all.force, *bend = of.all.bend, first = scale[i], second = scale[i] * sigma;
+        for (i8 a = 0, m = of.m; a < m; a++) {
+            grad[rows[a]] = first * force[a];
+            diagonal[rows[a]] = second * bend[a];
         }
     }
     return leave(room, 0);

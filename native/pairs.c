@@ -129,44 +129,56 @@ static void relative_masses(i8 m, const f8 *scores, f8 low, f8 high, f8 *restric
     for (i8 i = 0; i < m; i++) masses[i] = exp1(scores[i] - middle);
 }
 
-static __attribute__((noinline)) void add_logs(const f8 *restrict products, f8 *restrict logs) {
-    for (int lane = 0; lane < LANES; lane++) logs[lane] += log1(products[lane]);
+/* Add the logarithms of the products to the sums, and begin anew. */
+static __attribute__((noinline)) void take_logs(f8 *restrict products, f8 *restrict logs) {
+    for (int lane = 0; lane < LANES; lane++) {
+        logs[lane] += log1(products[lane]);
+        products[lane] = 1.0;
+    }
 }
 
-/* Σ log(1 + E_j/E_i) and Σ σ(s_j − s_i) over better ≤ i < better_end and worse ≤ j < worse_end, times the factor.
+/* One document against n worse ones, a multiple of STEP: their shares σ(s_j − s_i) are added to `gathered` and, by lanes, to
+`pull`; factors 1 + E_j/E_i go into the products, whose logarithms are taken when `steps` are full; how many are left.
 
-Two divisions by b_1 and b_2 are one by b_1 b_2 and three products. Products go on from one i to the next, until `steps` are
-full. Beyond the last j masses are 0: they add nothing to the slopes, and factors of 1 to the products. */
+Two divisions by b_1 and b_2 are one by b_1 b_2 and three products. */
+INLINE i8 logistic_row(i8 n, f8 mass, const f8 *restrict masses, f8 *restrict gathered, f8 *restrict pull,
+                       f8 *restrict products, f8 *restrict logs, i8 left, i8 steps) {
+    f8 inverses = 1.0 / (mass * mass);
+    for (i8 first = 0; first < n; first += STEP) {
+        EACH_LANE(lane) {
+            i8 j = first + lane;
+            f8 one = masses[j], two = masses[j + LANES];
+            f8 with_one = mass + one, with_two = mass + two, both = with_one * with_two, inverse = 1.0 / both;
+            f8 share_one = one * (with_two * inverse), share_two = two * (with_one * inverse);
+            gathered[j] += share_one;
+            gathered[j + LANES] += share_two;
+            pull[lane] += share_one + share_two;
+            products[lane] *= both * inverses;
+        }
+        if (--left == 0) {
+            take_logs(products, logs);
+            left = steps;
+        }
+    }
+    return left;
+}
+
+/* Σ log(1 + E_j/E_i) and Σ σ(s_j − s_i) over better ≤ i < better_end and worse ≤ j < worse_end, times the factor. Products go
+on from one i to the next. Beyond the last j masses are 0: they add nothing to the slopes, and factors of 1 to products. */
 static f8 logistic_range(const Query *of, const f8 *masses, i8 worse, i8 worse_end, i8 better, i8 better_end, i8 steps,
                          f8 factor, f8 *padded, f8 *gathered) {
     i8 n = worse_end - worse, whole = (n + STEP - 1) / STEP * STEP, left = steps;
     memcpy(padded, masses + worse, (size_t)n * sizeof(f8));
     memset(padded + n, 0, (size_t)(whole - n) * sizeof(f8));
     memset(gathered, 0, (size_t)whole * sizeof(f8));
-    f8 logs[LANES] = {0}, products[LANES];
-    f8x8 product = all8(1.0);
+    f8 logs[LANES] = {0}, products[LANES] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}, *restrict slopes = of->slopes;
     for (i8 i = better; i < better_end; i++) {
-        f8x8 mass = all8(masses[i]), inverses = all8(1.0 / (masses[i] * masses[i])), pull = all8(0.0);
-        for (i8 j = 0; j < whole; j += STEP) {
-            f8x8 one = load8(padded + j), two = load8(padded + j + LANES);
-            f8x8 with_one = mass + one, with_two = mass + two, both = with_one * with_two, inverse = 1.0 / both;
-            f8x8 share_one = one * (with_two * inverse), share_two = two * (with_one * inverse);
-            store8(gathered + j, load8(gathered + j) + share_one);
-            store8(gathered + j + LANES, load8(gathered + j + LANES) + share_two);
-            pull += share_one + share_two;
-            product *= both * inverses;
-            if (--left == 0) {
-                store8(products, product);
-                add_logs(products, logs);
-                product = all8(1.0);
-                left = steps;
-            }
-        }
-        of->slopes[i] -= factor * sum_of_lanes(pull);
+        f8 pull[LANES] = {0};
+        left = logistic_row(whole, masses[i], padded, gathered, pull, products, logs, left, steps);
+        slopes[i] -= factor * sum_of_lanes(load8(pull));
     }
-    store8(products, product);
-    add_logs(products, logs);
-    for (i8 j = 0; j < n; j++) of->slopes[worse + j] += factor * gathered[j];
+    take_logs(products, logs);
+    for (i8 j = 0; j < n; j++) slopes[worse + j] += factor * gathered[j];
     return factor * sum_of_lanes(load8(logs));
 }
 
