@@ -1,8 +1,8 @@
 /* BoltzRank: a Boltzmann distribution over given rankings of each query, P(π) ∝ e^{c(π)·s} (losses/boltzrank.py).
 
-c_j(π) = step·w_j·(weighted mean rank of π − π_j). The coefficients are made anew by every pass: kept, they would take twice the
-memory of the ranks. Ranks come query by query and ranking by ranking, from 1; `starts` counts rankings, and like a block's other
-numbers it need not begin at 0. */
+c_j(π) = step·w_j·(weighted mean rank of π − π_j). The coefficients are made anew by every pass: kept, they would take
+twice the memory of the ranks. Ranks come query by query and ranking by ranking, from 1; `starts` counts rankings, and
+like a block's other numbers it need not begin at 0. */
 #include "sums.h"
 
 /* One ranking of a query with m documents. */
@@ -17,7 +17,8 @@ typedef struct {
 /* P(π) into `model`, scale·(Σ_π P(π) c(π) − expected) into `grad`, −Σ_π target(π) log P(π) into `losses`. */
 KERNEL(void, boltzmann)
 (i8 n, i8 q, i8 r, i8 entries, const f8 scores[n], const i4 ranks[entries], const i8 starts[q + 1], const f8 means[r],
- const f8 steps[q], const f8 weights[n], const f8 target[r], const f8 expected[n], const f8 scale[q], const i8 offsets[q + 1],
+ const f8 steps[q], const f8 weights[n], const f8 target[r], const f8 expected[n], const f8 scale[q],
+ const i8 offsets[q + 1],
  f8 model[restrict r], f8 grad[restrict n], f8 losses[restrict q]) {
     const i4 *next = ranks;
     for (i8 k = 0; k < q; k++) {
@@ -48,7 +49,8 @@ KERNEL(void, boltzmann)
 
 /* scale·Σ_π P(π) c_j(π)·(c(π)·V − Σ P c·V). */
 KERNEL(i8, boltzmann_covariance)
-(i8 n, i8 q, i8 r, i8 entries, i8 width, const i4 ranks[entries], const i8 starts[q + 1], const f8 means[r], const f8 steps[q],
+(i8 n, i8 q, i8 r, i8 entries, i8 width, const i4 ranks[entries], const i8 starts[q + 1], const f8 means[r],
+ const f8 steps[q],
  const f8 weights[n], const f8 model[r], const f8 scale[q], const i8 offsets[q + 1], const f8 V[n][width],
  f8 product[restrict n][width]) {
     f8 *mean = scratch((longest_query(q, starts) + 1) * width, sizeof(f8));
@@ -56,7 +58,8 @@ KERNEL(i8, boltzmann_covariance)
     f8 *projected = mean + width;
     const i4 *next = ranks;
     for (i8 k = 0; k < q; k++) {
-        const i8 start = offsets[k], m = offsets[k + 1] - start, first = starts[k] - starts[0], count = starts[k + 1] - starts[k];
+        const i8 start = offsets[k], m = offsets[k + 1] - start;
+        const i8 first = starts[k] - starts[0], count = starts[k + 1] - starts[k];
         Ranking own = {next, weights + start, steps[k], 0.0};
         for (i8 c = 0; c < (count + 1) * width; c++) mean[c] = 0.0; /* and what is projected */
         for (i8 ranking = 0; ranking < count; ranking++, own.ranks += m) {

@@ -23,7 +23,8 @@ KERNEL(void, cosine)
 
 /* ŝ = s/√(‖s‖² + ε²), ½/(‖s‖² + ε²) and 2 − ‖ŝ‖² for each query. */
 KERNEL(void, unit_scores)
-(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], u1 centred, f8 epsilon, f8 unit[restrict n], f8 factors[restrict q],
+(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], u1 centred, f8 epsilon, f8 unit[restrict n],
+ f8 factors[restrict q],
  f8 shrink[restrict q]) {
     for (i8 k = 0; k < q; k++) {
         const i8 m = offsets[k + 1] - offsets[k];

@@ -1,11 +1,12 @@
-/* Products with standardised features, straight from X: column j of Z is (x_j − centre_j) / spread_j, and 0 where x_j is missing.
+/* Products with standardised features, straight from X: column j of Z is (x_j − centre_j) / spread_j, and 0 where x_j
+is missing.
 
-The caller divides by the spread; what is here sees Z·spread = X − centre. Sums are in double precision whatever the type of X.
-Where X is known to have no missing values (`complete`), Σ (x − c) w is taken as Σ x w − Σ c w: the inner loop then has nothing
-to ask. */
+The caller divides by the spread; what is here sees Z·spread = X − centre. Sums are in double precision whatever the
+type of X. Where X is known to have no missing values (`complete`), Σ (x − c) w is taken as Σ x w − Σ c w: the inner
+loop then has nothing to ask. */
 #include "sums.h"
 
-#define CHUNK 256  /* terms of a row that lie in the first-level cache */
+#define CHUNK 256 /* terms of a row that lie in the first-level cache */
 
 #define X f4
 #include "features.inc"

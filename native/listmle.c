@@ -1,15 +1,15 @@
 /* Plackett–Luce likelihood of an ideal order with tied groups; the formulas are in losses/listmle.py.
 
-Documents are in the ideal order (best grade first), cut into groups of tied documents. A term of a group with l < d has the
-risk sum Z_l = below + c_l·tied, where `tied` sums e^s over the group, `below` over everything of lower grade, and
+Documents are in the ideal order (best grade first), cut into groups of tied documents. A term of a group with l < d has
+the risk sum Z_l = below + c_l·tied, where `tied` sums e^s over the group, `below` over everything of lower grade, and
 c_l = 1 − l/d (Efron) or 1 (Breslow, or groups of one document). Nothing is ever subtracted.
 
-All exponentials of a group are relative to the largest score in its risk set, so 1/d ≤ Z_l ≤ m. From a group to the next better
-one that reference can only rise; `ratio` ≤ 1 carries sums over lower documents upwards and sums over better groups' terms
-downwards, so nothing overflows in either direction.
+All exponentials of a group are relative to the largest score in its risk set, so 1/d ≤ Z_l ≤ m. From a group to the
+next better one that reference can only rise; `ratio` ≤ 1 carries sums over lower documents upwards and sums over better
+groups' terms downwards, so nothing overflows in either direction.
 
-A block of queries comes as slices of arrays over all data: `order` holds rows of the data, `starts` places in the ideal order of
-the data, `groups` numbers of groups; the first of each says where the block begins. */
+A block of queries comes as slices of arrays over all data: `order` holds rows of the data, `starts` places in the ideal
+order of the data, `groups` numbers of groups; the first of each says where the block begins. */
 #include "sums.h"
 
 #define FACTORS 16 /* risk sums multiplied before one logarithm is taken: each lies between 1/m and m */
@@ -141,9 +141,11 @@ KERNEL(i8, likelihood)
     return 0;
 }
 
-/* The state of a curvature: e^s in the ideal order, and for each group the rows named above, times the query's scale. */
+/* The state of a curvature: e^s in the ideal order, and for each group the rows named above, times the query's scale.
+*/
 KERNEL(i8, risk_sums)
-(i8 n, i8 q, i8 g, const f8 scores[n], const i8 order[n], const f8 scale[q], const i8 starts[g + 1], const f8 group_weights[g],
+(i8 n, i8 q, i8 g, const f8 scores[n], const i8 order[n], const f8 scale[q], const i8 starts[g + 1],
+ const f8 group_weights[g],
  const i8 groups[q + 1], u1 efron, f8 e[n], f8 sums[6][g]) {
     f8 *top = scratch(3 * g, sizeof(f8));
     if (!top) return OUT_OF_MEMORY;
@@ -171,7 +173,8 @@ KERNEL(i8, risk_sums)
 }
 
 /* Upwards: a risk set holds its own group and all below it. The reference rises on the way, hence the ratios. */
-static void sums_below(const Layout *at, i8 k, i8 width, const f8 *e, const f8 *ratio, const f8 *V, f8 *product, f8 *below) {
+static void sums_below(const Layout *at, i8 k, i8 width, const f8 *e, const f8 *ratio, const f8 *V, f8 *product,
+                       f8 *below) {
     for (i8 c = 0; c < width; c++) below[c] = 0.0;
     for (i8 g = first_of(at, k + 1) - 1; g >= first_of(at, k); g--) {
         f8 *keep = product + row_of(at, start_of(at, g)) * width;
@@ -185,10 +188,11 @@ static void sums_below(const Layout *at, i8 k, i8 width, const f8 *e, const f8 *
 
 /* Σ over terms of weight·p_i·(V_i − Σ_j p_j V_j), without a loop over the terms of a group.
 
-The row of `product` that belongs to a group's first document keeps Σ e^s V over everything below the group until the pass
-downwards replaces it by the result. */
+The row of `product` that belongs to a group's first document keeps Σ e^s V over everything below the group until the
+pass downwards replaces it by the result. */
 KERNEL(i8, risk_times)
-(i8 n, i8 q, i8 g, i8 width, const f8 e[n], const f8 sums[6][g], const i8 order[n], const f8 mass[q], const i8 starts[g + 1],
+(i8 n, i8 q, i8 g, i8 width, const f8 e[n], const f8 sums[6][g], const i8 order[n], const f8 mass[q],
+ const i8 starts[g + 1],
  const i8 groups[q + 1], const f8 V[n][width], f8 product[n][width]) {
     f8 *below = scratch(3 * width, sizeof(f8));
     if (!below) return OUT_OF_MEMORY;
@@ -232,7 +236,8 @@ KERNEL(i8, risk_times)
 
 /* Σ over terms of weight·p_i·(1 − p_i); rounding never makes it negative. */
 KERNEL(void, risk_diagonal)
-(i8 n, i8 q, i8 g, const f8 e[n], const f8 sums[6][g], const i8 order[n], const i8 starts[g + 1], const i8 groups[q + 1],
+(i8 n, i8 q, i8 g, const f8 e[n], const f8 sums[6][g], const i8 order[n], const i8 starts[g + 1],
+ const i8 groups[q + 1],
  f8 diagonal[n]) {
     const Layout at = layout_of(order, starts, groups);
     for (i8 k = 0; k < q; k++) {

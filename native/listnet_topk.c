@@ -1,8 +1,9 @@
-/* ListNet beyond the first place: a walk over all prefixes, ordered choices of fewer than k documents (losses/listnet_topk.py).
+/* ListNet beyond the first place: a walk over all prefixes, ordered choices of fewer than k documents
+(losses/listnet_topk.py).
 
-The sum of exponentials over the documents outside a prefix A is a total less the few members of A. It is taken relative to the
-largest value outside A, which is the first of the query's values, in falling order, that A leaves out: what remains is at least 1
-and the total at most m, so the subtraction loses nothing, however far the values lie apart. */
+The sum of exponentials over the documents outside a prefix A is a total less the few members of A. It is taken relative
+to the largest value outside A, which is the first of the query's values, in falling order, that A leaves out: what
+remains is at least 1 and the total at most m, so the subtraction loses nothing, however far the values lie apart. */
 #include "sums.h"
 
 /* Exponentials of one list of m values, relative to each of its largest ones. */
@@ -218,7 +219,8 @@ static void add_product(Walk *walk, f8 scale, i8 width, const f8 *V, f8 *columns
     for (i8 r = 0; r < walk->steps; r++)
         for (i8 j = 0; j < walk->m; j++) {
             const f8 e = walk->side.exponentials[r * walk->m + j], factor = walk->sums[r];
-            for (i8 c = 0; c < width; c++) product[j * width + c] += e * (factor * V[j * width + c] - means[r * width + c]);
+            for (i8 c = 0; c < width; c++)
+                product[j * width + c] += e * (factor * V[j * width + c] - means[r * width + c]);
         }
 }
 

@@ -16,14 +16,15 @@ INLINE f8 pull_squared(i8 d, const f8 *l1, const f8 *z, const f8 *slope) {
     return total;
 }
 
-/* Coordinate descent on z in place, `slope` kept at the smooth part's gradient, until the shortest subgradient's norm is at
-most `accuracy`; that norm. */
+/* Coordinate descent on z in place, `slope` kept at the smooth part's gradient, until the shortest subgradient's norm
+is at most `accuracy`; that norm. */
 KERNEL(f8, descend_coordinates)
 (i8 d, const f8 hessian[d][d], const f8 l1[d], f8 z[d], f8 slope[restrict d], f8 accuracy, i8 sweeps) {
     f8 left = INFINITY;
     for (i8 sweep = 0; sweep < sweeps && !(left <= accuracy); sweep++) {
         for (i8 i = 0; i < d; i++) {
-            const f8 bend = hessian[i][i], target = thresholded(z[i] - slope[i] / bend, l1[i] / bend), change = target - z[i];
+            const f8 bend = hessian[i][i], target = thresholded(z[i] - slope[i] / bend, l1[i] / bend);
+            const f8 change = target - z[i];
             if (change == 0.0) continue;
             z[i] = target;
             for (i8 t = 0; t < d; t++) slope[t] += change * hessian[i][t];

@@ -1,16 +1,16 @@
 /* A small quadratic programme: min ½ αᵀGα − bᵀα over α ≥ 0, Σα = 1, by a primal active-set method.
 
-G is a Gram matrix of cuts, as a rule singular (more cuts than weights) and with near copies. Adding a constant σ to all of G
-changes nothing on the simplex and makes the support's block positive definite as long as its cuts are affinely independent. That
-block is kept factored, G_SS + σ = LLᵀ:
+G is a Gram matrix of cuts, as a rule singular (more cuts than weights) and with near copies. Adding a constant σ to all
+of G changes nothing on the simplex and makes the support's block positive definite as long as its cuts are affinely
+independent. That block is kept factored, G_SS + σ = LLᵀ:
 
 - where the minimum over the support's plane lies inside, the cut with the lowest derivative enters;
 - where it lies outside, we go as far as allowed, and the cut that reaches 0 leaves;
-- a cut that depends on the support cannot enter; but then the objective is linear along the dependence, and following it
-  downhill drives another cut out, whose place it takes.
+- a cut that depends on the support cannot enter; but then the objective is linear along the dependence, and following
+  it downhill drives another cut out, whose place it takes.
 
-Steps are computed from the current gradient, so rounding in the factor is corrected by the next step and never piles up. The
-result is feasible whatever happens, and any feasible α certifies a lower bound. */
+Steps are computed from the current gradient, so rounding in the factor is corrected by the next step and never piles
+up. The result is feasible whatever happens, and any feasible α certifies a lower bound. */
 #include "sums.h"
 
 #define DEPENDENT 1e-12 /* a pivot below this part of its diagonal entry: the cut depends on the support */
@@ -83,7 +83,8 @@ static i8 go_to_minimum(const Programme *at) {
     return blocked;
 }
 
-/* The row of the factor after the last, for cut j; false where its pivot vanishes (the rest of the row is then complete). */
+/* The row of the factor after the last, for cut j; false where its pivot vanishes (the rest of the row is then
+complete). */
 static bool append(const Programme *at, i8 j) {
     f8 *row = at->factor + at->size * at->n;
     const f8 *cut = at->G + j * at->n, whole = cut[j] + at->sigma;
@@ -131,7 +132,8 @@ static void leave(Programme *at, i8 position) {
         memcpy(factor + i * n, factor + (i + 1) * n, (size_t)(i + 2) * sizeof(f8));
     }
     for (i8 i = position; i < size - 1; i++) {
-        const f8 here = factor[i * n + i], next = factor[i * n + i + 1], r = sqrt(here * here + next * next), c = here / r, s = next / r, minus_s = -s;
+        const f8 here = factor[i * n + i], next = factor[i * n + i + 1], r = sqrt(here * here + next * next);
+        const f8 c = here / r, s = next / r, minus_s = -s;
         /* GCC fuses a sum beside a difference of products whatever -ffp-contract says, so both are sums here. */
         for (i8 t = i; t < size - 1; t++) {
             const f8 left = factor[t * n + i], right = factor[t * n + i + 1];
@@ -169,7 +171,7 @@ static i8 descend(Programme *at, f8 accuracy) {
         if (blocked >= 0) {
             const i8 left = at->support[blocked];
             leave(at, blocked);
-            if (left == entered) return step; /* out again before it carried any weight: its derivative was low by rounding */
+            if (left == entered) return step; /* out before it carried weight: its derivative was low by rounding */
             continue;
         }
         i8 lowest = 0;
@@ -188,8 +190,9 @@ static i8 descend(Programme *at, f8 accuracy) {
     return limit;
 }
 
-/* Improve the feasible `alpha` in place until no derivative lies more than `accuracy` below their mean; what that leaves of the
-optimal value is at most as much. Its positive entries are the support to start from. The number of steps taken. */
+/* Improve the feasible `alpha` in place until no derivative lies more than `accuracy` below their mean; what that
+leaves of the optimal value is at most as much. Its positive entries are the support to start from. The number of steps
+taken. */
 KERNEL(i8, minimise_on_simplex)(i8 n, const f8 G[n][n], const f8 b[n], f8 alpha[n], f8 accuracy) {
     f8 *numbers = scratch(n * (n + 3), sizeof(f8));
     i8 *support = scratch(n, sizeof(i8));

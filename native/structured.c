@@ -55,7 +55,8 @@ static void share_among_ties(const f8 *scores, i8 n, const i8 *documents, f8 *gr
 
 /* The loss of each query, and its subgradient times the query's scale. `order` ranks each query's documents. */
 KERNEL(i8, svm_map)
-(i8 n, i8 q, const f8 scores[n], const i8 order[static n], const i8 offsets[q + 1], const u1 relevant[n], const f8 scale[q],
+(i8 n, i8 q, const f8 scores[n], const i8 order[static n], const i8 offsets[q + 1], const u1 relevant[n],
+ const f8 scale[q],
  f8 grad[n], f8 losses[q]) {
     const i8 longest = longest_query(q, offsets);
     i8 *documents = scratch(2 * longest, sizeof(i8));
@@ -65,7 +66,8 @@ KERNEL(i8, svm_map)
         give_back(numbers);
         return OUT_OF_MEMORY;
     }
-    const Room room = {documents, documents + longest, numbers, numbers + 3 * longest, numbers + longest, numbers + 2 * longest};
+    f8 *places = numbers + longest, *gains = places + longest, *turned = gains + longest;
+    const Room room = {documents, documents + longest, numbers, turned, places, gains};
     for (i8 i = 0; i < longest; i++) room.places[i] = (f8)(i + 1);
     for (i8 i = 0; i < n; i++) grad[i] = 0.0;
     for (i8 k = 0; k < q; k++) {

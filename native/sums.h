@@ -1,4 +1,5 @@
-/* Sums and maxima over arrays, in lanes: element i goes to lane i mod 8, what is left over at the end is added one by one.
+/* Sums and maxima over arrays, in lanes: element i goes to lane i mod 8, what is left over at the end is added one by
+one.
 
 The lanes are a plain array, added to by a loop of eight: compilers keep it in registers of any width, while GCC moves a
 vector that is wider than the machine's registers through memory (measured on AVX2: 16 times slower). */
