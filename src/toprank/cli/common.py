@@ -164,14 +164,7 @@ def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingDat
 def read_both(
     data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any]
 ) -> tuple[RankingData, RankingData | None]:
-    """Training and validation data with the same features.
-
-    Args:
-        data: the file of the training data.
-        valid: the file of the validation data, if there is one.
-        quiet: whether to show no progress.
-        options: keywords of `toprank.read`.
-    """
+    """Training and validation data with the same features; `options` are keywords of `toprank.read`."""
     from toprank.data.files import in_agreement
 
     files = [file for file in (data, valid) if file is not None]
@@ -186,14 +179,7 @@ def read_both(
 
 
 def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:
-    """Read data with the features of others.
-
-    Args:
-        path: the file.
-        quiet: whether to show no progress.
-        options: keywords of `toprank.read`.
-        like: the training data, or a fitted ranker.
-    """
+    """Read data with the features of others: of `like`, the training data or a fitted ranker."""
     from toprank.data.dataset import RankingData
 
     known = isinstance(like, RankingData)

@@ -39,21 +39,12 @@ class LeftAloneError(Exception):
     """Another trainer is gone, or the client gave the training up."""
 
 
-def _always() -> bool:
-    return True
-
-
 class AllReduce:
     """The connections of one trainer: the first has one to each of the others, they have one to the first.
 
-    Args:
-        rank: 0, 1 … `size` − 1.
-        size: number of trainers.
-        address: where the first listens.
-        token: what only these trainers know.
-        patience: seconds to wait until all are here.
-        wanted: whether to go on waiting; asked about once a second while the others let this trainer wait. A process
-            that is stopped keeps its connections, so only somebody outside can tell that it will not answer.
+    The first listens at `address`; `token` is what only these trainers know; all must be here within `patience`
+    seconds. `wanted`, whether to go on waiting, is asked about once a second while the others let this trainer wait: a
+    process that is stopped keeps its connections, so only somebody outside can tell that it will not answer.
     """
 
     def __init__(
@@ -63,7 +54,7 @@ class AllReduce:
         address: tuple[str, int],
         token: bytes,
         patience: float = _ANSWER,
-        wanted: Callable[[], bool] = _always,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.rank, self.size, self.wanted = rank, size, wanted
         self.peers: list[socket.socket] = []

@@ -184,7 +184,11 @@ def read(
                 check_whole("partitions", partitions, 1)
             if options:
                 raise UnknownNameError("option for reading a stored copy", next(iter(options)), ["partitions"])
-            return Parts(_ranges(path, partitions), repair)
+            data = open_store(path)
+            width = max(1, data.n_features * data.X.dtype.itemsize)
+            wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
+            ranges = even_ranges(data.queries.offsets, wanted)
+            return Parts([StorePart(os.path.abspath(path), first, last) for first, last in ranges], repair)
         files = files_in(path) if path.is_dir() else [path]
     else:
         files = listed_paths(paths)
@@ -194,13 +198,9 @@ def read(
 
 
 def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
-    """Data that are already in memory, or a Dask DataFrame, as partitions.
+    """Data that are already in memory, cut into so many parts, or a Dask DataFrame, as partitions.
 
-    Args:
-        data: a `RankingData`, `Parts`, or a Dask DataFrame.
-        partitions: into how many parts to cut a `RankingData`.
-        repair: see `Parts`. Default: what they say themselves, else ``neighbours``.
-        **roles: for a frame, the columns as in `RankingData.from_frame`.
+    `roles` are the columns of a frame, as in `RankingData.from_frame`; `repair` by default is what data say themselves.
     """
     is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
     if roles and not is_frame and isinstance(data, Parts | RankingData):
@@ -220,13 +220,6 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
         f"Data of type {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask "
         "DataFrame, or a RankingData."
     )
-
-
-def _ranges(path: Path, partitions: int | None) -> list[StorePart]:
-    data = open_store(path)
-    width = max(1, data.n_features * data.X.dtype.itemsize)
-    wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
-    return [StorePart(os.path.abspath(path), first, last) for first, last in even_ranges(data.queries.offsets, wanted)]
 
 
 def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:

@@ -38,13 +38,7 @@ class LostError(Exception):
 
 
 class Runner:
-    """Tasks of one client.
-
-    Args:
-        client: a Dask client.
-        patience: seconds without scheduler or worker after which we give up.
-        checkpoint: rounds of boosting between two checkpoints.
-    """
+    """Tasks of one client, who gives up after `patience` seconds without scheduler or worker."""
 
     def __init__(self, client: Any, patience: float, checkpoint: int) -> None:
         self.client, self.patience, self.checkpoint = client, patience, checkpoint
@@ -338,12 +332,7 @@ class Partitions(ABC):
 
 
 class SourcePartitions(Partitions):
-    """Objects that are made from sources.
-
-    Args:
-        runner: the cluster.
-        place: makes them; called anew after a loss. What it gives again is taken to be still there.
-    """
+    """Objects that `place` makes from sources, anew after a loss; what it gives again is taken to be still there."""
 
     def __init__(self, runner: Runner, place: Callable[[], Placement]) -> None:
         self.runner, self._place = runner, place

@@ -42,8 +42,6 @@ __all__ = ["Trainers", "WorkerLostWarning", "boost"]
 
 _ASK = 0.5
 """Seconds between two looks at what the client wants."""
-
-
 _TELL = 1.0
 """Seconds between two words about where the training stands."""
 
@@ -214,13 +212,7 @@ def is_desertion(problem: BaseException) -> bool:
 
 
 class Trainers:
-    """Trainers on workers of their own, which need each other.
-
-    Args:
-        runner: the cluster.
-        name: of this start; no other has the same.
-        addresses: the workers, in the order of the trainers' ranks.
-    """
+    """Trainers on workers of their own, by rank, which need each other; no other start has the same name."""
 
     def __init__(self, runner: Runner, name: str, addresses: Sequence[str]) -> None:
         self.runner, self.name, self.addresses = runner, name, addresses

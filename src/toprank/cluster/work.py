@@ -35,17 +35,11 @@ MOST_GRADES = 1 << 12
 
 
 class Rows:
-    """The data of a partition, where it lies; None where it has no rows.
+    """The data of a partition, where it lies, grouped by query; None where it has no rows.
 
     Where its content can be read anew, that is how it travels, to another worker or to the disk of one that is short of
-    memory: as a recipe, not as rows.
-
-    Args:
-        data: the rows, grouped by query.
-        name: what to call the partition in a sentence.
-        again: the recipe: a function and its arguments.
-        order: where each row stood in the partition that it was read with. None: as they lie here.
-        owners: the number of that partition, for each row. None: this one.
+    memory: as a recipe (`again`, a function and its arguments), not as rows. `order` is where each row stood in the
+    partition that it was read with, `owners` the number of that partition; None: as they lie here, this one.
     """
 
     def __init__(
@@ -277,9 +271,7 @@ def score_sums(
 def bytes_held(*objects: Any, apart_from: tuple[Any, ...] = ()) -> int:
     """Bytes of the arrays in memory that objects hold, through their attributes and closures, each counted once.
 
-    Args:
-        *objects: where to look.
-        apart_from: objects that somebody else answers for.
+    Those that are `apart_from` them, somebody else answers for.
     """
     seen, total, left = {id(one) for one in apart_from}, 0, list(objects)
     while left:

@@ -284,7 +284,8 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
         heading,
         f"Mean of fold means; * differs from {compared.baseline}, {why}:",
         means,
-        f"Pooled queries: mean, and paired difference to {compared.baseline} with {_level(compared)} interval:",
+        f"Pooled queries: mean, and paired difference to {compared.baseline} with "
+        f"{100 * compared.confidence:g} % interval:",
         _pooled_table(results, compared),
         _methods(compared),
     ]
@@ -303,10 +304,6 @@ def _methods(compared: Comparison) -> str:
 
 def _count(number: int, singular: str, plural: str = "") -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def _level(compared: Comparison) -> str:
-    return f"{100 * compared.confidence:g} %"
 
 
 def _means_table(results: Results, dataset: str, convention: str, compared: Comparison | None) -> Table:

@@ -27,10 +27,8 @@ __all__ = ["Content", "Documents", "Fact", "Judgement", "Part", "Source", "Title
 class Judgement:
     """Systems compared under one convention.
 
-    Attributes:
-        comparison: Means, differences, p-values, verdicts.
-        per_query: system → metric → one number per query; NaN where the query does not count.
-        intervals: system → metric → bootstrap interval of the mean.
+    `per_query` is system → metric → one number per query (NaN where the query does not count), `intervals` system →
+    metric → bootstrap interval of the mean.
     """
 
     comparison: Comparison
@@ -84,16 +82,9 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Spread:
-    """How the scores of one system spread over the documents of each grade.
+    """How the scores of one system, standardised within each query, spread over the documents of each grade.
 
-    Attributes:
-        system: Its name.
-        style: Its number.
-        edges: Edges of the bins, of scores standardised within each query.
-        grades: Names of the grades, lowest first.
-        shares: One row per grade: share of its documents in each bin.
-        medians: One per grade.
-        documents: Documents of each grade.
+    `shares` has a row for each grade, lowest first: the share of its documents in each bin between the `edges`.
     """
 
     system: str
@@ -107,15 +98,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Weights:
-    """The features that matter most to one system.
+    """The features that matter most to one system, most important first: weights (signed) or importances (shares).
 
-    Attributes:
-        system: Its name.
-        style: Its number.
-        meaning: What a value is, in words.
-        names: Features, most important first.
-        values: Their weights (signed) or importances (shares).
-        features: How many features there are in all.
+    `meaning` says what a value is, `features` how many features there are in all.
     """
 
     system: str

@@ -57,14 +57,9 @@ def plotted(comparison: Comparison) -> dict[str, int]:
 
 
 class Panel(NamedTuple):
-    """A section of the page.
+    """A section of the page: its anchor, its link in the menu, its heading, and a sentence that says how to read it.
 
-    Attributes:
-        name: Of its anchor.
-        link: In the menu.
-        heading: Above it.
-        remark: A sentence that says how to read it.
-        show: What it shows of a part, given the key of the part's anchors; None where there is nothing to show.
+    `show` gives what it shows of a part, given the key of the part's anchors; None where there is nothing to show.
     """
 
     name: str

@@ -136,13 +136,7 @@ class Judgement:
 
 
 class Reproduction:
-    """A study on the sets at hand. `str` gives the tables under the paper's convention and under `standard`.
-
-    Attributes:
-        study: what was rerun.
-        sets: the sets that were found.
-        parts: the experiments behind it, with all per-query numbers.
-    """
+    """A study on the sets that were found. `str` gives the tables under the paper's convention and under `standard`."""
 
     def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
         self.study, self.sets, self.parts = study, sets, parts

@@ -176,13 +176,9 @@ class Outcome(NamedTuple):
 
 
 class Attempt:
-    """Fits and judges.
+    """Fits and judges, until the deadline by `time.perf_counter()`, if there is one.
 
-    Args:
-        question: what to find out.
-        report: called with a value and the step it belongs to; says whether the trial is behind the others.
-        deadline: `time.perf_counter()` at which to give up; None: never.
-        interrupts: notes Ctrl-C.
+    `report` is called with a value and the step it belongs to; it says whether the trial is behind the others.
     """
 
     def __init__(

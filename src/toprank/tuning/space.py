@@ -7,7 +7,7 @@ be looked at without PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -184,7 +184,7 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
     defaults = {name: _default(system, made, name) for name in plain}
     dimensions = {name: _read_dimension(name, values, defaults[name]) for name, values in plain.items()}
     for name, dimension in dimensions.items():
-        for value in _samples(dimension):
+        for value in dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high):
             system.make(**{**fixed, name: value})  # refuses values of the wrong kind, and a loss its own
             _check_kind(name, value, defaults[name])
             _check_bounds(name, value)
@@ -293,7 +293,3 @@ def _same(a: Any, b: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Whether the value is a finite number, and not yes or no."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _samples(dimension: Dimension) -> Iterable[Any]:
-    return dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high)

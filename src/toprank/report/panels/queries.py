@@ -264,12 +264,11 @@ def _entry(documents: Documents, tops: list[IntArray]) -> dict[str, Any]:
         "d": [shortened(str(name), _NAME) for name in documents.names[rows].tolist()],
         "g": [grade_name(label) for label in documents.labels[rows].tolist()],
         "r": [np.searchsorted(rows, top).tolist() for top in tops],
-        "s": [_short(scores[top]) for scores, top in zip(documents.scores.values(), tops, strict=True)],
+        "s": [
+            [f"{score:.4g}" for score in scores[top].tolist()]
+            for scores, top in zip(documents.scores.values(), tops, strict=True)
+        ],
     }
-
-
-def _short(scores: FloatArray) -> list[str]:
-    return [f"{score:.4g}" for score in scores.tolist()]
 
 
 def grade_name(label: float) -> str:
