@@ -64,6 +64,10 @@ TARGETS = {
 """The machines that wheels are made for: Zig's name of each, and the wheel's."""
 
 
+BASELINE_ONLY = "One set of instructions is enough"
+"""What a C file says whose loops are steps one after the other, in which wide registers gain nothing."""
+
+
 def sources() -> list[Path]:
     """The files that make the library, in a fixed order."""
     return sorted(path for path in HERE.iterdir() if path.suffix in {".c", ".h", ".inc"} or path.name == "build.py")
@@ -133,6 +137,7 @@ def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
                 (path, work / f"{path.stem}-{name}.o", [*flags, *extra, f"-DTOPRANK_VARIANT={name}"])
                 for path in files
                 for name, extra in variants.items()
+                if name == "baseline" or BASELINE_ONLY not in path.read_text()
             ]
             jobs.append(
                 (HERE / "library.c", work / "library.o", [*flags, f"-I{work}", f'-DTOPRANK_IDENTITY="{identity()}"'])

@@ -1,4 +1,5 @@
-/* Labels as codes. */
+/* Labels as codes.
+One set of instructions is enough. */
 #include "toprank.h"
 
 /* Fill `codes` where all labels are whole numbers from 0 to 63: the largest label, or -1 where they are not. */

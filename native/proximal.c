@@ -1,4 +1,5 @@
-/* Coordinate descent on a quadratic model with L1 penalties. */
+/* Coordinate descent on a quadratic model with L1 penalties.
+One set of instructions is enough. */
 #include "toprank.h"
 
 /* Where (½ bend x² − …) + l1 |x| has its minimum: the free minimum, moved towards 0 by the threshold. */

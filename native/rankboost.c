@@ -1,4 +1,5 @@
-/* RankBoost's sums: what the documents of each bin weigh, feature by feature. */
+/* RankBoost's sums: what the documents of each bin weigh, feature by feature.
+One set of instructions is enough. */
 #include "toprank.h"
 
 /* sums[feature][bin] += the potentials of the documents of that bin; bins are below c. */

@@ -10,7 +10,8 @@ independent. That block is kept factored, G_SS + σ = LLᵀ:
   it downhill drives another cut out, whose place it takes.
 
 Steps are computed from the current gradient, so rounding in the factor is corrected by the next step and never piles
-up. The result is feasible whatever happens, and any feasible α certifies a lower bound. */
+up. The result is feasible whatever happens, and any feasible α certifies a lower bound.
+One set of instructions is enough. */
 #include "sums.h"
 
 #define DEPENDENT 1e-12 /* a pivot below this part of its diagonal entry: the cut depends on the support */

@@ -5,10 +5,6 @@ same on every machine. NaN has no place in an order: callers leave it out, and i
 
 #include "vectors.h"
 
-#ifdef TOPRANK_PROTOTYPES
-#undef bool /* <stdbool.h> would make a prototype say _Bool */
-#endif
-
 #define COUNTED 32     /* up to so many values, comparing all pairs without a branch is fastest */
 #define SPREAD 2       /* buckets for each value */
 #define FULL_BUCKET 32 /* values in one bucket before merging beats insertion */

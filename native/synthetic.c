@@ -1,4 +1,5 @@
-/* Drawing label vectors from known probabilities. Randomness is a counter, not a state (splitmix64). */
+/* Drawing label vectors from known probabilities. Randomness is a counter, not a state (splitmix64).
+One set of instructions is enough. */
 #include "toprank.h"
 
 /* A bijection of words in which every bit of the result depends on every bit of x. */

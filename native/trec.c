@@ -1,4 +1,5 @@
-/* Loops over TREC files: lines of words separated by any blanks. */
+/* Loops over TREC files: lines of words separated by any blanks.
+One set of instructions is enough. */
 #include "decimals.h"
 
 /* What is wrong with a line. */

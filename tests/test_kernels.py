@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,16 @@ def test_every_set_of_instructions_gives_the_same_bits():
     assert len(baseline) > 50
     for variant, other in zip(variants[1:], others, strict=True):
         assert {name for name in baseline if baseline[name] != other[name]} == set(), variant
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
+def test_no_product_is_fused_with_a_sum():
+    """Compilers fuse them in some patterns whatever they are told; a machine without such instructions differs then."""
+    listed = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", kernels.library().path], capture_output=True, text=True
+    )
+    assert listed.returncode == 0
+    assert not [line for line in listed.stdout.splitlines() if "\tvfm" in line or "\tvfnm" in line or "\tfmla" in line]
 
 
 def test_instructions_that_are_not_there_are_refused():

@@ -322,8 +322,15 @@ class Library:
         """The kernels of a name, made when they are first asked for: few programs need all."""
         if name not in self._made:
             lines = self._prototypes[name]
-            self._made[name] = [Kernel(line, self._library[f"{_name(line)}_on_{self.variant}"]) for line in lines]
+            self._made[name] = [Kernel(line, self._function(_name(line))) for line in lines]
         return self._made[name]
+
+    def _function(self, name: str) -> Any:
+        """The function in the variant, or in the baseline where it has no other."""
+        try:
+            return self._library[f"{name}_on_{self.variant}"]
+        except AttributeError:
+            return self._library[f"{name}_on_baseline"]
 
     def get(self, name: str) -> Callable[..., Any]:
         """The kernel of a name; where there are several for several types, one that looks at its arguments."""
