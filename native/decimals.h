@@ -77,6 +77,9 @@ typedef struct {
     u4 ends, others, points;
 } masks;
 
+/* The top bit of each byte, gathered: a product by 2^56 + 2^49 + … + 2^7 moves bit 8i to 56 + i. */
+INLINE u4 top_bits(u8 tops) { return (u4)(((tops >> 7) * 0x0102040810204080) >> 56); }
+
 INLINE masks masks_of_16(const u1 *text) {
 #ifdef __SSE2__
     __m128i bytes = _mm_loadu_si128((const __m128i *)text), from_zero = _mm_sub_epi8(bytes, _mm_set1_epi8('0'));
@@ -85,11 +88,13 @@ INLINE masks masks_of_16(const u1 *text) {
     __m128i point = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('.'));
     return (masks){(u4)_mm_movemask_epi8(end), (u4)_mm_movemask_epi8(digit) ^ 0xFFFF, (u4)_mm_movemask_epi8(point)};
 #else
+    const u8 ones = 0x0101010101010101, low = 0x7F * ones, top = 0x80 * ones;
     masks found = {0, 0, 0};
-    for (int i = 0; i < 16; i++) {
-        found.ends |= (u4)(text[i] <= ' ') << i;
-        found.others |= (u4)((u1)(text[i] - '0') > 9) << i;
-        found.points |= (u4)(text[i] == '.') << i;
+    for (int half = 0; half < 2; half++) {
+        u8 bytes = word_at(text + 8 * half), digit = bytes ^ '0' * ones, point = bytes ^ '.' * ones;
+        found.ends |= top_bits(~(((bytes & low) + 0x5F * ones) | bytes) & top) << 8 * half;
+        found.others |= top_bits((((digit & low) + 0x76 * ones) | digit) & top) << 8 * half;
+        found.points |= top_bits(~(((point & low) + low) | point) & top) << 8 * half;
     }
     return found;
 #endif
