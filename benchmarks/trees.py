@@ -1,9 +1,9 @@
-"""Boosting under our losses against LightGBM's own objectives, and prediction against LightGBM's own `predict`.
+"""Boosting under our losses against LightGBM's own objectives.
 
     python benchmarks/trees.py [--documents 200000] [--features 136] [--trees 20] [--repeats 4] [--threads 2]
 
 Goals: our LambdaRank at most 1.05 times LightGBM's lambdarank, per tree of 63 leaves; softmax and regression losses at
-most 1.25 times an objective that returns gradients computed beforehand; prediction no slower than LightGBM's.
+most 1.25 times an objective that returns gradients computed beforehand. (Prediction: tree_prediction.py.)
 Our times are those of `TreeRanker.fit`, with the metric on the training data after every tree. The gradients computed
 beforehand are those of the same training, recorded: the same trees, for the price of the trees alone. Trainings take
 turns and the faster quarter of the trees (but for the first five) decides, so that a busy machine does little harm.
@@ -130,35 +130,6 @@ def training(data: tr.RankingData, trees: int, threads: int, repeats: int) -> No
         compare(f"gradients of {name}, computed beforehand", baseline, {name: under(name)}, repeats)
 
 
-def alternately(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Seconds of two calls that take turns."""
-    first(), second()
-    times: tuple[Seconds, Seconds] = ([], [])
-    for _ in range(repeats):
-        for call, spent in ((first, times[0]), (second, times[1])):
-            begin = time.perf_counter()
-            call()
-            spent.append(time.perf_counter() - begin)
-    return quick(times[0]), quick(times[1])
-
-
-def prediction(data: tr.RankingData, threads: int) -> None:
-    few = data.select(np.arange(min(data.n_queries, 200)))
-    ranker = TreeRanker(n_trees=500, num_leaves=63, threads=threads).fit(few.X, few.labels, qid=few.qid)
-    booster = ranker.booster_
-    rows = np.ascontiguousarray(data.X[:100])
-    print(f"\nprediction, {booster.num_trees()} trees of 63 leaves")
-    for name, X, repeats in (
-        ("one query of 100 documents", rows, 1500),
-        (f"{data.n_documents:,} documents", data.X, 3),
-    ):
-        assert np.array_equal(ranker.predict(X), booster.predict(X))
-        own, plain = alternately(
-            lambda X=X: ranker.predict(X), lambda X=X: booster.predict(X, num_threads=threads), repeats
-        )
-        print(f"  {name:<28} LightGBM {1e3 * plain:9.2f} ms  ours {1e3 * own:9.2f} ms  {own / plain:6.3f} times that")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("documents", 200_000), ("features", 136), ("trees", 20), ("repeats", 4), ("threads", 2)):
@@ -167,7 +138,6 @@ def main() -> None:
     data = make_data(options.documents, options.features)
     print(f"{data!r}, {options.threads} threads, 63 leaves")
     training(data, options.trees, options.threads, options.repeats)
-    prediction(data, options.threads)
 
 
 if __name__ == "__main__":

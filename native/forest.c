@@ -30,7 +30,7 @@ set, begin and how many there are. An entry: 4 bytes with the number of its colu
 where the document's is above. A node: its column, its rank, and who follows otherwise and where the document's is above: a
 node, or the place of a leaf as −1, −2 … A tree: its first plane and its first node. */
 enum { FEATURE_OF, KIND, SWAPPED, FROM, COUNT, COLUMN_PARTS };
-enum { ENTRY_RANK = 4, ENTRY_LEAVES, ENTRY_PARTS = 8 };
+enum { ENTRY_RANK = 4, ENTRY_LEAVES, ENTRY_PARTS = 6 };
 enum { NODE_COLUMN, NODE_RANK, NEXT, NODE_PARTS = 4 };
 enum { FIRST_PLANE, FIRST_NODE, TREE_PARTS };
 typedef struct {
@@ -199,11 +199,13 @@ INLINE void add_by_paths(i8 lanes, const forest *f, i8 tree, i8 rows, const i1 *
     }
 }
 
-/* A path takes some 80 steps of a processor, an entry one and another for each two registers. */
+/* As measured, in cycles: a path of a tree with 2^h leaves takes 3 h², since larger trees lie in slower memory, and an entry 3
+and one for each register. */
 INLINE bool paths_are_shorter(int registers, const forest *f, i8 tree, i8 rows) {
     const i8 first = f->trees[tree][FIRST_PLANE], end = f->trees[tree + 1][FIRST_PLANE];
-    const i8 entries = f->planes[end] - f->planes[first] + 4 * (end - first);
-    return end - first > MOST_PLANES || 160 * rows < (2 + registers) * entries;
+    i8 height = 3;
+    while (end - first > (i8)1 << (height - 3)) height++;
+    return end - first > MOST_PLANES || rows * 3 * height * height < (3 + registers) * (f->planes[end] - f->planes[first]);
 }
 
 /* The sums of all trees for documents whose columns fill so many registers; tree i belongs to the output i modulo k. */
@@ -245,7 +247,7 @@ static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *
 #define FOREST_SCORES(type)                                                                                                    \
     KERNEL(i8, forest_scores__##type)                                                                                          \
     (i8 n, i8 d, i8 k, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, const type X[n][d], u1 flushed, const i8 columns[c][5],       \
-     const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2], const i8 planes[p + 1], const u1 entries[e][8],             \
+     const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2], const i8 planes[p + 1], const u1 entries[e][6],             \
      const i4 nodes[s][4], const f8 values[8 * p], f8 scores[n][k]) {                                                          \
         const forest f = {columns, cuts, sets, trees, planes, entries, nodes, values};                                         \
         return score_rows(&f, n, d, k, c, t, X, sizeof(type) == sizeof(f8), flushed, &scores[0][0]);                           \

@@ -69,7 +69,8 @@ class Forest:
         slots[used] = np.arange(len(used))
         columns = dense.columns.copy()
         columns[:, 0] = places
-        gains = np.bincount(nodes.feature, np.maximum(nodes.joined("split_gain", np.float32), 0.0), n_features)
+        gains = np.zeros(n_features)
+        np.add.at(gains, nodes.feature, np.maximum(nodes.joined("split_gain", np.float32), 0.0))
         return cls(n_features, read.outputs, len(read.trees), gains, dense, dense._replace(columns=columns), slots)
 
     def predict(self, X: Any, threads: int | None = None) -> FloatArray:
@@ -92,7 +93,7 @@ class Forest:
 
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
         kind = np.float32 if X.dtype == np.float32 else np.float64
-        kernels.forest_scores(np.require(X, kind, "CA"), 1, *self._dense, scores)
+        kernels.forest_scores(np.require(X, kind, ["C", "A"]), 1, *self._dense, scores)
 
     def _score_sparse(self, X: Any, scores: FloatArray) -> None:
         rows = np.empty((X.shape[0], int(self._slots.max(initial=-1)) + 1))
@@ -122,7 +123,7 @@ class _Nodes:
 
     def joined(self, name: str, kind: type[np.generic]) -> Array:
         """A line of all trees, one after the other."""
-        return np.concatenate([tree[name] for tree in self._trees if name in tree] or [[]]).astype(kind)
+        return np.concatenate([tree[name] for tree in self._trees if name in tree] or [np.zeros(0)]).astype(kind)
 
     def for_kernel(self) -> _Kernel:
         """All that the scores depend on."""
@@ -182,7 +183,7 @@ class _Nodes:
         leaves = (1 << high) - (1 << low)
         plane += tree_planes[self._tree[node]]
         order = np.argsort(plane, kind="stable")
-        entries = np.zeros((len(node), 8), np.uint8)
+        entries = np.empty((len(node), 6), np.uint8)
         entries[:, :4] = column[node[order]].astype(np.int32)[:, None].view(np.uint8)
         entries[:, 4], entries[:, 5] = rank[node[order]].astype(np.int8).view(np.uint8), leaves[order]
         return _starts(np.bincount(plane, minlength=int(tree_planes[-1]))), entries
