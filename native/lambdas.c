@@ -1,7 +1,7 @@
 /* Pairs of a ranked query: losses, forces and curvature of lambda-weighted logistic pairs.
 
-Documents of a query stand in rank order; a is above b, z = σ·s, and x = exp(z_b − z_a) ≤ 1. A pair carries a weight α for
-"a should win" and a weight β for "b should win":
+Documents of a query stand in rank order; a is above b, z = σ·s, and x = exp(z_b − z_a) ≤ 1. A pair carries a weight α
+for "a should win" and a weight β for "b should win":
 
     loss         α·log(1 + x) + β·(log(1 + x) + z_a − z_b)
     d/dz_a       β − (α + β)·ξ,  ξ = x/(1 + x);  d/dz_b is its opposite
@@ -12,20 +12,21 @@ The weights are gains times Δ_ab = top_a − slope_a·below_b (below) + mu·δ_
     one-sided    the document with the larger gain should win: α or β = |G_a − G_b|·Δ_ab, the other is 0
     two-sided    α = G_a·Δ_ab, β = G_b·Δ_ab
 
-In rank order a row (one a, all b below it) is contiguous whatever the grades, and is read 16 pairs at a time. With
-E = exp(z − max z) for each document, x = E_b·(1/E_a) costs no exponential. One-sided pairs of equal gains weigh nothing.
-Most of them are pairs of two documents of the lowest gain of the query: those rows read a copy of the other documents (the
-"rest"), in rank order too. The few equal pairs among the rest are computed: to step over them would cost more than they do.
+In rank order a row (one a, all b below it) is contiguous whatever the grades, and is read 16 pairs at a time. With E =
+exp(z − max z) for each document, x = E_b·(1/E_a) costs no exponential. One-sided pairs of equal gains weigh nothing.
+Most of them are pairs of two documents of the lowest gain of the query: those rows read a copy of the other documents
+(the "rest"), in rank order too. The few equal pairs among the rest are computed: to step over them would cost more than
+they do.
 
 |ΔZ| is how much a metric changes when two documents of a ranking change places.
 
-For the four metrics of LambdaRank the change has one form. Let a be the better of two ranks, b the worse, and G what the
-metric reads off a document (a gain, 0/1 relevance, a stopping probability). Then
+For the four metrics of LambdaRank the change has one form. Let a be the better of two ranks, b the worse, and G what
+the metric reads off a document (a gain, 0/1 relevance, a stopping probability). Then
 
     |ΔZ_ab| = |G_a − G_b| · (top_a − slope_a · below_b)
 
-where top, slope and below depend on one rank each, so that they cost O(m) a query. With c(r) = the weight of rank r (1/F(r)
-for DCG, 1/r otherwise; 0 beyond the metric's cut-off):
+where top, slope and below depend on one rank each, so that they cost O(m) a query. With c(r) = the weight of rank r
+(1/F(r) for DCG, 1/r otherwise; 0 beyond the metric's cut-off):
 
 DCG      linear in the weights of the two ranks: top = below = c, slope = 1.
 AP       times the normaliser N. With h(r) relevant documents down to rank r, and one of the two relevant: it counts
@@ -40,12 +41,13 @@ ERR      with Q(r) = Π_{p<r}(1 − R_p) and T(r) = Σ_{p≤r} Q(p)·R_p·c(p), 
          comes out and leaves Q(a)·c(a) − [T(b−1) − T(a) + Q(b)·c(b)] / (1 − R_a):
          slope = 1/(1 − R_a), top = Q(a)·c(a) + slope·T(a), below = T(b − 1) + Q(b)·c(b).
 
-Ties. Documents with the same score and the same grade can be exchanged, so each gets the mean over their ranks. DCG takes
-the expectation over all orders of the tied documents, whatever their grades: a mean again for documents of different groups,
-and within a group the mean of c(a) − c(b) over its pairs of ranks, called `tie`. For the other metrics tied documents of
-different grades stand worst first (the caller sorts them so).
+Ties. Documents with the same score and the same grade can be exchanged, so each gets the mean over their ranks. DCG
+takes the expectation over all orders of the tied documents, whatever their grades: a mean again for documents of
+different groups, and within a group the mean of c(a) − c(b) over its pairs of ranks, called `tie`. For the other
+metrics tied documents of different grades stand worst first (the caller sorts them so).
 
-Truncation. Only pairs whose better rank is at most `last` count: top and slope are 0 beyond it, before means are taken. */
+Truncation. Only pairs whose better rank is at most `last` count: top and slope are 0 beyond it, before means are taken.
+*/
 #include "vectors.h"
 
 /* Where Δ comes from, as in losses/lambdas.py. The last three are LambdaLoss's: Δ = 1; Δ = 1 with gains times c, in
@@ -212,7 +214,8 @@ static void swap_deltas(const Options *options, Query *of) {
     }
 }
 
-/* No forces yet; and behind the last partner some that are far below, but at no distance that could divide by nothing. */
+/* No forces yet; and behind the last partner some that are far below, but at no distance that could divide by nothing.
+*/
 static void pad(Partners *partners, f8 z) {
     i8 n = partners->count;
     for (i8 b = n; b < n + STEP; b++) {
@@ -280,8 +283,8 @@ static i8 reach(const Options *options, const Query *of) {
 
 /* mu·δ, δ = 1/D(d) − 1/D(d + 1) with d = the distance in rank; for tied documents its mean over their ranks.
 
-Over the ranks p of one group and r of a later one, Σ_p Σ_r δ(r − p) telescopes in r and is a difference of running sums in p.
-Within a group of g documents, g − d pairs of ranks lie at the distance d. */
+Over the ranks p of one group and r of a later one, Σ_p Σ_r δ(r − p) telescopes in r and is a difference of running sums
+in p. Within a group of g documents, g − d pairs of ranks lie at the distance d. */
 static void add_distances(const Options *options, const Query *of, i8 rank) {
     const f8 *inverse = options->distance, *sums = options->distance_sums;
     i8 low = of->group_start[rank], high = of->group_end[rank], size = high - low;
@@ -311,7 +314,7 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
     i8 aligned = from / LANES * LANES; /* a load over the borders of earlier stores would wait for them */
     const f8 *restrict below = partners->below, *after = AFTER + LANES - (from - aligned);
     for (i8 first = aligned; first < n; first += LANES)
-        for (i8 b = first; b < first + LANES; b++) delta[b] = larger(0.0, top - slope * below[b]); /* less is rounding */
+        for (i8 b = first; b < first + LANES; b++) delta[b] = larger(0.0, top - slope * below[b]); /* < 0 is rounding */
     for (i8 lane = 0; lane < LANES; lane++) delta[aligned + lane] *= after[lane];
     memset(delta + n, 0, STEP * sizeof(f8));
     for (i8 b = from, end = to_rest ? of->rest_before[group] : group; b < end; b++) delta[b] = of->tie[a];
@@ -330,8 +333,10 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
 interpolates it in the 10 Chebyshev nodes of [0, 1/9]: right to rounding. */
 INLINE f8 log1p_below_one(f8 x) {
     f8 s = x / (2.0 + x), y = s * s, w = y * y;
-    f8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3 + w * (0x1.3afd2f2d1acccp-3 + w * 0x1.997fcc1f9999ap-4)));
-    f8 odd = 0x1.5555555550491p-1 + w * (0x1.249247ac437c6p-2 + w * (0x1.7459d40fb6ca8p-3 + w * (0x1.14ab832046665p-3 + w * 0x1.7179149000000p-3)));
+    f8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3
+             + w * (0x1.3afd2f2d1acccp-3 + w * 0x1.997fcc1f9999ap-4)));
+    f8 odd = 0x1.5555555550491p-1 + w * (0x1.249247ac437c6p-2 + w * (0x1.7459d40fb6ca8p-3
+             + w * (0x1.14ab832046665p-3 + w * 0x1.7179149000000p-3)));
     return s * (even + y * odd);
 }
 
@@ -354,11 +359,11 @@ INLINE void one_pair(f8 own_gain, f8 gain, f8 own_z, f8 z, f8 x, f8 win, f8 delt
     *loss = with_losses ? both * log1p_below_one(x) + beta * (own_z - z) : 0.0;
 }
 
-/* All pairs of a row, 16 at a time; what they move and lose is added to the sums of the query. Divisions are taken together:
-1/u and 1/v are v·(1/uv) and u·(1/uv). */
+/* All pairs of a row, 16 at a time; what they move and lose is added to the sums of the query. Divisions are taken
+together: 1/u and 1/v are v·(1/uv) and u·(1/uv). */
 INLINE void sum_row(const Row *row, const f8 *restrict deltas, const f8 *restrict E, const f8 *restrict z,
-                    const f8 *restrict gains, f8 *restrict force, f8 *restrict bend, bool normed, f8 norm, bool two_sided,
-                    bool with_losses, Sums *restrict into) {
+                    const f8 *restrict gains, f8 *restrict force, f8 *restrict bend, bool normed, f8 norm,
+                    bool two_sided, bool with_losses, Sums *restrict into) {
     const f8 own_z = row->z, gain = row->gain, scale = row->inverse;
     const i8 n = row->partners->count;
     memset(into->force, 0, sizeof into->force);
@@ -382,7 +387,8 @@ INLINE void sum_row(const Row *row, const f8 *restrict deltas, const f8 *restric
                 win_next = u * inverse;
             }
             one_pair(gain, gains[b], own_z, z[b], x, win, delta, two_sided, with_losses, &push, &bent, &loss);
-            one_pair(gain, gains[c], own_z, z[c], y, win_next, next, two_sided, with_losses, &push_next, &bent_next, &loss_next);
+            one_pair(gain, gains[c], own_z, z[c], y, win_next, next, two_sided, with_losses, &push_next, &bent_next,
+                     &loss_next);
             force[b] -= push;
             force[c] -= push_next;
             bend[b] += bent;
@@ -465,11 +471,11 @@ static void multiply_query(const Options *options, Query *of, const i8 *rows, f8
     }
 }
 
-/* Per query the loss; per row d/ds and the diagonal of d²/ds², both times `scale` of the query (which holds one factor σ).
-LightGBM's normalisation multiplies `scale` by the factor of the query. `order` lists rows, best first, query by query; gains
-and what the metric reads are in the order of the rows. Weights may be empty: all are 1. rank_weights holds c(1), c(2) … for
-as many ranks as the longest query has; distance[d] = 1/log2(1 + d), 0 at index 0, and its running sums are read where
-mu > 0. */
+/* Per query the loss; per row d/ds and the diagonal of d²/ds², both times `scale` of the query (which holds one factor
+σ). LightGBM's normalisation multiplies `scale` by the factor of the query. `order` lists rows, best first, query by
+query; gains and what the metric reads are in the order of the rows. Weights may be empty: all are 1. rank_weights holds
+c(1), c(2) … for as many ranks as the longest query has; distance[d] = 1/log2(1 + d), 0 at index 0, and its running sums
+are read where mu > 0. */
 KERNEL(i8, lambda_sums)(i8 n, i8 q, i8 w, i8 r, i8 d, const f8 scores[n], const i8 order[n], const i8 starts[q + 1],
                         const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 rank_weights[r],
                         const f8 distance[d], const f8 distance_sums[d], i8 kind, i8 last, f8 sigma, f8 mu, f8 norm,

@@ -1,4 +1,5 @@
-/* Ordered weighted pairwise classification: a walk down two sorted lists for each threshold between grades (see losses/owpc.py). */
+/* Ordered weighted pairwise classification: a walk down two sorted lists for each threshold between grades (see
+losses/owpc.py). */
 #include "vectors.h"
 
 enum { CONSTANT, TOP, RECIPROCAL, EXP, MAX }; /* as in losses/owpc.py */
@@ -35,7 +36,8 @@ static void share_among_ties(const f8 *scores, const i8 *worse, i8 n, f8 *alpha)
     }
 }
 
-/* The documents of grade `threshold` and more, and behind them the others, each in the given order; how many are the better. */
+/* The documents of grade `threshold` and more, and behind them the others, each in the given order; how many are the
+better. */
 static i8 two_sides(i8 m, const i8 *ranked, const i8 *grades, i8 threshold, i8 *sides) {
     i8 n_better = 0, n_worse = 0;
     for (i8 r = 0; r < m; r++) n_better += grades[ranked[r]] >= threshold;
@@ -49,13 +51,14 @@ static i8 two_sides(i8 m, const i8 *ranked, const i8 *grades, i8 threshold, i8 *
 
 /* The loss of one threshold; `factor` times its derivatives is added to `grad`.
 
-As s_y falls, more irrelevant documents come within its margin. `mass` = Σ α over them, and `shortfall` = Σ α·gap, which grows
-by mass·Δ when s_y falls by Δ: positive numbers only are added, so nothing cancels. reach[k] is the weight of the relevant
-documents with exactly k competitors in the margin. */
+As s_y falls, more irrelevant documents come within its margin. `mass` = Σ α over them, and `shortfall` = Σ α·gap, which
+grows by mass·Δ when s_y falls by Δ: positive numbers only are added, so nothing cancels. reach[k] is the weight of the
+relevant documents with exactly k competitors in the margin. */
 static f8 walk_down(const f8 *scores, const i8 *better, i8 n_better, const i8 *worse, i8 n_worse, const f8 *weights,
                     const f8 *alpha, f8 factor, f8 *reach, f8 *grad) {
     memset(reach, 0, (size_t)(n_worse + 1) * sizeof(f8));
-    f8 mass = 0.0, shortfall = 0.0, total = 0.0, above = 0.0, last_score = scores[better[0]], share = factor / (f8)n_better;
+    f8 mass = 0.0, shortfall = 0.0, total = 0.0, above = 0.0;
+    f8 last_score = scores[better[0]], share = factor / (f8)n_better;
     i8 k = 0;
     for (i8 r = 0; r < n_better; r++) {
         i8 y = better[r];
@@ -77,8 +80,8 @@ static f8 walk_down(const f8 *scores, const i8 *better, i8 n_better, const i8 *w
     return total / (f8)n_better;
 }
 
-/* Loss of each query, and the scaled derivatives for its documents; `order` ranks them by falling score, and grades are the
-ranks 0, 1 … of the labels among the `n_grades` distinct ones of their query. */
+/* Loss of each query, and the scaled derivatives for its documents; `order` ranks them by falling score, and grades are
+the ranks 0, 1 … of the labels among the `n_grades` distinct ones of their query. */
 KERNEL(i8, owpc_losses)(i8 n, i8 q, const f8 scores[n], const i8 order[n], const i8 offsets[q + 1], const i8 grades[n],
                         const i8 n_grades[q], const f8 weights[n], i8 generator, f8 p, const f8 scale[q], f8 losses[q],
                         f8 grad[n]) {
@@ -121,7 +124,8 @@ KERNEL(i8, owpc_majoriser)(i8 n, i8 q, const i8 offsets[q + 1], const i8 grades[
                 total += better ? weights[d] : 0.0;
             }
             fill_weights(generator, p, n_worse, alpha);
-            f8 factor = 2.0 * scale[i] / (f8)(n_grades[i] - 1) / (f8)n_better, steepest = smaller(2.0, (f8)n_worse * alpha[0]);
+            f8 factor = 2.0 * scale[i] / (f8)(n_grades[i] - 1) / (f8)n_better;
+            f8 steepest = smaller(2.0, (f8)n_worse * alpha[0]);
             for (i8 d = offsets[i]; d < offsets[i + 1]; d++)
                 diagonal[d] += factor * (grades[d] >= threshold ? weights[d] * steepest : alpha[0] * total);
         }

@@ -3,8 +3,8 @@
 All arrays are in the order of `PairFrame`: within a query, documents rise by label, so that the worse partners of a
 document are one contiguous range (0 … begin − 1) and the better ones another (end … m − 1).
 
-`plain_pairs` works for every margin function φ, with an exponential for each pair where φ has one. There are ways around
-that:
+`plain_pairs` works for every margin function φ, with an exponential for each pair where φ has one. There are ways
+around that:
 
   * Logistic: with E = e^s, σ(s_j − s_i) = E_j/(E_i + E_j), and a sum of log(1 + E_j/E_i) is the logarithm of a product:
     one exponential for each document, half a division for each pair.
@@ -137,8 +137,9 @@ static __attribute__((noinline)) void take_logs(f8 *restrict products, f8 *restr
     }
 }
 
-/* One document against n worse ones, a multiple of STEP: their shares σ(s_j − s_i) are added to `gathered` and, by lanes, to
-`pull`; factors 1 + E_j/E_i go into the products, whose logarithms are taken when `steps` are full; how many are left.
+/* One document against n worse ones, a multiple of STEP: their shares σ(s_j − s_i) are added to `gathered` and, by
+lanes, to `pull`; factors 1 + E_j/E_i go into the products, whose logarithms are taken when `steps` are full; how many
+are left.
 
 Two divisions by b_1 and b_2 are one by b_1 b_2 and three products. */
 INLINE i8 logistic_row(i8 n, f8 mass, const f8 *restrict masses, f8 *restrict gathered, f8 *restrict pull,
@@ -163,8 +164,9 @@ INLINE i8 logistic_row(i8 n, f8 mass, const f8 *restrict masses, f8 *restrict ga
     return left;
 }
 
-/* Σ log(1 + E_j/E_i) and Σ σ(s_j − s_i) over better ≤ i < better_end and worse ≤ j < worse_end, times the factor. Products go
-on from one i to the next. Beyond the last j masses are 0: they add nothing to the slopes, and factors of 1 to products. */
+/* Σ log(1 + E_j/E_i) and Σ σ(s_j − s_i) over better ≤ i < better_end and worse ≤ j < worse_end, times the factor.
+Products go on from one i to the next. Beyond the last j masses are 0: they add nothing to the slopes, and factors of 1
+to products. */
 static f8 logistic_range(const Query *of, const f8 *masses, i8 worse, i8 worse_end, i8 better, i8 better_end, i8 steps,
                          f8 factor, f8 *padded, f8 *gathered) {
     i8 n = worse_end - worse, whole = (n + STEP - 1) / STEP * STEP, left = steps;
@@ -182,9 +184,9 @@ static f8 logistic_range(const Query *of, const f8 *masses, i8 worse, i8 worse_e
     return factor * sum_of_lanes(load8(logs));
 }
 
-/* Σ c log(1 + e^{−(s_i − s_j)}); needs scores within a range of WIDEST, and no document weights (they would be powers inside
-the products). Very safe pairs (1 + E_j/E_i rounds to 1) add nothing to the value: an absolute error of about 1e-16 a pair.
-The slopes are accurate to the last digits. */
+/* Σ c log(1 + e^{−(s_i − s_j)}); needs scores within a range of WIDEST, and no document weights (they would be powers
+inside the products). Very safe pairs (1 + E_j/E_i rounds to 1) add nothing to the value: an absolute error of about
+1e-16 a pair. The slopes are accurate to the last digits. */
 static f8 logistic_pairs(const Query *of, f8 low, f8 high, f8 *masses, f8 *padded, f8 *gathered) {
     relative_masses(of->m, of->scores, low, high, masses);
     i8 steps = least(LONGEST_PRODUCT, (i8)(STEEPEST / (2.0 * (high - low + 1.0)))); /* no product overflows */
@@ -221,10 +223,11 @@ static f8 steepest_pair(const Query *of) {
     return steepest;
 }
 
-/* sums[d] = w_d Σ_e c_de w_e e^{k_e − k_d} over the worse partners e of d (rising) or the better ones (falling); k = sign·s.
+/* sums[d] = w_d Σ_e c_de w_e e^{k_e − k_d} over the worse partners e of d (rising) or the better ones (falling); k =
+sign·s.
 
-Groups of equal label are visited in turn. `mass` is Σ w e^{k − peak} over the groups behind, and `spread` the same sum with
-each group weighed by its distance in label: moving on by a gap adds gap·mass to it, so nothing cancels. */
+Groups of equal label are visited in turn. `mass` is Σ w e^{k − peak} over the groups behind, and `spread` the same sum
+with each group weighed by its distance in label: moving on by a gap adds gap·mass to it, so nothing cancels. */
 static void partner_sums(const Query *of, f8 sign, bool rising, f8 *restrict sums) {
     const f8 *keys = of->scores, *weights = of->weights;
     f8 peak = -INFINITY, mass = 0.0, spread = 0.0;
@@ -259,7 +262,8 @@ static f8 exponential_pairs(const Query *of, f8 *pull, f8 *push) {
     return sum_of(of->m, pull);
 }
 
-/* What the sweep of hinges keeps: a binary indexed tree over the grades, each node with its sums and the key they hold at. */
+/* What the sweep of hinges keeps: a binary indexed tree over the grades, each node with its sums and the key they hold
+at. */
 typedef struct {
     f8 *tree, *reached;
     i8 grades, width;
@@ -275,14 +279,14 @@ static void move_on(const Sweep *sweep, i8 node, f8 key) {
     }
 }
 
-/* A pair (i, j), y_i > y_j, is active when s_i − s_j < 1. Documents d are visited by rising key k = sign·s: the set of keys
-below k_d + 1 only grows, and the tree answers "how many of them have a higher grade, and by how much do they fall short of
-k_d + 1?" in O(log grades). The running sums are Σw, Σw·gap and Σw·gap² with gap = 1 − (k_e − k_d) ≥ 0: positive numbers
-alone are added, so nothing cancels, whatever the range of the scores. For c = y_e − y_d a second triple, with weights
-w·|y − y of the first grade|, stands beside the first.
+/* A pair (i, j), y_i > y_j, is active when s_i − s_j < 1. Documents d are visited by rising key k = sign·s: the set of
+keys below k_d + 1 only grows, and the tree answers "how many of them have a higher grade, and by how much do they fall
+short of k_d + 1?" in O(log grades). The running sums are Σw, Σw·gap and Σw·gap² with gap = 1 − (k_e − k_d) ≥ 0:
+positive numbers alone are added, so nothing cancels, whatever the range of the scores. For c = y_e − y_d a second
+triple, with weights w·|y − y of the first grade|, stands beside the first.
 
-found[power] of each document is given to `sums`, and found[power − 1] times power to the slopes, with the sign. Grades are
-numbered 1, 2 … from the best in the sense of the sign, so that "better than d" is a prefix. */
+found[power] of each document is given to `sums`, and found[power − 1] times power to the slopes, with the sign. Grades
+are numbered 1, 2 … from the best in the sense of the sign, so that "better than d" is a prefix. */
 static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, const i8 *numbers, f8 sign, i8 power,
                         f8 *restrict sums) {
     i8 width = sweep->width, grades = sweep->grades, head = 0;
@@ -322,8 +326,8 @@ static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, co
     }
 }
 
-/* Σ c w w gap^power over the pairs of one query, power 1 or 2. `falling` lists the documents from the highest score down; the
-sweep over −s, with the grades turned round, gives each better document the sums over its worse partners. */
+/* Σ c w w gap^power over the pairs of one query, power 1 or 2. `falling` lists the documents from the highest score
+down; the sweep over −s, with the grades turned round, gives each better document the sums over its worse partners. */
 static f8 hinge_sweep(i8 power, const Query *of, const i8 *falling, i8 *numbers, f8 *room, f8 *sums) {
     Sweep sweep = {.grades = 0, .width = of->by_difference ? 2 * SUMS : SUMS};
     for (i8 start = 0; start < of->m; start = of->end[start], sweep.grades++)
@@ -338,8 +342,8 @@ static f8 hinge_sweep(i8 power, const Query *of, const i8 *falling, i8 *numbers,
 
 /* Loss of each query (mean over its pairs), and the scaled derivatives for its documents.
 
-`falling` lists the positions of the block from the highest score to the lowest within each query; hinges of queries with
-`many_pairs` for each document look at it, and it is empty where there are none. */
+`falling` lists the positions of the block from the highest score to the lowest within each query; hinges of queries
+with `many_pairs` for each document look at it, and it is empty where there are none. */
 KERNEL(i8, pair_losses)(i8 n, i8 q, i8 f, const f8 scores[n], const i8 falling[f], const i8 offsets[q + 1],
                         const i8 begin[n], const i8 end[n], const f8 labels[n], const f8 weights[n], const f8 pairs[q],
                         i8 kind, u1 weighted, u1 by_difference, f8 many_pairs, const f8 scale[q], f8 losses[q],
@@ -423,8 +427,8 @@ static void spread_row(i8 n, i8 i, i8 c, const f8 *bends, const f8 *V, f8 *restr
     }
 }
 
-/* H V and the diagonal of H for H = Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ, h = scale/pairs · c w w φ''. V may have no columns,
-when only the diagonal is wanted. */
+/* H V and the diagonal of H for H = Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ, h = scale/pairs · c w w φ''. V may have no
+columns, when only the diagonal is wanted. */
 KERNEL(i8, pair_laplacian)(i8 n, i8 q, i8 c, const f8 scores[n], const i8 offsets[q + 1], const i8 begin[n],
                            const f8 labels[n], const f8 weights[n], const f8 pairs[q], i8 kind, u1 by_difference,
                            const f8 scale[q], const f8 V[n][c], f8 out[n][c], f8 diagonal[n]) {
@@ -445,7 +449,8 @@ KERNEL(i8, pair_laplacian)(i8 n, i8 q, i8 c, const f8 scores[n], const i8 offset
         const f8 *keys = by_mass ? masses : s;
         for (i8 a = 0; a < m; a++) {
             i8 worse = begin[at + a];
-            pair_factors(worse, labels[at + a], weights[at + a] * factor, labels + at, weights + at, by_difference, factors);
+            f8 weight = weights[at + a] * factor;
+            pair_factors(worse, labels[at + a], weight, labels + at, weights + at, by_difference, factors);
             margin_bends(kind, by_mass, worse, keys[a], keys, bends);
             for (i8 j = 0; j < worse; j++) bends[j] *= factors[j];
             spread_row(worse, a, c, bends, values + at * c, products + at * c, diagonal + at, factors);

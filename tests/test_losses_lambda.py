@@ -106,6 +106,32 @@ def test_pairs_weigh_what_their_swap_changes(name, labels, seed, sigma):
     check(one_query(LambdaRank(name, sigma=sigma), labels), scores, expected)
 
 
+@pytest.mark.parametrize("size", [15, 16, 17, 41])
+@pytest.mark.parametrize("name", ["ndcg", "map", "err(max_grade=4)"])
+def test_rows_of_any_length(name, size):
+    """Pairs are read many at a time, and those of two documents of the lowest grade are not read."""
+    rng = np.random.default_rng(size)
+    labels, scores = rng.integers(0, 4, size).tolist(), 0.3 * rng.permutation(size)
+    weights = rng.uniform(0.5, 2.0, size)
+    deltas = deltas_of(METRICS[name], labels, np.argsort(-scores).tolist())
+    check(one_query(LambdaRank(name), labels), scores, pair_sums(scores, deltas))
+    weighted = {(i, j): weights[i] * weights[j] * delta for (i, j), delta in deltas.items()}
+    check(one_query(LambdaRank(name), labels, document_weights=weights), scores, pair_sums(scores, weighted))
+
+
+def test_blocks_go_by_pairs():
+    """What a query costs is its pairs: a long one stands alone, and with a truncation it has company."""
+    sizes = [30] * 200 + [1000] + [30] * 200
+    queries = Queries.from_sizes(sizes)
+    labels = np.zeros(queries.n_documents)
+    for truncation, alone in ((None, True), (1, False)):
+        blocks = LambdaRank(truncation=truncation).on(labels, queries).blocks(1 << 14)
+        assert [block.first for block in blocks[1:]] == [block.last for block in blocks[:-1]]
+        assert blocks[0].first == 0
+        assert blocks[-1].last == len(queries)
+        assert ((200, 201) in {(block.first, block.last) for block in blocks}) is alone
+
+
 @pytest.mark.parametrize("name", ["dcg(gain=linear)", "map", "mrr@2", "err@3(max_grade=4)"])
 @given(labels=grades, seed=seeds, truncation=st.integers(1, 8))
 @settings(deadline=None, max_examples=25)
