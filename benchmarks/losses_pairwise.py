@@ -2,7 +2,7 @@
 
     python benchmarks/losses_pairwise.py [--queries 1700] [--long 100000]
 
-Goals: logistic pairs with value and gradient under 3 ns a pair on one core, 10 times faster than padded torch at a
+Goals: logistic pairs with value and gradient under 1 ns a pair on one core, 10 times faster than padded torch at a
 tenth of its memory; hinge and OWPC on one query of 100,000 documents under 0.2 s. torch is left out, and said to be,
 where it is not installed; where it is, it may use float32 and every core, while ours stays with float64 and one.
 """
