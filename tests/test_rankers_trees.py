@@ -601,7 +601,7 @@ def state(data):
         (r"num_cat=[1-9]", "num_cat=0", "is damaged"),
         (r"cat_boundaries=0", "cat_boundaries=5", "is damaged"),
         (r"cat_threshold=\S+", "cat_threshold=", "is damaged"),
-        (r"is_linear=0", "is_linear=1", "is damaged"),
+        (r"is_linear=0", "is_linear=1", "linear models"),
         (r"feature_infos=.*\n", "", "contradicts itself"),
         (r"label_index=0\n", "", "contradicts itself"),
     ],
