@@ -5,6 +5,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -110,9 +111,7 @@ class TreeRanker(GradeProbabilities):
     rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
     family: ClassVar[str | None] = "trees"
 
-    forest_: Forest
-    _booster: Any
-    _text: str
+    _trees: _Trees
     intercept_: FloatArray
     gains_: FloatArray
     best_iteration_: int
@@ -194,8 +193,7 @@ class TreeRanker(GradeProbabilities):
             self.init_model._check_features(data)
         start, boosted = source_of(data).boost(parameters, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
-        self._booster, self.best_iteration_ = boosted.booster, boosted.rounds
-        self.forest_ = Forest.of(self._trees())
+        self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
         self.path_ = [{"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}]
@@ -236,19 +234,19 @@ class TreeRanker(GradeProbabilities):
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
-        return self.forest_.predict(X, self.threads)
+        return self._trees.forest.predict(X, self.threads)
 
     @property
     def booster_(self) -> Any:
         """LightGBM's booster; of a model that was read it is made when it is first asked for."""
         check_is_fitted(self)
-        if self._booster is None:
-            self._booster = booster_of(rewritten_trees(self._text))
-        return self._booster
+        return self._trees.booster
 
-    def _trees(self) -> str:
-        """LightGBM's text, as it stands in the file of the model."""
-        return self._text if self._booster is None else only_trees(self._booster.model_to_string())
+    @property
+    def forest_(self) -> Forest:
+        """The trees as they score; of a model that was trained they are made when they are first asked for."""
+        check_is_fitted(self)
+        return self._trees.forest
 
     def _prediction_rows(self, X: Any) -> Any:
         """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
@@ -256,7 +254,7 @@ class TreeRanker(GradeProbabilities):
         Trees know no numbers, only their order, so an infinite value does no harm.
         """
         known = self.__dict__
-        if "forest_" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
+        if "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
             as_it_is = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
             if as_it_is:
                 return X
@@ -288,7 +286,7 @@ class TreeRanker(GradeProbabilities):
         if self.extra is not None:
             further = {name: plain(f"extra['{name}']", value) for name, value in self.extra.items()}
             state.values["parameters"]["extra"] = further
-        return state._replace(texts={"trees": rewritten_trees(self._trees())})
+        return state._replace(texts={"trees": rewritten_trees(self._trees.text)})
 
     @classmethod
     @override
@@ -299,8 +297,7 @@ class TreeRanker(GradeProbabilities):
             raise DataError("monotone is not a list of directions")
         ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
         ranker.l2_ = float(ranker.l2)
-        ranker._text = needed(state.texts, "trees")
-        ranker._booster, ranker.forest_ = None, Forest.of(ranker._text)
+        ranker._trees = _Trees(text=needed(state.texts, "trees"))
         return ranker
 
     @override
@@ -312,6 +309,29 @@ class TreeRanker(GradeProbabilities):
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
         monotone_directions(self.directions_, Columns(self.n_features_in_))
+
+
+class _Trees:
+    """LightGBM's booster or the text of a file, and what is made of either when it is first asked for."""
+
+    def __init__(self, booster: Any = None, text: str | None = None) -> None:
+        if booster is not None:
+            self.booster = booster
+        if text is not None:
+            self.text = text
+
+    @cached_property
+    def text(self) -> str:
+        """LightGBM's text, as it stands in the file of the model."""
+        return only_trees(self.booster.model_to_string())
+
+    @cached_property
+    def booster(self) -> Any:
+        return booster_of(rewritten_trees(self.text))
+
+    @cached_property
+    def forest(self) -> Forest:
+        return Forest.of(self.text)
 
 
 def _joined(blocks: Iterable[FloatArray]) -> FloatArray:
