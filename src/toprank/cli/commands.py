@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toprank import __version__
-from toprank.cli import common, demonstrating, evaluating, experimenting, predicting, preparing, training
+from toprank.cli import common, demonstrating, evaluating, experimenting, options, predicting, preparing, training
 
 __all__ = ["app"]
 
@@ -60,7 +60,7 @@ for _function in (
     training.systems,
     demonstrating.demo,
 ):
-    app.command(_function.__name__, cls=_Command)(_function)
+    app.command(_function.__name__, cls=_Command)(options.complete(_function))
 
 
 def _version(wanted: bool) -> None:

@@ -47,7 +47,6 @@ def evaluate(
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Score a ranking under a named convention.
@@ -60,7 +59,6 @@ def evaluate(
       toprank evaluate test.txt model.scores -c all
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
-    del seed  # evaluation draws nothing; the option is there so that every command takes it
     shared: dict[str, Any] = {"max_grade": max_grade, "relevant_from": relevant_from, "threads": threads}
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
@@ -278,12 +276,7 @@ def _names(paths: list[Path]) -> dict[str, Path]:
     return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
 
 
-def conventions(
-    json: options.Json = False,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    quiet: options.Quiet = False,
-) -> None:
+def conventions(json: options.Json = False) -> None:
     """List the conventions and their rules.
 
     For example:
@@ -291,7 +284,6 @@ def conventions(
     \b
       toprank conventions
     """
-    del threads, seed, quiet
     from toprank.metrics import CONVENTIONS
 
     if json:

@@ -224,7 +224,6 @@ def reproduce(
     folder: options.Cells = None,
     json: options.Json = False,
     markdown: options.Markdown = False,
-    seed: options.Seed = 0,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -236,7 +235,6 @@ def reproduce(
       toprank reproduce cs-rglist --data letor --sets OHSUMED,MQ2008
       toprank reproduce bayes-optimal --data letor --folder runs --json
     """
-    del seed  # a study names its seeds
     from toprank.reproduce import reproduce as run
 
     common.check_form(json=json, markdown=markdown)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = ["COLUMNS", "NOTHING", "Reading", "reads_data", "refuse_set", "settings_of", "value_of"]
+__all__ = ["COLUMNS", "NOTHING", "Reading", "complete", "reads_data", "refuse_set", "settings_of", "value_of"]
 
 # ---- what means the same everywhere ----
 
@@ -114,6 +114,23 @@ def reads_data(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
         return run
 
     return decorated
+
+
+def complete(command: Callable[..., None]) -> Callable[..., None]:
+    """Every command takes --threads, --seed and --quiet; one that has no use for them need not name them."""
+    own = inspect.signature(command, eval_str=True)
+    unused = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+        for name, annotation, default in (("threads", Threads, None), ("seed", Seed, 0), ("quiet", Quiet, False))
+        if name not in own.parameters
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(**{name: value for name, value in given.items() if name in own.parameters})
+
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *unused])  # type: ignore[attr-defined]
+    return run
 
 
 def _chosen(given: dict[str, Any]) -> Reading:

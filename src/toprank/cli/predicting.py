@@ -54,7 +54,6 @@ def predict(
     ] = None,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Score documents: one number per line, in the order of DATA.
@@ -64,7 +63,6 @@ def predict(
     \b
       toprank predict m.toprank test.txt -o test.scores
     """
-    del seed
     from toprank.data.scores import write_scores
 
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
@@ -86,7 +84,6 @@ def rank(
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Print the best documents of each query, best first.
@@ -97,7 +94,6 @@ def rank(
       toprank rank m.toprank test.txt --top 10
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
-    del seed
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents)
@@ -145,13 +141,7 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
     return lists
 
 
-def inspect(
-    model: Model,
-    json: options.Json = False,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    quiet: options.Quiet = False,
-) -> None:
+def inspect(model: Model, json: options.Json = False) -> None:
     """Describe a model file: what it is, where it comes from, what it weighs.
 
     For example:
@@ -159,7 +149,6 @@ def inspect(
     \b
       toprank inspect m.toprank
     """
-    del threads, seed, quiet
     from toprank.rankers.files import inspect as describe
 
     metadata = describe(model)

@@ -22,7 +22,6 @@ def check(
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Say what is wrong with data, in sentences, each with a remedy.
@@ -33,7 +32,6 @@ def check(
       toprank check train.txt
       toprank check train.txt vali.txt test.txt --cutoffs 5,10 --strict
     """
-    del seed
     from toprank.doctor import check_file
 
     try:
@@ -71,7 +69,6 @@ def convert(
     verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Convert between LETOR text, Parquet, Arrow, CSV, TREC files and the stored copy.
@@ -90,7 +87,6 @@ def convert(
       toprank convert run.txt candidates.csv --qrels qrels.txt
       toprank convert test.txt test.run --scores model.scores
     """
-    del seed
     wants_run = target_format == "run" or (target_format is None and ".run" in target.suffixes)
     if (scores is not None) != wants_run:
         raise typer.BadParameter("a TREC run as OUT (suffix .run, or --to run) needs --scores, and only that does.")

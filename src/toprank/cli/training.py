@@ -363,12 +363,7 @@ def _space(pairs: list[str]) -> dict[str, Any]:
     return space
 
 
-def systems(
-    json: options.Json = False,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    quiet: options.Quiet = False,
-) -> None:
+def systems(json: options.Json = False) -> None:
     """List the systems that can be trained by name.
 
     For example:
@@ -376,7 +371,6 @@ def systems(
     \b
       toprank systems
     """
-    del threads, seed, quiet
     from toprank.systems import SYSTEMS
 
     if json:

@@ -1,4 +1,4 @@
-"""The sections of a page, one module each: what is computed, how it is drawn, and its heading."""
+"""The sections of a page, by subject: what is computed, how it is drawn, and its heading."""
 
 from toprank.report.panels.curves import CUTOFFS, LEARNING
 from toprank.report.panels.features import FEATURES
