@@ -23,11 +23,7 @@ from toprank.errors import DataError, FileError, Remedy
 
 __all__ = ["Fold", "Folds", "folds", "split"]
 
-_PARTS = {
-    "train": ("train", "trainingset"),
-    "valid": ("vali", "validationset", "valid"),
-    "test": ("test", "testset"),
-}
+_PARTS = {"train": ("train", "trainingset"), "valid": ("vali", "validationset", "valid"), "test": ("test", "testset")}
 _SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _N_PARTITIONS = 5
 

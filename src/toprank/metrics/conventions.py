@@ -102,11 +102,7 @@ CONVENTIONS: dict[str, Convention] = {
         _LETOR3,
         replace(_LETOR3, name="letor4", short_precision="pad", source="LETOR 4.0's script"),
         replace(
-            _LETOR3,
-            name="letor-clipped",
-            short_ndcg="end",
-            short_precision="pad",
-            source="LETOR's, cut at the end",
+            _LETOR3, name="letor-clipped", short_ndcg="end", short_precision="pad", source="LETOR's, cut at the end"
         ),
         Convention(
             "trec_eval",

@@ -44,9 +44,7 @@ __all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_l
 
 _SPARSE = Remedy("Read with layout='sparse'.", "Read with --layout sparse.")
 _WIDER = Remedy(
-    "asked for; raise n_features.",
-    "of the training data.",
-    {"--n-features": "asked for; raise --n-features."},
+    "asked for; raise n_features.", "of the training data.", {"--n-features": "asked for; raise --n-features."}
 )
 
 PathLike = str | os.PathLike[str]

@@ -141,11 +141,7 @@ class LetorStream:
         block: Block = {"X": parsed.X}
         if not self._wanted.dense:
             ends = parsed.X.indptr.astype(np.int64) + entries
-            block = {
-                "X.data": parsed.X.data,
-                "X.indices": parsed.X.indices,
-                "X.indptr": ends if first else ends[1:],
-            }
+            block = {"X.data": parsed.X.data, "X.indices": parsed.X.indices, "X.indptr": ends if first else ends[1:]}
         block["labels"] = parsed.labels
         ids = parsed.document_ids
         if ids is not None:
