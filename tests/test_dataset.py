@@ -309,6 +309,38 @@ def test_any_sparse_format_becomes_canonical_csr():
     assert unsorted.indices.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "part", "value"),
+    [
+        ("csr", "indices", np.array([0, 2, 1], np.int32)),  # as wide as the matrix, or wider
+        ("csr", "indices", np.array([0, -1, 1], np.int32)),
+        ("csr", "indices", np.array([0.0, 1.0, 1.0])),
+        ("csr", "indices", np.array([0, 1], np.int32)),  # shorter than the values
+        ("csr", "indptr", np.array([0, 1, 2, 1 << 30], np.int32)),
+        ("csr", "indptr", np.array([0, 2, 1, 3], np.int32)),
+        ("csr", "indptr", np.array([1, 1, 2, 3], np.int32)),
+        ("csr", "indptr", np.array([0, 1, 3], np.int32)),  # of fewer rows
+        ("csc", "indices", np.array([0, 1, 3], np.int32)),
+        ("csc", "indptr", np.array([0, 1 << 30, 3], np.int32)),
+        ("bsr", "indices", np.array([0, 1, 1 << 30], np.int32)),
+        ("coo", "row", np.array([0, 1, 3], np.int32)),
+        ("coo", "col", np.array([0, -2, 1], np.int32)),
+        ("lil", "rows", np.array([[0], [1 << 30], [1]])),
+    ],
+)
+@pytest.mark.parametrize("type_of", [sparse.coo_matrix, sparse.coo_array])
+def test_a_sparse_matrix_whose_indices_lead_outside_is_refused(kind, part, value, type_of):
+    matrix = type_of(([1.0, 2.0, 4.0], ([0, 1, 2], [0, 1, 1])), shape=(3, 2)).asformat(kind)
+    if part == "rows":
+        matrix.rows[:] = value.tolist()
+    elif kind == "coo" and type_of is sparse.coo_array:
+        matrix.coords = (value, matrix.col) if part == "row" else (matrix.row, value)
+    else:
+        setattr(matrix, part, value)
+    with pytest.raises(DataError, match=r"damaged sparse matrix: its index arrays do not fit its shape \(3, 2\), or"):
+        small(X=matrix)
+
+
 def test_neighbouring_queries_are_selected_without_a_copy():
     data = small(qid=["a", "b", "c"])
     assert np.shares_memory(data.select([1, 2]).X, data.X)

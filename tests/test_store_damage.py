@@ -13,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import toprank as tr
+from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.files import cached
 from toprank.data.store import open_store, write_store
@@ -91,7 +92,7 @@ def test_rows_are_checked_by_themselves(sparse_copy, sparse_data):
 
 
 def test_a_check_happens_once_and_in_pieces(sparse_copy, sparse_data, monkeypatch):
-    monkeypatch.setattr(store_sparse, "_PIECE", 7)
+    monkeypatch.setattr(checks, "_PIECE", 7 * sparse_data.X.indptr.itemsize)
     X = open_store(sparse_copy).X
     for rows in (slice(3, 50), slice(None), slice(-4, None), slice(9, 2)):
         assert (X[rows] != sparse_data.X[rows]).nnz == 0
@@ -102,7 +103,7 @@ def test_a_check_happens_once_and_in_pieces(sparse_copy, sparse_data, monkeypatc
 
 
 def test_damage_on_the_border_of_pieces_is_seen(sparse_copy, sparse_data, monkeypatch):
-    monkeypatch.setattr(store_sparse, "_PIECE", 8)
+    monkeypatch.setattr(checks, "_PIECE", 8 * sparse_data.X.indptr.itemsize)
     row = int(np.flatnonzero(np.diff(sparse_data.X.indptr)[8::8])[0]) * 8 + 8
     change(sparse_copy, "X.indptr", row, 0)  # falls from the last number of a piece to the first of the next
     with pytest.raises(FormatError):
@@ -323,6 +324,7 @@ def use_all(path, verify):
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of sums of numbers that are not those that were written
 @pytest.mark.filterwarnings("ignore::UserWarning")  # NumPy tells that it read a header of old
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # or a type by an old name
 def test_whatever_is_damaged_is_a_sentence_or_does_no_harm(tmp_path, monkeypatch, dense, values, times):
     monkeypatch.setattr(store.time, "sleep", lambda seconds: None)
     path, chance = tmp_path / "copy.toprank-data", random.Random(0)

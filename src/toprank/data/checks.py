@@ -205,13 +205,52 @@ def sparse_features(X: Any) -> Any:
         raise DataError(f"X must have two dimensions (documents × features), not {len(X.shape)}.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X must hold real numbers, not {X.dtype}.")
+    _check_sparse(X)  # before SciPy's compiled loops follow the indices
     matrix = sparse.csr_matrix(X)
+    if X.format not in _CHECKED:
+        _check_sparse(matrix)
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's matrix is not ours to sort
         matrix.sum_duplicates()
     return matrix
+
+
+_CHECKED = ("csr", "csc", "bsr", "coo")
+
+
+def _check_sparse(X: Any) -> None:
+    """Refuse a matrix whose index arrays lead outside of it: compiled loops follow them without a question."""
+    shape = np.array(X.shape)
+    if X.format == "coo":
+        indices = [(X.row, shape[0]), (X.col, shape[1])]
+        fits = all(a.shape == X.data.shape and a.dtype.kind == "i" and not _leave(a, n) for a, n in indices)
+    elif X.format in _CHECKED:
+        rows, width = (shape // getattr(X, "blocksize", 1)).tolist()[:: -1 if X.format == "csc" else 1]
+        starts, columns = X.indptr, X.indices
+        fits = starts.shape == (rows + 1,) and columns.shape == X.data.shape[:1] and starts[0] == 0
+        fits = fits and starts.dtype.kind == columns.dtype.kind == "i" and not leads_outside(starts, columns, width)
+    else:
+        return
+    if not fits:
+        raise DataError(
+            f"X is a damaged sparse matrix: its index arrays do not fit its shape {X.shape}, or lead outside of it. "
+            "Make it again from its entries; X.check_format() says more."
+        )
+
+
+def leads_outside(starts: Array, indices: Array, width: int) -> str | None:
+    """Which array of compressed rows leads outside of a matrix of so many columns, "indptr" or "indices", or None."""
+    begin, end = int(starts[0]), int(starts[-1])
+    neighbours = zip(in_pieces(starts[:-1]), in_pieces(starts[1:]), strict=True)
+    if begin < 0 or end > len(indices) or any((later < earlier).any() for earlier, later in neighbours):
+        return "indptr"
+    return "indices" if _leave(indices[begin:end], width) else None
+
+
+def _leave(indices: Array, end: int) -> bool:
+    return any(piece.min() < 0 or piece.max() >= end for piece in in_pieces(indices))
 
 
 def numbers(given: Any, name: str) -> Array:
@@ -320,15 +359,16 @@ def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:
 
 def check_surrogates(words: Array, name: str, first_row: int = 0) -> None:
     """Refuse strings with half a surrogate pair: they can be neither written nor hashed."""
-    for start, piece in _starts_of_pieces(words):
+    for piece in in_pieces(words):
         letters = np.ascontiguousarray(piece, dtype=piece.dtype.newbyteorder("=")).view(np.uint32)
         if letters.size and letters.max() >= 0xD800 and (letters >> 11 == 0xD800 >> 11).any():
             width = len(letters) // len(piece)
             row = int(np.argmax(letters >> 11 == 0xD800 >> 11)) // width
             raise DataError(
-                f"{name} has {str(piece[row])!r} in row {first_row + start + row}, which cannot be written as UTF-8; "
+                f"{name} has {str(piece[row])!r} in row {first_row + row}, which cannot be written as UTF-8; "
                 "choose another id."
             )
+        first_row += len(piece)
 
 
 def check_utf8(word: str, kind: str) -> None:
@@ -506,11 +546,10 @@ def longest_text(array: Array) -> int:
     return max([1, *(int(np.char.str_len(piece).max(initial=1)) for piece in in_pieces(array))])
 
 
-def in_pieces(array: Array, n_bytes: int = 1 << 26) -> Iterator[Array]:
-    """The rows of an array in pieces of about so many bytes, so that what is made of a piece stays small."""
-    return (piece for _, piece in _starts_of_pieces(array, n_bytes))
+_PIECE = 1 << 26  # bytes
 
 
-def _starts_of_pieces(array: Array, n_bytes: int = 1 << 26) -> Iterator[tuple[int, Array]]:
-    rows = max(1, n_bytes // max(1, array[:1].nbytes)) if len(array) else 1
-    return ((first, array[first : first + rows]) for first in range(0, len(array), rows))
+def in_pieces(array: Array) -> Iterator[Array]:
+    """The rows of an array in pieces that are small enough for what is made of them to stay small."""
+    rows = max(1, _PIECE // max(1, array[:1].nbytes))
+    return (array[first : first + rows] for first in range(0, len(array), rows))

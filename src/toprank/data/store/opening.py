@@ -240,7 +240,6 @@ def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:
 
 
 _LAST_LETTER = 0x10FFFF
-_PIECE = 1 << 20  # strings at a time
 
 
 class StoredText(np.ndarray[Any, np.dtype[Any]]):
@@ -276,8 +275,8 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
 
 def check_letters(folder: Path, name: str, array: Array) -> None:
     """Refuse strings with something in them that is no letter of Unicode."""
-    for start in range(0, len(array), _PIECE):
-        letters = np.ascontiguousarray(array[start : start + _PIECE]).view(np.uint32)
+    for piece in checks.in_pieces(array):
+        letters = np.ascontiguousarray(piece).view(np.uint32)
         if letters.size and letters.max() > _LAST_LETTER:
             raise FormatError(
                 f"The stored copy is damaged: {name}.npy holds what is no text. Make the copy again.", path=folder

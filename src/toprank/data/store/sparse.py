@@ -12,13 +12,12 @@ from typing import Any
 import numpy.typing as npt
 from scipy import sparse
 
+from toprank.data.checks import leads_outside
 from toprank.errors import FormatError
 
 __all__ = ["StoredMatrix"]
 
 Array = npt.NDArray[Any]
-
-_PIECE = 1 << 20  # entries at a time
 
 
 class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
@@ -79,21 +78,7 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
 
     def _check(self, folder: Path, first: int, last: int) -> None:
         """Refuse rows whose entries lie outside of the arrays, or outside of the columns."""
-        starts = self._indptr[first : last + 1]
-        begin, end = int(starts[0]), int(starts[-1])
-        falls = any((piece[1:] < piece[:-1]).any() for piece in _pieces(starts, overlap=1))
-        if begin < 0 or end > len(self._indices) or falls:
-            raise _damaged(folder, "X.indptr")
-        width = self.shape[1]
-        if any(piece.min() < 0 or piece.max() >= width for piece in _pieces(self._indices[begin:end])):
-            raise _damaged(folder, "X.indices")
-
-
-def _pieces(array: Array, overlap: int = 0) -> list[Array]:
-    return [array[start : start + _PIECE + overlap] for start in range(0, len(array), _PIECE)]
-
-
-def _damaged(folder: Path, name: str) -> FormatError:
-    return FormatError(
-        f"The stored copy is damaged: {name}.npy holds indices that lie outside of X. Make the copy again.", path=folder
-    )
+        wrong = leads_outside(self._indptr[first : last + 1], self._indices, self.shape[1])
+        if wrong is not None:
+            problem = f"The stored copy is damaged: X.{wrong}.npy holds indices that lie outside of X."
+            raise FormatError(f"{problem} Make the copy again.", path=folder)
