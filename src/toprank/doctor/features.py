@@ -19,11 +19,12 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, available_threads, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.synthetic import Words, mixed_words
-from toprank.doctor.findings import Finding, examples_of, some
+from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
 from toprank.errors import Remedy, joined
 
 __all__ = ["scan"]
 
+Mask = npt.NDArray[np.bool_]
 _ROWS = 4096  # looked at at a time; only so many are copied where the rows of X are not contiguous
 
 
@@ -104,91 +105,58 @@ class Examined:
 
 def features_findings(one: Examined) -> Iterator[Finding]:
     """Constant, duplicate, infinite, missing, and wildly different features."""
-    look, n = one.scan, one.data.n_documents
-    whole = (look.missing == 0) & (look.infinite == 0)
-    empty = look.missing == n
-    constant = (whole & (look.smallest == look.largest)) | empty
-    yield from _some_features(
-        one,
-        constant,
-        "constant-features",
-        "warning",
-        "holds the same value in all documents",
-        "hold the same value in all documents",
-        "Drop them: they cannot tell documents apart.",
-    )
+    look, n, width = one.scan, one.data.n_documents, one.data.n_features
+
+    def some_features(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        columns = np.flatnonzero(which)
+        names = (one.feature(column) for column in columns)
+        return about_some(code, severity, len(columns), width, f"feature|features {what}", names, remedy)
+
+    constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
+    what, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
+    yield from some_features(constant, "constant-features", "warning", what, remedy)
     yield from _duplicate_features(one, ~constant)
-    yield from _some_features(
-        one,
-        look.infinite > 0,
-        "infinite-features",
-        "problem",
-        f"holds infinities: {int(look.infinite.sum()):,} in all",
-        f"hold infinities: {int(look.infinite.sum()):,} in all",
-        "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them.",
+    what = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
+    remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
+    yield from some_features(look.infinite > 0, "infinite-features", "problem", what, remedy)
+    missing = int(look.missing.sum())
+    what = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
+    remedy = joined(
+        "Nothing, or read text with",
+        Remedy("missing='zero'", "--missing zero"),
+        "where absent means 0: trees learn where to send missing values, linear models and networks take the mean of "
+        "the feature.",
     )
-    share = look.missing.sum() / max(1, n * one.data.n_features)
-    yield from _some_features(
-        one,
-        look.missing > 0,
-        "missing-values",
-        "note",
-        f"has missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
-        f"have missing values: {int(look.missing.sum()):,} NaN, {share:.1%} of all",
-        joined(
-            "Nothing, or read text with",
-            Remedy("missing='zero'", "--missing zero"),
-            "where absent means 0: trees learn where to send missing values, linear models and networks take the mean "
-            "of the feature.",
-        ),
-    )
+    yield from some_features(look.missing > 0, "missing-values", "note", what, remedy)
     yield from _scales(one, ~constant & (look.infinite == 0))
 
 
-def _some_features(
-    one: Examined, which: npt.NDArray[np.bool_], code: str, severity: Any, singular: str, plural: str, remedy: str
-) -> Iterator[Finding]:
-    columns = np.flatnonzero(which)
-    if len(columns):
-        sentence = some(len(columns), one.data.n_features, f"feature {singular}", f"features {plural}") + "."
-        yield Finding(
-            code, severity, sentence, len(columns), examples_of(one.feature(column) for column in columns), remedy
-        )
-
-
-def _duplicate_features(one: Examined, varying: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+def _duplicate_features(one: Examined, varying: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(varying)
     _, first, inverse = np.unique(one.scan.column_hash[columns], return_index=True, return_inverse=True)
     originals = columns[first[inverse.reshape(-1)]]
     copies = np.flatnonzero(originals != columns)
-    if len(copies):
-        pairs = (f"{one.feature(columns[copy])} = {one.feature(originals[copy])}" for copy in copies)
-        yield Finding(
-            "duplicate-features",
-            "warning",
-            some(len(copies), one.data.n_features, "feature repeats another", "features repeat others") + " exactly.",
-            len(copies),
-            examples_of(pairs),
-            "Drop the copies: they share the weight of the original and make solutions ambiguous.",
-        )
+    pairs = (f"{one.feature(columns[copy])} = {one.feature(originals[copy])}" for copy in copies)
+    words = "feature|features repeats|repeat another|others exactly"
+    remedy = "Drop the copies: they share the weight of the original and make solutions ambiguous."
+    yield from about_some("duplicate-features", "warning", len(copies), one.data.n_features, words, pairs, remedy)
 
 
-def _scales(one: Examined, which: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+def _scales(one: Examined, which: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(which & (one.scan.largest > one.scan.smallest))
     ranges = one.scan.largest[columns] / 2 - one.scan.smallest[columns] / 2  # halves cannot overflow
     if len(ranges) < 2 or ranges.max() / _WILD < ranges.min():
         return
     narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
-    yield Finding(
-        "scales",
-        "note",
+    sentence = (
         f"Features have very different ranges: {2 * ranges.min():.3g} for {one.feature(narrow)}, "
-        f"{2 * ranges.max():.3g} for {one.feature(wide)}.",
-        int(np.count_nonzero(ranges < ranges.max() / _WILD)),
-        (),
-        "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
-        "mind. Scale them for other tools.",
+        f"{2 * ranges.max():.3g} for {one.feature(wide)}."
     )
+    remedy = (
+        "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
+        "mind. Scale them for other tools."
+    )
+    yield Finding("scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _WILD)), (), remedy)
 
 
 def rows_findings(one: Examined) -> Iterator[Finding]:
@@ -198,30 +166,19 @@ def rows_findings(one: Examined) -> Iterator[Finding]:
     of_query = data.queries.spread(query_keys)
     if data.n_features:
         first, second = _alike(one.scan.row_hash ^ of_query)
-        yield from _repeats(
-            data,
-            second,
-            "duplicate-documents",
-            "has the same features as another of its query",
-            "have the same features as another of their query",
-            "Remove true duplicates; if they are different documents, the features cannot tell them apart.",
-        )
+        what = "has|have the same features as another of its|their query"
+        remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
+        yield from _repeats(data, second, "duplicate-documents", what, remedy)
         yield from _conflicts(data, first, second)
     if data.document_ids is not None:
         ids = np.fromiter(map(hash, data.document_ids.tolist()), dtype=np.int64, count=data.n_documents)
         _, second = _alike(mixed_words(ids.view(np.uint64)) ^ of_query)
-        yield from _repeats(
-            data,
-            second,
-            "duplicate-document-ids",
-            "has the id of another of its query",
-            "have the id of another of their query",
-            "Keep one of each: evaluation counts a document that is listed twice twice.",
-            data.document_ids,
-        )
+        what = "has|have the id of another of its|their query"
+        remedy = "Keep one of each: evaluation counts a document that is listed twice twice."
+        yield from _repeats(data, second, "duplicate-document-ids", what, remedy, data.document_ids)
 
 
-def _alike(keys: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _alike(keys: Words) -> tuple[IntArray, IntArray]:
     """Pairs of neighbours (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -230,41 +187,25 @@ def _alike(keys: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def _repeats(
-    data: RankingData,
-    repeated: npt.NDArray[np.int64],
-    code: str,
-    singular: str,
-    plural: str,
-    remedy: str,
-    ids: npt.NDArray[Any] | None = None,
+    data: RankingData, repeated: IntArray, code: str, what: str, remedy: str, ids: npt.NDArray[Any] | None = None
 ) -> Iterator[Finding]:
-    if not len(repeated):
-        return
     rows = np.sort(repeated)
     queries = data.queries.document_query[rows]
-    names = [f"row {row}" for row in rows[:5]] if ids is None else [str(ids[row]) for row in rows[:5]]
-    examples = examples_of(
-        f"{name} of query {data.qids[query]}" for name, query in zip(names, queries[:5], strict=True)
-    )
+    pairs = zip(rows.tolist(), data.qids[queries].tolist(), strict=True)
+    examples = (f"{f'row {row}' if ids is None else ids[row]} of query {qid}" for row, qid in pairs)
     concerned = len(np.unique(queries))
-    number = some(len(rows), data.n_documents, f"document {singular}", f"documents {plural}")
-    sentence = f"{number}, in {concerned:,} {'query' if concerned == 1 else 'queries'}."
-    yield Finding(code, "warning", sentence, len(rows), examples, remedy)
+    words = f"document|documents {what}, in {concerned:,} {agreeing(concerned, 'query|queries')}"
+    return about_some(code, "warning", len(rows), data.n_documents, words, examples, remedy)
 
 
-def _conflicts(data: RankingData, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> Iterator[Finding]:
+def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator[Finding]:
     judged = data.judged[first] & data.judged[second]
     against = judged & (data.labels[first] != data.labels[second])
     if not against.any():
         return
     queries = np.unique(data.queries.document_query[second[against]])
     count = int(np.count_nonzero(against))
-    yield Finding(
-        "conflicting-labels",
-        "warning",
-        f"{count:,} {'pair' if count == 1 else 'pairs'} of documents with the same features in the same query "
-        f"{'has' if count == 1 else 'have'} different labels.",
-        count,
-        examples_of(f"query {data.qids[query]}" for query in queries),
-        "No function of these features can order them; add features, or agree on one label.",
-    )
+    words = "pair|pairs of documents with the same features in the same query has|have different labels."
+    examples = examples_of(f"query {data.qids[query]}" for query in queries)
+    remedy = "No function of these features can order them; add features, or agree on one label."
+    yield Finding("conflicting-labels", "warning", f"{count:,} {agreeing(count, words)}", count, examples, remedy)

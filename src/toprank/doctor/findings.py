@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -79,23 +81,36 @@ class Report:
 
 def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
     """The first few items as short strings."""
-    shown = []
-    for item in items:
-        text = str(item)
-        shown.append(text if len(text) <= 40 else text[:39] + "…")
-        if len(shown) == _SHOWN:
-            break
-    return tuple(shown)
+    texts = map(str, itertools.islice(items, _SHOWN))
+    return tuple(text if len(text) <= 40 else text[:39] + "…" for text in texts)
 
 
-def some(count: int, total: int, singular: str, plural: str) -> str:
-    """How many of how many, in words that agree.
+def agreeing(count: int, words: str) -> str:
+    """Words that agree with a number; ``is|are`` stands for the one or the other.
 
-    >>> some(1, 7, "query has", "queries have"), some(7, 7, "query has", "queries have")
+    >>> agreeing(1, "query|queries has|have"), agreeing(2, "query|queries has|have")
+    ('query has', 'queries have')
+    """
+    return re.sub(r"(\w+)\|(\w+)", r"\1" if count == 1 else r"\2", words)
+
+
+def some(count: int, total: int, words: str) -> str:
+    """How many of how many, in words that agree; the first of them is what is counted.
+
+    >>> some(1, 7, "query|queries has|have"), some(7, 7, "query|queries has|have")
     ('1 of 7 queries has', 'All 7 queries have')
     """
-    noun, _, verb = (singular if count == 1 else plural).partition(" ")
-    many = plural.partition(" ")[0]
-    if count == total and total > 1:
-        return f"All {total:,} {plural}"
-    return f"{count:,} of {total:,} {many} {verb}".rstrip() if total > 1 else f"The only {noun} {verb}".rstrip()
+    if total == 1:
+        return f"The only {agreeing(1, words)}"
+    if count == total:
+        return f"All {total:,} {agreeing(total, words)}"
+    noun, _, verb = words.partition(" ")
+    return f"{count:,} of {total:,} {agreeing(total, noun)} {agreeing(count, verb)}"
+
+
+def about_some(
+    code: str, severity: Severity, count: int, total: int, words: str, examples: Iterable[Any], remedy: str
+) -> Iterator[Finding]:
+    """The finding that `words` hold for some of all queries, documents …, where there are any."""
+    if count:
+        yield Finding(code, severity, some(count, total, words) + ".", count, examples_of(examples), remedy)

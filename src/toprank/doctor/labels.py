@@ -8,142 +8,81 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import open_bytes
 from toprank.data.dataset import RankingData
-from toprank.doctor.features import Examined
-from toprank.doctor.findings import Finding, examples_of, some
+from toprank.doctor.features import Examined, Mask
+from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of, some
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
 
-Mask = npt.NDArray[np.bool_]
-
 
 def labels_findings(data: RankingData) -> Iterator[Finding]:
     """Unjudged documents; labels that are negative, not whole, very large, or all the same."""
     unjudged = int(np.count_nonzero(~data.judged))
-    if unjudged:
-        yield Finding(
-            "unjudged",
-            "note" if unjudged == data.n_documents else "warning",
-            f"{some(unjudged, data.n_documents, 'document is', 'documents are')} not judged (label NaN or -1).",
-            unjudged,
-            (),
-            "Say how to treat them when you evaluate: as not relevant, dropped, or as condensed lists.",
-        )
+    severity: Severity = "note" if unjudged == data.n_documents else "warning"
+    remedy = "Say how to treat them when you evaluate: as not relevant, dropped, or as condensed lists."
+    what = "document|documents is|are not judged (label NaN or -1)"
+    yield from about_some("unjudged", severity, unjudged, data.n_documents, what, (), remedy)
     labels = data.labels[data.judged]
     if len(labels) == 0:
         return
-    yield from _odd_labels(
-        labels,
-        labels < 0,
-        "negative-labels",
-        "problem",
-        "is negative but not -1, so its gain is, too",
-        "are negative but not -1, so their gains are, too",
-        "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN.",
-    )
-    yield from _odd_labels(
-        labels,
-        labels != np.floor(labels),
-        "fractional-labels",
-        "note",
-        "is not a whole number",
-        "are not whole numbers",
-        "Real grades are legal here; LightGBM and XGBoost want whole ones, and binary metrics a threshold.",
-    )
-    yield from _odd_labels(
-        labels,
-        labels > 31,
-        "large-labels",
-        "warning",
-        "is above 31, where the gain 2^y - 1 outgrows everything else",
-        "are above 31, where the gain 2^y - 1 outgrows everything else",
-        "Use a linear gain, or bring the grades to a scale such as 0 to 4.",
-    )
+
+    def odd(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        examples = (f"{value:g}" for value in np.unique(labels[which]))
+        count = int(np.count_nonzero(which))
+        return about_some(code, severity, count, len(labels), f"label|labels is|are {what}", examples, remedy)
+
+    what = "negative but not -1, so its|their gain|gains is|are, too"
+    remedy = "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN."
+    yield from odd(labels < 0, "negative-labels", "problem", what, remedy)
+    fractional = labels != np.floor(labels)
+    what = "not a whole number" if np.count_nonzero(fractional) == 1 else "not whole numbers"
+    remedy = "Real grades are legal here; LightGBM and XGBoost want whole ones, and binary metrics a threshold."
+    yield from odd(fractional, "fractional-labels", "note", what, remedy)
+    what = "above 31, where the gain 2^y - 1 outgrows everything else"
+    remedy = "Use a linear gain, or bring the grades to a scale such as 0 to 4."
+    yield from odd(labels > 31, "large-labels", "warning", what, remedy)
     if labels.min() == labels.max():
-        yield Finding(
-            "one-grade",
-            "problem",
-            f"All judged documents have the label {labels[0]:g}, so every order is as good as any other.",
-            len(labels),
-            (),
-            "Check that the right column was read as the label.",
-        )
-
-
-def _odd_labels(
-    labels: FloatArray, odd: Mask, code: str, severity: Any, singular: str, plural: str, remedy: str
-) -> Iterator[Finding]:
-    count = int(np.count_nonzero(odd))
-    if count:
-        sentence = some(count, len(labels), f"label {singular}", f"labels {plural}") + "."
-        values = np.unique(labels[odd])
-        examples = examples_of(f"{value:g}" for value in values)
-        yield Finding(code, severity, sentence, count, examples, remedy)
+        sentence = f"All judged documents have the label {labels[0]:g}, so every order is as good as any other."
+        remedy = "Check that the right column was read as the label."
+        yield Finding("one-grade", "problem", sentence, len(labels), (), remedy)
 
 
 def queries_findings(data: RankingData, cutoffs: tuple[int, ...]) -> Iterator[Finding]:
     """Queries of one document, without anything relevant, with equal labels, shorter than a cut-off."""
+
+    def some_queries(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        count, words = int(np.count_nonzero(which)), f"query|queries has|have {what}"
+        return about_some(code, severity, count, data.n_queries, words, data.qids[which], remedy)
+
     sizes = data.queries.sizes
     single = sizes == 1
-    yield from _some_queries(
-        data,
-        single,
-        "one-document-queries",
-        "warning",
-        "has a single document, which is always ranked perfectly",
-        "have a single document, which is always ranked perfectly",
-        "Leave them out of training and of means: they teach nothing and measure nothing.",
-    )
+    what = "a single document, which is always ranked perfectly"
+    remedy = "Leave them out of training and of means: they teach nothing and measure nothing."
+    yield from some_queries(single, "one-document-queries", "warning", what, remedy)
     if data.judged.any():
-        labels = np.where(data.judged, data.labels, np.nan)
-        highest = data.queries.max(np.where(data.judged, labels, -np.inf))
-        lowest = data.queries.min(np.where(data.judged, labels, np.inf))
+        highest = data.queries.max(np.where(data.judged, data.labels, -np.inf))
+        lowest = data.queries.min(np.where(data.judged, data.labels, np.inf))
         blank = highest <= 0
-        yield from _some_queries(
-            data,
-            blank,
-            "blank-queries",
-            "warning",
-            "has nothing relevant: no judged label is above 0",
-            "have nothing relevant: no judged label is above 0",
-            "Conventions differ on them: 0, 1, or left out of the mean; say which one you use.",
+        what = "nothing relevant: no judged label is above 0"
+        remedy = "Conventions differ on them: 0, 1, or left out of the mean; say which one you use."
+        yield from some_queries(blank, "blank-queries", "warning", what, remedy)
+        remedy = (
+            "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn equal "
+            "scores from them."
         )
-        yield from _some_queries(
-            data,
-            (highest == lowest) & ~blank & ~single,
-            "equal-labels",
-            "note",
-            "has the same label on all judged documents",
-            "have the same label on all judged documents",
-            "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn "
-            "equal scores from them.",
-        )
+        equal = (highest == lowest) & ~blank & ~single
+        yield from some_queries(equal, "equal-labels", "note", "the same label on all judged documents", remedy)
     for cutoff in sorted(set(cutoffs)):
-        yield from _some_queries(
-            data,
-            sizes < cutoff,
-            "short-lists",
-            "note",
-            f"has fewer than {cutoff} documents",
-            f"have fewer than {cutoff} documents",
-            f"What a metric at {cutoff} means there depends on the convention: LETOR's scripts give 0, "
-            "others cut at the list's end.",
+        remedy = (
+            f"What a metric at {cutoff} means there depends on the convention: LETOR's scripts give 0, others cut at "
+            "the list's end."
         )
-
-
-def _some_queries(
-    data: RankingData, which: Mask, code: str, severity: Any, singular: str, plural: str, remedy: str
-) -> Iterator[Finding]:
-    count = int(np.count_nonzero(which))
-    if count:
-        sentence = some(count, data.n_queries, f"query {singular}", f"queries {plural}") + "."
-        yield Finding(code, severity, sentence, count, examples_of(data.qids[which]), remedy)
+        yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
 
 
 def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
@@ -157,15 +96,12 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     error = differences.std() / np.sqrt(len(differences))
     if lead < 0.02 or lead < 4 * error:
         return
-    yield Finding(
-        "file-order",
-        "warning",
+    sentence = (
         f"The rows lie in an order that is itself a ranking: equal scores evaluated in file order would get "
-        f"NDCG@{cutoff} {in_file_order.mean():.2f}, in random order {at_random.mean():.2f}.",
-        int(np.count_nonzero(differences > 0)),
-        (),
-        "Use a convention that does not break ties by row (standard does not), or shuffle the rows of each query.",
+        f"NDCG@{cutoff} {in_file_order.mean():.2f}, in random order {at_random.mean():.2f}."
     )
+    remedy = "Use a convention that does not break ties by row (standard does not), or shuffle the rows of each query."
+    yield Finding("file-order", "warning", sentence, int(np.count_nonzero(differences > 0)), (), remedy)
 
 
 def _gains(data: RankingData) -> FloatArray:
@@ -186,41 +122,26 @@ def _mean_ndcg(data: RankingData, gains: FloatArray, cutoff: int) -> tuple[Float
 def between_findings(a: str, first: Examined, b: str, second: Examined) -> Iterator[Finding]:
     """What two splits share: queries, and documents with identical features."""
     shared = [] if _counted(first.data) and _counted(second.data) else _shared_ids(first.data, second.data)
-    if shared:
-        number = some(len(shared), second.data.n_queries, "query of", "queries of")
-        verb = "occurs" if len(shared) == 1 else "occur"
-        yield Finding(
-            "shared-queries",
-            "problem",
-            f"{number} {b} {verb} in {a}, too.",
-            len(shared),
-            examples_of(shared),
-            "Split by query, so that nothing is tested on what was trained on.",
-        )
-    if first.data.n_features != second.data.n_features:
-        yield Finding(
-            "different-widths",
-            "problem",
-            f"{a} has {first.data.n_features:,} features, {b} has {second.data.n_features:,}.",
-            abs(first.data.n_features - second.data.n_features),
-            (),
-            "Read both with the same n_features.",
-        )
+    if count := len(shared):
+        number, verb = some(count, second.data.n_queries, "query|queries of"), agreeing(count, "occurs|occur")
+        remedy = "Split by query, so that nothing is tested on what was trained on."
+        sentence = f"{number} {b} {verb} in {a}, too."
+        yield Finding("shared-queries", "problem", sentence, count, examples_of(shared), remedy)
+    widths = first.data.n_features, second.data.n_features
+    if widths[0] != widths[1]:
+        sentence = f"{a} has {widths[0]:,} features, {b} has {widths[1]:,}."
+        remedy = "Read both with the same n_features."
+        yield Finding("different-widths", "problem", sentence, abs(widths[0] - widths[1]), (), remedy)
         return
     present = second.scan.row_hash != 0  # rows of zeros say nothing
     known = np.isin(second.scan.row_hash, first.scan.row_hash) & present
-    count = int(np.count_nonzero(known))
-    if count:
+    if count := int(np.count_nonzero(known)):
+        number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")
         queries = np.unique(second.data.queries.document_query[known])
-        yield Finding(
-            "shared-documents",
-            "warning",
-            f"{some(count, second.data.n_documents, 'document of', 'documents of')} {b} "
-            f"{'has' if count == 1 else 'have'} exactly the features of a document of {a}.",
-            count,
-            examples_of(f"query {second.data.qids[query]}" for query in queries),
-            "If they are the same judgments, remove them from one split; else the features are coarse.",
-        )
+        examples = examples_of(f"query {second.data.qids[query]}" for query in queries)
+        remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
+        sentence = f"{number} {b} {verb} exactly the features of a document of {a}."
+        yield Finding("shared-documents", "warning", sentence, count, examples, remedy)
 
 
 def _counted(data: RankingData) -> bool:
@@ -239,20 +160,12 @@ def split_queries_finding(
 ) -> Finding:
     """That the rows of some queries are not neighbours; `refusal` is how the reader put it."""
     scattered = _scattered(_ids_by_row(path, options))
-    number = some(len(scattered), data.n_queries, "query is", "queries are")
+    number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
     line = getattr(refusal, "line", None)
-    return Finding(
-        "split-queries",
-        "problem",
-        f"{name}: {number} scattered, with rows of others between{f', first at line {line}' if line else ''}.",
-        len(scattered),
-        examples_of(scattered),
-        joined(
-            "Sort the rows by query, or read with",
-            Remedy("regroup=True,", "--regroup,"),
-            "as was done for the rest of this report.",
-        ),
-    )
+    sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
+    regroup = Remedy("regroup=True,", "--regroup,")
+    remedy = joined("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
+    return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
 
 
 def _scattered(row_ids: list[str]) -> list[str]:
