@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def _report(
             features_findings(one),
             rows_findings(one),
         )
-        findings += [_prefixed(finding, prefix) for finding in itertools.chain.from_iterable(groups)]
+        found = itertools.chain.from_iterable(groups)
+        findings += [replace(finding, sentence=prefix + finding.sentence) for finding in found]
     for (a, first), (b, second) in itertools.combinations(zip(names, examined, strict=True), 2):
         findings += between_findings(a, first, b, second)
     subjects = [
@@ -153,8 +155,3 @@ def _report(
         for name, data in zip(names, everything, strict=True)
     ]
     return Report.of(subjects, findings)
-
-
-def _prefixed(finding: Finding, prefix: str) -> Finding:
-    changed = {**vars(finding), "sentence": prefix + finding.sentence}
-    return Finding(**changed)

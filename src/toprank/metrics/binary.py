@@ -54,11 +54,11 @@ class AP(Measure):
         limit, rule = length_of(self.k, rules), self.blank or rules.convention.blank
 
         def values(view: View) -> FloatArray:
-            out, total = np.empty(len(view.sizes)), count_relevant(view, relevant)
-            kernels.average_precision(*view.ranked, relevant, limit, norm == "hits", out)
+            total = count_relevant(view, relevant)
+            out = view.filled(kernels.average_precision, *view.ranked, relevant, limit, norm == "hits")
             if norm != "hits":
                 out = divided(out, total if norm == "all" or self.k is None else np.minimum(total, self.k))
-            return with_blank(out, total == 0, rule, normalised=True)
+            return with_blank(out, total == 0, rule)
 
         return values
 
@@ -77,9 +77,8 @@ class _FirstHit(Measure):
 
         def values(view: View) -> FloatArray:
             both = np.empty((2, len(view.sizes)))
-            kernels.first_hit(*view.ranked, relevant, limit, both[0], both[1])
-            chosen: FloatArray = both[self.column]
-            return chosen
+            kernels.first_hit(*view.ranked, relevant, limit, *both)
+            return np.asarray(both[self.column])
 
         return skipping_blank(relevant, values, rules)
 
@@ -89,7 +88,6 @@ class RR(_FirstHit):
     """Reciprocal rank of the first relevant document, 0 where none stands within k."""
 
     name: ClassVar[str] = "rr"
-    column: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,6 @@ class Precision(Measure):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
-
         rule = rules.convention.short_precision
 
         def values(view: View) -> FloatArray:
@@ -124,6 +121,17 @@ class Precision(Measure):
         return skipping_blank(relevant, values, rules)
 
 
+def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> PerQuery:
+    relevant, ones = relevant_table(rules, rel), np.ones(length_of(k, rules))
+
+    def values(view: View) -> FloatArray:
+        total = count_relevant(view, relevant)
+        found = divided(weighted(view, relevant, ones, total.astype(np.int64) if to_their_number else None), total)
+        return with_blank(found, total == 0, rules.convention.blank)
+
+    return values
+
+
 @dataclass(frozen=True)
 class Recall(Measure):
     """Share of the relevant documents that stand among the first k."""
@@ -134,14 +142,7 @@ class Recall(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
-
-        def values(view: View) -> FloatArray:
-            total = count_relevant(view, relevant)
-            found = divided(weighted(view, relevant, ones), total)
-            return with_blank(found, total == 0, rules.convention.blank, normalised=True)
-
-        return values
+        return _share_of_relevant(rules, self.rel, self.k, to_their_number=False)
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,4 @@ class RPrecision(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, ones = relevant_table(rules, self.rel), np.ones(rules.longest)
-
-        def values(view: View) -> FloatArray:
-            total = count_relevant(view, relevant)
-            found = divided(weighted(view, relevant, ones, total.astype(np.int64)), total)
-            return with_blank(found, total == 0, rules.convention.blank, normalised=True)
-
-        return values
+        return _share_of_relevant(rules, self.rel, None, to_their_number=True)

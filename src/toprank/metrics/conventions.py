@@ -69,29 +69,22 @@ class Convention:
 
     def __str__(self) -> str:
         blank = {"zero": "counts 0", "one": "counts 1", "skip": "is left out"}[self.blank]
-        ties = {
-            "expected": "expectation over random orders",
-            "file": "in file order",
-            "document-id": "by document id, descending",
-        }[self.ties]
-        return (
-            f"{self.name}: gain {self.gain}, discount {self.discount}, a query with nothing relevant {blank}, "
-            f"ties {ties}"
-        )
+        orders = {"expected": "expectation over random orders", "file": "in file order"}
+        ties = orders.get(self.ties, "by document id, descending")
+        rules = f"gain {self.gain}, discount {self.discount}, a query with nothing relevant {blank}, ties {ties}"
+        return f"{self.name}: {rules}"
 
 
-_EXPONENTIAL, _LINEAR, _LOG2, _LETOR = (
-    Gain.of("exponential"),
-    Gain.of("linear"),
-    Discount.of("log2"),
-    Discount.of("letor"),
-)
+_EXPONENTIAL, _LOG2, _LETOR = Gain.of("exponential"), Discount.of("log2"), Discount.of("letor")
 _STANDARD = Convention("standard", _EXPONENTIAL, _LOG2, source="toprank: the order of rows never leaks into a number")
 _LETOR3 = Convention(
     "letor3", _EXPONENTIAL, _LETOR, ties="file", short_ndcg="zero", short_precision="zero", source="LETOR 3.0's script"
 )
 _LIGHTGBM = Convention(
     "lightgbm", _EXPONENTIAL, _LOG2, blank="one", ties="file", ap_norm="min", source="LightGBM's own evaluator"
+)
+_TREC_EVAL = Convention(
+    "trec_eval", Gain.of("clipped"), _LOG2, ties="document-id", single=True, unjudged="irrelevant", source="trec_eval"
 )
 
 CONVENTIONS: dict[str, Convention] = {
@@ -104,15 +97,7 @@ CONVENTIONS: dict[str, Convention] = {
         replace(
             _LETOR3, name="letor-clipped", short_ndcg="end", short_precision="pad", source="LETOR's, cut at the end"
         ),
-        Convention(
-            "trec_eval",
-            Gain.of("clipped"),
-            _LOG2,
-            ties="document-id",
-            single=True,
-            unjudged="irrelevant",
-            source="trec_eval",
-        ),
+        _TREC_EVAL,
         _LIGHTGBM,
         replace(_LIGHTGBM, name="xgboost", short_precision="end", single=True, source="XGBoost's own evaluator"),
         replace(_STANDARD, name="sklearn", gain=Gain.of("linear"), source="scikit-learn's ndcg_score"),

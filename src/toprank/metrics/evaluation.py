@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
-from toprank.metrics.measure import Measure, PerQuery, Rules, View
+from toprank.metrics.measure import Measure, Rules, View
 from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.ranking import rank_block
 from toprank.metrics.result import Evaluation
@@ -83,28 +83,36 @@ def evaluate(
     grades = data.grades.values
     top = float(grades.max()) if max_grade is None else float(max_grade)
     rules = Rules(rules_of, grades, top, relevant_from, int(data.queries.sizes.max()))
-    per_query = evaluate_views(values, codes, offsets, codes, offsets, measures, rules, threads)
+    per_query = evaluate_views(Lists(values, codes, offsets, codes, offsets), measures, rules, threads)
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
     return Evaluation(measures, per_query, rules_of, top, data.qids, data.n_documents, weights)
 
 
+class Lists(NamedTuple):
+    """What is ranked, and what was judged, as flat arrays grouped by query; `codes` are indices into the grades."""
+
+    scores: FloatArray
+    codes: npt.NDArray[Any]
+    offsets: IntArray
+    judged_codes: npt.NDArray[Any]
+    judged_offsets: IntArray
+
+
 def evaluate_views(
-    scores: FloatArray,
-    codes: npt.NDArray[Any],
-    offsets: IntArray,
-    judged_codes: npt.NDArray[Any],
-    judged_offsets: IntArray,
-    measures: Mapping[str, Measure],
-    rules: Rules,
-    threads: int | None = None,
+    lists: Lists, measures: Mapping[str, Measure], rules: Rules, threads: int | None = None
 ) -> dict[str, FloatArray]:
     """All measures on all queries, block by block: each block is ranked once and read by every measure."""
+    scores, codes, offsets, judged_codes, judged_offsets = lists
     expected = rules.convention.ties == "expected"
     plain = {name: m for name, m in measures.items() if expected or not m.pairwise_ties}
     tied = {name: m for name, m in measures.items() if name not in plain}
-    passes = [(_bind(group, rules), _depth(group), keep) for group, keep in ((plain, expected), (tied, True)) if group]
+    passes = [
+        ({name: measure.bind(rules) for name, measure in group.items()}, _depth(group), keep)
+        for group, keep in ((plain, expected), (tied, True))
+        if group
+    ]
     out = {name: np.empty(len(offsets) - 1) for name in measures}
 
     def work(block: tuple[int, int]) -> None:
@@ -188,10 +196,6 @@ def blind(metric: str, lowest: float, highest: float) -> DataError:
         f"(their labels go from {lowest:g} to {highest:g}), so it cannot tell one ranker from another. Choose by "
         "another metric, such as ndcg, or look at the labels."
     )
-
-
-def _bind(measures: Mapping[str, Measure], rules: Rules) -> dict[str, PerQuery]:
-    return {name: measure.bind(rules) for name, measure in measures.items()}
 
 
 def _depth(measures: Mapping[str, Measure]) -> int | None:

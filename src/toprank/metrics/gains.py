@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
@@ -31,7 +32,46 @@ _GAIN_ALIASES = {"exp": "exponential", "exp2": "exponential", "exp-log2": "expon
 
 
 @dataclass(frozen=True)
-class Gain:
+class _Values:
+    """Numbers by a name, from a table (`steps`) or by a function."""
+
+    kind: ClassVar[str] = ""
+    name: str
+    steps: tuple[float, ...] | None = None
+    function: Callable[[Any], Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, what: Self | str | Sequence[float] | Callable[[Any], Any]) -> Self:
+        """From its name, a table (also as text, ``[0,1,3]``), or a callable."""
+        if isinstance(what, cls):
+            return what
+        if isinstance(what, str):
+            if not what.strip().startswith("["):
+                return cls._named(what.strip())
+            try:
+                what = [float(step) for step in what.strip().strip("[]").split(",")]
+            except ValueError:
+                raise DataError(f"'{what}' is not a table of numbers for a {cls.kind}, such as [0,1,3].") from None
+        if callable(what):
+            return cls(getattr(what, "__name__", "custom"), function=what)
+        try:
+            steps = tuple(float(step) for step in what)  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            raise DataError(f"A {cls.kind} is a name, a table of numbers or a function, not {what!r}.") from None
+        if not steps:
+            raise DataError("A table of gains or discounts must hold at least one number.")
+        return cls("[" + ",".join(_number(step) for step in steps) + "]", steps=steps)
+
+    @classmethod
+    def _named(cls, name: str) -> Self:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Gain(_Values):
     """How much a document of a given grade is worth.
 
     Names: ``exponential`` 2^y − 1, ``linear`` y, ``clipped`` max(y, 0), ``err`` (2^y − 1)/2^max_grade,
@@ -44,26 +84,15 @@ class Gain:
     [5.0, 1.0]
     """
 
-    name: str
-    steps: tuple[float, ...] | None = None
-    function: Callable[[Any], Any] | None = field(default=None, repr=False)
+    kind: ClassVar[str] = "gain"
 
     @classmethod
-    def of(cls, what: Gain | str | Sequence[float] | Callable[[Any], Any]) -> Gain:
-        """A gain from its name, a table, or a callable."""
-        if isinstance(what, Gain):
-            return what
-        if isinstance(what, str) and what.strip().startswith("["):
-            what = _table_steps(what, "gain")
-        if isinstance(what, str):
-            name = _GAIN_ALIASES.get(what.strip().lower(), what.strip().lower())
-            if name not in _GAINS:
-                raise UnknownNameError("gain", what, [*_GAINS, *_GAIN_ALIASES])
-            return cls(name)
-        if callable(what):
-            return cls(getattr(what, "__name__", "custom"), function=what)
-        steps = _steps(what, "gain")
-        return cls(_table_name(steps), steps=steps)
+    @override
+    def _named(cls, name: str) -> Gain:
+        known = _GAIN_ALIASES.get(name.lower(), name.lower())
+        if known not in _GAINS:
+            raise UnknownNameError("gain", name, [*_GAINS, *_GAIN_ALIASES])
+        return cls(known)
 
     def table(self, grades: FloatArray, max_grade: float) -> FloatArray:
         """The gain of each grade; refused where it is negative or not finite."""
@@ -91,9 +120,6 @@ class Gain:
             )
         return np.ascontiguousarray(gains, dtype=np.float64)
 
-    def __str__(self) -> str:
-        return self.name
-
 
 _DISCOUNTS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "log2": lambda rank: np.log2(1 + rank),
@@ -104,7 +130,7 @@ _DISCOUNTS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 @dataclass(frozen=True)
-class Discount:
+class Discount(_Values):
     """How much less a rank counts than the first: F(rank), increasing; the weight of a rank is 1/F.
 
     Names: ``log2`` log2(1 + j), ``letor`` 1, 1, log2 3, log2 4 …, ``reciprocal`` j, ``zipf(β)`` j^β, ``none`` 1.
@@ -116,27 +142,13 @@ class Discount:
     [1.0, 0.25]
     """
 
-    name: str
+    kind: ClassVar[str] = "discount"
     beta: float | None = None
-    steps: tuple[float, ...] | None = None
-    function: Callable[[Any], Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, what: Discount | str | Sequence[float] | Callable[[Any], Any]) -> Discount:
-        """A discount from its name, a table, or a callable."""
-        if isinstance(what, Discount):
-            return what
-        if isinstance(what, str) and what.strip().startswith("["):
-            what = _table_steps(what, "discount")
-        if isinstance(what, str):
-            return cls._named(what.strip().lower())
-        if callable(what):
-            return cls(getattr(what, "__name__", "custom"), function=what)
-        steps = _steps(what, "discount")
-        return cls(_table_name(steps), steps=steps)
-
-    @classmethod
+    @override
     def _named(cls, name: str) -> Discount:
+        name = name.lower()
         if name.startswith("zipf(") and name.endswith(")"):
             try:
                 beta = float(name[5:-1])
@@ -166,30 +178,6 @@ class Discount:
         if not (divisors > 0).all():
             raise DataError(f"The discount '{self.name}' must be positive at every rank.")
         return 1.0 / divisors
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _steps(what: Any, kind: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(step) for step in what)
-    except (TypeError, ValueError):
-        raise DataError(f"A {kind} is a name, a table of numbers or a function, not {what!r}.") from None
-
-
-def _table_steps(text: str, kind: str) -> list[float]:
-    """The numbers of a table that was written as text."""
-    try:
-        return [float(step) for step in text.strip().strip("[]").split(",")]
-    except ValueError:
-        raise DataError(f"'{text}' is not a table of numbers for a {kind}, such as [0,1,3].") from None
-
-
-def _table_name(steps: tuple[float, ...]) -> str:
-    if not steps:
-        raise DataError("A table of gains or discounts must hold at least one number.")
-    return "[" + ",".join(_number(step) for step in steps) + "]"
 
 
 def _number(value: float) -> str:

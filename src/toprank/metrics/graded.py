@@ -56,14 +56,10 @@ class DCG(Measure):
 
 
 def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
-    out = np.empty(len(view.sizes))
-    judged = view.judged_codes, view.judged_offsets
-    if len(table) <= _FEW_GRADES:
-        best_first, counts = np.argsort(-table, kind="stable"), np.empty(len(table), dtype=np.int64)
-        kernels.ideal_sum(*judged, table, best_first, weights, counts, out)
-    else:
-        kernels.ideal_sum_of_many_grades(*judged, table, weights, out)
-    return out
+    if len(table) > _FEW_GRADES:
+        return view.filled(kernels.ideal_sum_of_many_grades, *view.judged, table, weights)
+    best_first, counts = np.argsort(-table, kind="stable"), np.empty(len(table), dtype=np.int64)
+    return view.filled(kernels.ideal_sum, *view.judged, table, best_first, weights, counts)
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class NDCG(DCG):
             ratio = divided(weighted(view, table, weights), ideal)
             if self.k is not None and convention.short_ndcg == "zero":
                 ratio[view.sizes < self.k] = 0.0
-            return with_blank(ratio, ideal <= 0, rule, normalised=True)
+            return with_blank(ratio, ideal <= 0, rule)
 
         return values
 
@@ -98,13 +94,12 @@ class AvgNDCG(DCG):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         table, weights = self._tables(rules)
-        convention, cut = rules.convention, self.k or 0
+        convention = rules.convention
+        rest = table, weights, self.k or 0, convention.short_ndcg == "zero"
 
         def values(view: View) -> FloatArray:
-            out = np.empty(len(view.sizes))
-            judged, zero_past_end = (view.judged_codes, view.judged_offsets), convention.short_ndcg == "zero"
-            kernels.mean_ndcg(*view.ranked, *judged, table, weights, cut, zero_past_end, out)
-            return with_blank(out, out < 0, convention.blank, normalised=True)
+            out = view.filled(kernels.mean_ndcg, *view.ranked, *view.judged, *rest)
+            return with_blank(out, out < 0, convention.blank)
 
         return values
 
@@ -112,14 +107,12 @@ class AvgNDCG(DCG):
         return "meanndcg" + super().__str__().removeprefix("avgndcg") if self.k is None else super().__str__()
 
 
-def _check_top(rules: Rules, top: float, name: str) -> None:
+def _top(rules: Rules, own: float | None, name: str) -> float:
+    """The highest grade there may be; refused where a label is above it."""
+    top = rules.max_grade if own is None else own
     if not np.isfinite(top) or (rules.grades > top).any():
         raise DataError(f"{name} needs max_grade ≥ every label; max_grade is {top:g}, a label {rules.grades.max():g}.")
-
-
-def _err_table(rules: Rules, top: float, name: str) -> FloatArray:
-    _check_top(rules, top, name)
-    return Gain.of("err").table(rules.grades, top)
+    return top
 
 
 @dataclass(frozen=True)
@@ -135,8 +128,7 @@ class ApproxERR(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        top = rules.max_grade if self.max_grade is None else self.max_grade
-        table = _err_table(rules, top, "approxerr")
+        table = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "approxerr"))
         weights = Discount.of(f"zipf({self.beta!r})").weights(length_of(self.k, rules))
         return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
 
@@ -151,16 +143,9 @@ class ERR(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        top = rules.max_grade if self.max_grade is None else self.max_grade
-        stops = _err_table(rules, top, "ERR")
-        limit = length_of(self.k, rules)
-
-        def values(view: View) -> FloatArray:
-            out = np.empty(len(view.sizes))
-            kernels.expected_reciprocal_rank(*view.ranked, stops, limit, out)
-            return out
-
-        return skipping_blank(stops, values, rules)
+        stops = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "ERR"))
+        limit, kernel = length_of(self.k, rules), kernels.expected_reciprocal_rank
+        return skipping_blank(stops, lambda view: view.filled(kernel, *view.ranked, stops, limit), rules)
 
 
 @dataclass(frozen=True)
@@ -179,11 +164,10 @@ class RBP(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        top = rules.max_grade if self.max_grade is None else self.max_grade
         if self.rel is not None:
             table = relevant_table(rules, self.rel)
         else:
-            _check_top(rules, top, "RBP")
+            top = _top(rules, self.max_grade, "RBP")
             table = Gain.of("clipped").table(rules.grades, top) / (top if top > 0 else 1.0)
         weights = (1 - self.p) * self.p ** np.arange(length_of(self.k, rules), dtype=np.float64)
         return skipping_blank(table, lambda view: weighted(view, table, weights), rules)

@@ -42,6 +42,17 @@ class View(NamedTuple):
         """The arguments that all kernels share."""
         return self.order, self.ends, self.starts, self.codes
 
+    @property
+    def judged(self) -> tuple[npt.NDArray[Any], IntArray]:
+        """The arguments of kernels that look at all judged documents."""
+        return self.judged_codes, self.judged_offsets
+
+    def filled(self, kernel: Callable[..., Any], *arguments: Any) -> FloatArray:
+        """What a kernel says of each query."""
+        out = np.empty(len(self.sizes))
+        kernel(*arguments, out)
+        return out
+
 
 class Rules(NamedTuple):
     """What a measure needs to know besides the ranking."""
@@ -113,15 +124,11 @@ def length_of(k: int | None, rules: Rules) -> int:
 
 
 def weighted(view: View, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
-    out = np.empty(len(view.sizes))
-    kernels.weighted_sum(*view.ranked, table, weights, view.sizes if limits is None else limits, out)
-    return out
+    return view.filled(kernels.weighted_sum, *view.ranked, table, weights, view.sizes if limits is None else limits)
 
 
 def count_relevant(view: View, relevant: FloatArray) -> FloatArray:
-    out = np.empty(len(view.sizes))
-    kernels.count_relevant(view.judged_codes, view.judged_offsets, relevant, out)
-    return out
+    return view.filled(kernels.count_relevant, *view.judged, relevant)
 
 
 def relevant_table(rules: Rules, rel: float | None) -> FloatArray:
@@ -129,13 +136,9 @@ def relevant_table(rules: Rules, rel: float | None) -> FloatArray:
     return (rules.grades >= threshold).astype(np.float64)
 
 
-def with_blank(values: FloatArray, blank: Any, rule: Blank, normalised: bool) -> FloatArray:
-    """Apply the convention's rule to the queries without anything relevant.
-
-    "one" speaks of measures divided by what an ideal ranking gets (0/0 there); others are plainly 0 on such a query.
-    """
-    worth = {"zero": 0.0, "one": 1.0 if normalised else 0.0, "skip": np.nan}[rule]
-    return np.where(blank, worth, values)
+def with_blank(values: FloatArray, blank: Any, rule: Blank) -> FloatArray:
+    """Apply the rule for queries without anything relevant to a measure divided by what an ideal ranking gets."""
+    return np.where(blank, {"zero": 0.0, "one": 1.0, "skip": np.nan}[rule], values)
 
 
 def divided(values: FloatArray, by: FloatArray) -> FloatArray:
@@ -143,11 +146,11 @@ def divided(values: FloatArray, by: FloatArray) -> FloatArray:
 
 
 def skipping_blank(table: FloatArray, values: PerQuery, rules: Rules) -> PerQuery:
-    """Leave blank queries out where the convention says so; they are 0 anyhow otherwise."""
+    """Leave blank queries out where the convention says so; a measure that is not divided is 0 there otherwise."""
     if rules.convention.blank != "skip":
         return values
     some = (table > 0).astype(np.float64)
-    return lambda view: with_blank(values(view), count_relevant(view, some) == 0, "skip", normalised=False)
+    return lambda view: with_blank(values(view), count_relevant(view, some) == 0, "skip")
 
 
 @dataclass(frozen=True)

@@ -132,13 +132,7 @@ class OWA(Measure):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         relevant, generator = relevant_table(rules, self.rel), _OWA_WEIGHTS.index(self.weights)
-
-        def values(view: View) -> FloatArray:
-            out = np.empty(len(view.sizes))
-            kernels.owa_error(*view.ranked, relevant, generator, self.p, out)
-            return out
-
-        return values
+        return lambda view: view.filled(kernels.owa_error, *view.ranked, relevant, generator, self.p)
 
 
 _OWA_WEIGHTS = ("constant", "top", "1/j", "exp")

@@ -20,52 +20,17 @@ from toprank.metrics.pairs import OWA, KendallTau, PairwiseAccuracy, SpearmanRho
 
 __all__ = ["MEASURES", "parse", "parse_all"]
 
-MEASURES: dict[str, type[Measure]] = {
-    kind.name: kind
-    for kind in (
-        NDCG,
-        DCG,
-        AvgNDCG,
-        ERR,
-        ApproxERR,
-        RBP,
-        AP,
-        RR,
-        Precision,
-        Recall,
-        Success,
-        RPrecision,
-        TCriterion,
-        PairwiseAccuracy,
-        KendallTau,
-        SpearmanRho,
-        OWA,
-    )
-}
-_ALIASES = {
-    "ndcgcut": "ndcg",
-    "map": "ap",
-    "mapcut": "ap",
-    "averageprecision": "ap",
-    "mrr": "rr",
-    "reciprank": "rr",
-    "reciprocalrank": "rr",
-    "precision": "p",
-    "prec": "p",
-    "pre": "p",
-    "r": "recall",
-    "hit": "success",
-    "hitrate": "success",
-    "rprecision": "rprec",
-    "aerr": "approxerr",
-    "tcriterion": "t",
-    "pairwiseaccuracy": "pairacc",
-    "kendall": "tau",
-    "kendalltau": "tau",
-    "spearman": "rho",
-    "spearmanrho": "rho",
-    "owaerror": "owa",
-}
+_GRADED = (NDCG, DCG, AvgNDCG, ERR, ApproxERR, RBP)
+_BINARY = (AP, RR, Precision, Recall, Success, RPrecision)
+_PAIRS = (TCriterion, PairwiseAccuracy, KendallTau, SpearmanRho, OWA)
+MEASURES: dict[str, type[Measure]] = {kind.name: kind for kind in (*_GRADED, *_BINARY, *_PAIRS)}
+_SPELLINGS = {
+    "ndcg": "ndcgcut", "ap": "map mapcut averageprecision", "rr": "mrr reciprank reciprocalrank",
+    "p": "precision prec pre", "recall": "r", "success": "hit hitrate", "rprec": "rprecision", "approxerr": "aerr",
+    "t": "tcriterion", "pairacc": "pairwiseaccuracy", "tau": "kendall kendalltau", "rho": "spearman spearmanrho",
+    "owa": "owaerror",
+}  # fmt: skip
+_ALIASES = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 _SHAPE = re.compile(
     r"(?P<name>[a-z][a-z0-9_\- ]*?)(?:[_.](?P<trec>\d+))?(?P<first>\([^()]*(?:\([^()]*\)[^()]*)*\))?"
     r"(?:@(?P<cut>\d+))?(?P<second>\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<minus>-)?",

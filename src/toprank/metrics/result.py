@@ -22,9 +22,8 @@ _NAMED = 5  # ids of queries that a message lists
 Column = TypeVar("Column", bound=npt.ArrayLike)
 
 
-class QueryValues(
-    np.ndarray[Any, np.dtype[np.float64]]
-):  # not the alias NDArray: NumPy 2.5 lets nobody inherit from it
+# Not of the alias NDArray: NumPy 2.5 lets nobody inherit from it.
+class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
     """One number per query that knows its queries: two evaluations meet query by query, not place by place.
 
     Whatever is computed from it, or taken out of it, is about other queries or none, and has no ids.

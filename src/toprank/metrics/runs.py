@@ -7,7 +7,7 @@ the number of relevant documents, and queries may be missing altogether.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from toprank.data.queries import Queries
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Metrics, evaluate_views
+from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.ranking import rank_block
@@ -62,39 +62,20 @@ def evaluate_run(
     """
     rules_of, measures = Convention.of(convention), parse_all(metrics)
     judgments, retrieved = Qrels.of(qrels), Run.of(run)
-    joined = _join(judgments, retrieved, rules_of, condense, max_documents)
+    lists, qids, grades = _join(judgments, retrieved, rules_of, condense, max_documents)
     top = float(judgments.grades.max()) if max_grade is None else float(max_grade)
-    longest = int(max(np.diff(joined.offsets).max(), np.diff(joined.judged_offsets).max()))
-    rules = Rules(rules_of, joined.grades, top, relevant_from, longest)
-    per_query = evaluate_views(
-        joined.scores,
-        joined.codes,
-        joined.offsets,
-        joined.judged_codes,
-        joined.judged_offsets,
-        measures,
-        rules,
-        threads,
-    )
-    qids, n_documents = joined.qids, len(joined.codes)
+    longest = int(max(np.diff(lists.offsets).max(), np.diff(lists.judged_offsets).max()))
+    per_query = evaluate_views(lists, measures, Rules(rules_of, grades, top, relevant_from, longest), threads)
+    n_documents = len(lists.codes)
     if complete:
         per_query, qids = _with_missing(per_query, qids, judgments, measures)
     return Evaluation(measures, per_query, rules_of, top, qids, n_documents)
 
 
-class _Joined(NamedTuple):
-    """Run and judgments of the queries that have both, as flat arrays grouped by query."""
-
-    qids: Array
-    scores: FloatArray
-    codes: Array
-    offsets: IntArray
-    judged_codes: Array
-    judged_offsets: IntArray
-    grades: FloatArray
-
-
-def _join(qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documents: int | None) -> _Joined:
+def _join(
+    qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documents: int | None
+) -> tuple[Lists, Array, FloatArray]:
+    """Run and judgments of the queries that have both, the ids of these, and the grades."""
     qids, query_of = np.unique(np.concatenate([qrels.qids, run.qids]), return_inverse=True)
     _, document_of = np.unique(np.concatenate([qrels.document_ids, run.document_ids]), return_inverse=True)
     n = len(qrels.qids)
@@ -121,16 +102,9 @@ def _join(qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documen
     judged_order = judged_order[np.isin(judged_query[judged_order], present)]
     all_grades = np.concatenate([qrels.grades[judged_order], grade[order]])
     grades, codes = np.unique(all_grades, return_inverse=True)
-    codes = codes.reshape(-1).astype(np.int32)
-    return _Joined(
-        qids=qids[present],
-        scores=np.ascontiguousarray(scores[order]),
-        codes=codes[len(judged_order) :],
-        offsets=_offsets(run_query[order]),
-        judged_codes=codes[: len(judged_order)],
-        judged_offsets=_offsets(judged_query[judged_order]),
-        grades=grades,
-    )
+    judged_codes, run_codes = np.split(codes.reshape(-1).astype(np.int32), [len(judged_order)])
+    ranked = np.ascontiguousarray(scores[order]), run_codes, _offsets(run_query[order])
+    return Lists(*ranked, judged_codes, _offsets(judged_query[judged_order])), qids[present], grades
 
 
 def _grades_of_run(
