@@ -69,11 +69,7 @@ class LambdaRank(Loss):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=False,
-        smooth=False,
-        exact_gradient=False,
-        curvature="gauss-newton",
-        cost="O(m²), or O(truncation·m)",
+        convex=False, smooth=False, exact_gradient=False, curvature="gauss-newton", cost="O(m²), or O(truncation·m)"
     )
 
     metric: str | Measure = "ndcg"

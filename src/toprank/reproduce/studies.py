@@ -111,10 +111,7 @@ _CS_RGLIST = Study(
         _RANDOM: _list_mle("random", descent=False),
         _EFRON: _list_mle("efron", descent=False),
     },
-    reversed_rows={
-        "cs-RgList, rows reversed": "cs-RgList",
-        _REVERSED: _FILE,
-    },
+    reversed_rows={"cs-RgList, rows reversed": "cs-RgList", _REVERSED: _FILE},
     metrics=("avgndcg", *(f"ndcg@{k}" for k in range(1, 11))),
     select_by="avgndcg",
     convention="standard",
@@ -131,11 +128,7 @@ _CS_RGLIST = Study(
             if name != "cs-RgList"
         ),
         Claim(
-            "a large cost (pCf = 6) beats none (pCf = 1), said of TD2003",
-            _PCF[6],
-            (_PCF[1],),
-            "avgndcg",
-            ("TD2003",),
+            "a large cost (pCf = 6) beats none (pCf = 1), said of TD2003", _PCF[6], (_PCF[1],), "avgndcg", ("TD2003",)
         ),
         Claim("not in the paper: cs-RgList beats ListMLE solved to the optimum", "cs-RgList", (_FILE,), "avgndcg"),
         Claim(
@@ -214,12 +207,7 @@ def _expected(loss: str, alphas: bool) -> System:
     grid: dict[str, tuple[Any, ...]] = {"saturation": (0.6, 0.7, 0.8, 0.9, 1.0)}
     if alphas:
         grid["alpha"] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
-    options = {
-        "solver": GradientDescent(backtracking=True),
-        "l2": 0.0,
-        "start": "linear",
-        "max_iterations": 300,
-    }
+    options = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "start": "linear", "max_iterations": 300}
     return System("ExpectedGain", "ExpectedGainRanker", loss, "", "", options=options, grid=grid)
 
 
