@@ -19,9 +19,8 @@ import numpy as np
 
 from toprank.data.queries import Queries
 from toprank.losses.base import Loss
-from toprank.losses.owpc import OWPC
+from toprank.losses.hinges import OWPC, SVMmap
 from toprank.losses.pairwise import Exponential, Hinge, Logistic, PairFrame, SquaredHinge
-from toprank.losses.structured import SVMmap
 
 GRADE_CHANCES = [0.5, 0.25, 0.15, 0.07, 0.03]
 

@@ -1,4 +1,4 @@
-/* Pairs of smooth ranks: src/toprank/losses/approx.py says what is computed, and why.
+/* Pairs of smooth ranks: src/toprank/losses/smooth.py says what is computed, and why.
 
 For a document j the later ones are one row: p_jk = σ(z_k − z_j), and from it what the pair adds to both. A query is
 copied into rows of whole vectors, with zeros beyond its documents, and every row begins at a multiple of 8: what one

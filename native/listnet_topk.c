@@ -1,5 +1,5 @@
 /* ListNet beyond the first place: a walk over all prefixes, ordered choices of fewer than k documents
-(losses/listnet_topk.py).
+(losses/softmax.py).
 
 The sum of exponentials over the documents outside a prefix A is a total less the few members of A. It is taken relative
 to the largest value outside A, which is the first of the query's values, in falling order, that A leaves out: what

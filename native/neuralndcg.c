@@ -1,4 +1,4 @@
-/* NeuralNDCG: src/toprank/losses/neuralndcg.py says what is computed. Matrices are m rows of `width`, m rounded up to
+/* NeuralNDCG: src/toprank/losses/smooth.py says what is computed. Matrices are m rows of `width`, m rounded up to
 whole vectors; P is 0 beyond m, and the factors of columns are 1 there, so that rows need no ends. */
 #include "vectors.h"
 

@@ -1,8 +1,8 @@
 /* Ordered weighted pairwise classification: a walk down two sorted lists for each threshold between grades (see
-losses/owpc.py). */
+losses/hinges.py). */
 #include "vectors.h"
 
-enum { CONSTANT, TOP, RECIPROCAL, EXP, MAX }; /* as in losses/owpc.py */
+enum { CONSTANT, TOP, RECIPROCAL, EXP, MAX }; /* as in losses/hinges.py */
 
 /* α_1 … α_n, falling, with sum 1. */
 static void fill_weights(i8 generator, f8 p, i8 n, f8 *restrict alpha) {

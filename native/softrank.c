@@ -1,4 +1,4 @@
-/* SoftRank: src/toprank/losses/softrank.py says what is computed. For each document j with a gain, the distribution
+/* SoftRank: src/toprank/losses/smooth.py says what is computed. For each document j with a gain, the distribution
 of its rank is built by adding one competitor at a time, and walked back for the slopes. */
 #include "vectors.h"
 

@@ -1,4 +1,4 @@
-/* SVM-map: the worst ranking of each query under the structured hinge on average precision (losses/structured.py).
+/* SVM-map: the worst ranking of each query under the structured hinge on average precision (losses/hinges.py).
 One set of instructions is enough. */
 #include "toprank.h"
 

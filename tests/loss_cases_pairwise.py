@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from toprank.losses.owpc import OWPC
+from toprank.losses.hinges import OWPC, SVMmap
 from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
-from toprank.losses.structured import SVMmap
 
 PAIR_WEIGHTS = (
     ("one", "exponential", {}),

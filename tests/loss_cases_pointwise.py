@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from toprank.losses.importance import ImportanceWeightedSquared
 from toprank.losses.ordinal import Multinomial, Ordinal
-from toprank.losses.pointwise import ModifiedSquared, PowerRegression, QuerySquared, Squared
+from toprank.losses.pointwise import ImportanceWeightedSquared, ModifiedSquared, PowerRegression, QuerySquared, Squared
 
 CASES = [
     ("squared", Squared(), {}),

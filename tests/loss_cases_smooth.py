@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from toprank.losses.approx import ApproxMetric, ApproxMRR, ApproxNDCG
 from toprank.losses.base import Loss
-from toprank.losses.neuralndcg import NeuralNDCG
-from toprank.losses.softrank import SoftRank
+from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SoftRank
 
 SILENT: dict[str, Any] = {"silent": True}
 BINARY: dict[str, Any] = {**SILENT, "labels": "binary"}

@@ -16,8 +16,7 @@ from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
 from toprank.losses.judgments import Judgments
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
-from toprank.losses.listnet_topk import MAX_PREFIXES, TopKBound, count_prefixes
-from toprank.losses.softmax import XENDCG, ListNet, Multicategory
+from toprank.losses.softmax import MAX_PREFIXES, XENDCG, ListNet, Multicategory, TopKBound, count_prefixes
 
 LABELS = [2.0, 0.0, 1.0, 0.0, 2.0]
 SCORES = [0.3, -1.2, 0.7, 0.1, -0.4]

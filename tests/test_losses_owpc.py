@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from strategies import rankings
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.owpc import OWPC
+from toprank.losses.hinges import OWPC, SVMmap
 from toprank.losses.pairwise import Hinge
-from toprank.losses.structured import SVMmap
 
 SCORES = st.sampled_from([-2.5, -1.0, -0.25, 0.0, 0.25, 0.5, 1.0, 3.0])
 GENERATORS = {

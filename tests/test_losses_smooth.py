@@ -17,11 +17,9 @@ from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.approx import ApproxMetric, ApproxMRR, ApproxNDCG, SmoothDiscount
 from toprank.losses.base import Want
 from toprank.losses.checking import check_loss
-from toprank.losses.neuralndcg import NeuralNDCG
-from toprank.losses.softrank import SoftRank
+from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SmoothDiscount, SoftRank
 from toprank.metrics import DCG, NDCG, Discount, evaluate
 
 seeds = st.integers(0, 2**32 - 1)

@@ -9,10 +9,9 @@ import pytest
 
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.importance import ImportanceWeightedSquared
 from toprank.losses.listmle import ListMLE, PListMLE
 from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
-from toprank.losses.pointwise import ModifiedSquared, PowerRegression, QuerySquared, Squared
+from toprank.losses.pointwise import ImportanceWeightedSquared, ModifiedSquared, PowerRegression, QuerySquared, Squared
 from toprank.losses.softmax import Multicategory
 from toprank.theory import Population, optimal_order, order_agrees, population_minimiser
 

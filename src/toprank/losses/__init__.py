@@ -20,93 +20,45 @@ from toprank.importing import first_use
 from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
 from toprank.losses.judgments import Judgments
 
-_HOMES = {
-    "Squared": "pointwise",
-    "QuerySquared": "pointwise",
-    "ModifiedSquared": "pointwise",
-    "PowerRegression": "pointwise",
-    "ImportanceWeightedSquared": "importance",
-    "Multinomial": "ordinal",
-    "Ordinal": "ordinal",
-    "Hinge": "pairwise",
-    "SquaredHinge": "pairwise",
-    "Logistic": "pairwise",
-    "Exponential": "pairwise",
-    "OWPC": "owpc",
-    "SVMmap": "structured",
-    "LambdaRank": "lambdas",
-    "LambdaLoss": "lambdas",
-    "ListNet": "softmax",
-    "Multicategory": "softmax",
-    "XENDCG": "softmax",
-    "ListMLE": "listmle",
-    "PListMLE": "listmle",
-    "CostSensitiveListMLE": "listmle",
-    "Cosine": "cosine",
-    "ApproxNDCG": "approx",
-    "ApproxMRR": "approx",
-    "ApproxMetric": "approx",
-    "SoftRank": "softrank",
-    "NeuralNDCG": "neuralndcg",
-    "BoltzRank": "boltzrank",
+_OF_MODULES = {
+    "pointwise": "Squared QuerySquared ModifiedSquared PowerRegression ImportanceWeightedSquared",
+    "ordinal": "Multinomial Ordinal",
+    "pairwise": "Hinge SquaredHinge Logistic Exponential",
+    "hinges": "OWPC SVMmap",
+    "lambdas": "LambdaRank LambdaLoss",
+    "softmax": "ListNet Multicategory XENDCG",
+    "listmle": "ListMLE PListMLE CostSensitiveListMLE",
+    "cosine": "Cosine",
+    "smooth": "ApproxNDCG ApproxMRR ApproxMetric SoftRank NeuralNDCG",
+    "boltzrank": "BoltzRank",
 }
+_HOMES = {name: module for module, names in _OF_MODULES.items() for name in names.split()}
 
 __all__ = [
-    "BoundLoss",
-    "Curvature",
-    "Eval",
-    "Judgments",
-    "Loss",
-    "Traits",
-    "from_spec",
-    "make",
-    "names",
-    "to_spec",
-    "Squared",
-    "QuerySquared",
-    "ModifiedSquared",
-    "PowerRegression",
-    "ImportanceWeightedSquared",
-    "Multinomial",
-    "Ordinal",
-    "Hinge",
-    "SquaredHinge",
-    "Logistic",
-    "Exponential",
-    "OWPC",
-    "SVMmap",
-    "LambdaRank",
-    "LambdaLoss",
-    "ListNet",
-    "Multicategory",
-    "XENDCG",
-    "ListMLE",
-    "PListMLE",
-    "CostSensitiveListMLE",
-    "Cosine",
-    "ApproxNDCG",
-    "ApproxMRR",
-    "ApproxMetric",
-    "SoftRank",
-    "NeuralNDCG",
-    "BoltzRank",
-]
+    "BoundLoss", "Curvature", "Eval", "Judgments", "Loss", "Traits", "from_spec", "make", "names", "to_spec",
+    "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "ImportanceWeightedSquared", "Multinomial",
+    "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank", "LambdaLoss",
+    "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine", "ApproxNDCG",
+    "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "BoltzRank",
+]  # fmt: skip
 
 if TYPE_CHECKING:
-    from toprank.losses.approx import ApproxMetric, ApproxMRR, ApproxNDCG
     from toprank.losses.boltzrank import BoltzRank
     from toprank.losses.cosine import Cosine
-    from toprank.losses.importance import ImportanceWeightedSquared
+    from toprank.losses.hinges import OWPC, SVMmap
     from toprank.losses.lambdas import LambdaLoss, LambdaRank
     from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
-    from toprank.losses.neuralndcg import NeuralNDCG
     from toprank.losses.ordinal import Multinomial, Ordinal
-    from toprank.losses.owpc import OWPC
     from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
-    from toprank.losses.pointwise import ModifiedSquared, PowerRegression, QuerySquared, Squared
+    from toprank.losses.pointwise import (
+        ImportanceWeightedSquared,
+        ModifiedSquared,
+        PowerRegression,
+        QuerySquared,
+        Squared,
+    )
+    from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SoftRank
     from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-    from toprank.losses.softrank import SoftRank
-    from toprank.losses.structured import SVMmap
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ through its features once, block by block, while they are in the cache.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -26,7 +26,9 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.judgments import Judgments
 
-__all__ = ["Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Loss", "Stacked", "Traits", "Want"]
+__all__ = [
+    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Loss", "Stacked", "Traits", "Want", "by_columns",
+]  # fmt: skip
 
 BLOCK = 1 << 14  # documents that `at` hands to one call
 
@@ -81,6 +83,14 @@ class Diagonal(Curvature):
     @override
     def diagonal(self) -> FloatArray:
         return self.values
+
+
+def by_columns(V: FloatArray, kernel: Callable[..., None], *given: Any) -> FloatArray:
+    """What `kernel(*given, columns, product)` makes of a vector (n,), or of each column of a matrix."""
+    columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
+    product = np.empty_like(columns)
+    kernel(*given, columns, product)
+    return product.reshape(V.shape)
 
 
 class Stacked(Curvature):

@@ -27,9 +27,9 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want, by_columns
 from toprank.losses.judgments import Judgments
-from toprank.losses.targets import check_psi, psi_of
+from toprank.losses.reading import check_psi, psi_of
 
 __all__ = ["BoltzRank"]
 
@@ -180,10 +180,7 @@ class _BoltzmannCurvature(Curvature):
     """A block's part of the rankings, P of each, scale and offsets of the queries."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
-        product = np.empty_like(columns)
-        kernels.boltzmann_covariance(*self.given, columns, product)
-        return product.reshape(V.shape)
+        return by_columns(V, kernels.boltzmann_covariance, *self.given)
 
     @override
     def diagonal(self) -> FloatArray:

@@ -327,10 +327,9 @@ def _weights(trial: _Trial) -> Iterator[str]:
         yield "A query with weight 0 makes the value or the gradient infinite or NaN: do not divide by `scale`."
     elif only.grad[trial.queries.document_query != heaviest].any():
         yield "Query weights are not used: documents of a query with weight 0 have a gradient. Hand them to BoundLoss."
+    given = np.ones(n), 1.0 + np.arange(n)
     try:
-        bound = [
-            trial.loss.on(trial.labels, trial.queries, document_weights=w) for w in (np.ones(n), 1.0 + np.arange(n))
-        ]
+        bound = [trial.loss.on(trial.labels, trial.queries, document_weights=one) for one in given]
     except DataError:  # refused, in a sentence of its own
         return
     plain = trial.bound.at(trial.scores).grad
@@ -359,15 +358,5 @@ def _extremes(trial: _Trial) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[_Trial], Iterator[str]], ...] = (
-    _words,
-    _answers,
-    _gradient,
-    _blocks,
-    _curvature,
-    _looseness,
-    _convexity,
-    _shifts,
-    _order,
-    _weights,
-    _extremes,
-)
+    _words, _answers, _gradient, _blocks, _curvature, _looseness, _convexity, _shifts, _order, _weights, _extremes,
+)  # fmt: skip

@@ -12,9 +12,9 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want, by_columns
 from toprank.losses.judgments import Judgments
-from toprank.losses.targets import check_psi, psi_of
+from toprank.losses.reading import check_psi, psi_of
 
 __all__ = ["Cosine"]
 
@@ -125,10 +125,7 @@ class _CosineCurvature(Curvature):
     centred: bool
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.unit), -1)
-        product = np.empty_like(columns)
-        kernels.cosine_times(self.unit, self.factors, self.shrink, self.offsets, self.centred, columns, product)
-        return product.reshape(V.shape)
+        return by_columns(V, kernels.cosine_times, self.unit, self.factors, self.shrink, self.offsets, self.centred)
 
     @override
     def diagonal(self) -> FloatArray:

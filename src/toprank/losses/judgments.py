@@ -70,12 +70,16 @@ class Judgments:
                 f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
                 f"{labels[row]:g}. Give all of them."
             )
-        for name in _OF_DOCUMENTS:
-            _check_numbers(getattr(self, name), n, name)
-        _check_numbers(self.query_weights, len(self.queries), "query_weights")
-        for name in ("document_weights", "query_weights"):
+        for name, needed in {**dict.fromkeys(_OF_DOCUMENTS, n), "query_weights": len(self.queries)}.items():
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if values.shape != (needed,):
+                raise DataError(f"There are {values.size} {name}, but {needed} are needed.")
             # A part of the data may weigh nothing; the whole may not, or there would be no mean.
-            _check_weights(getattr(self, name), name, may_vanish=self.total_weight is not None)
+            may_vanish = self.total_weight is not None or values.any()
+            if "weights" in name and not (np.isfinite(values).all() and (values >= 0).all() and may_vanish):
+                raise DataError(f"{name} must be finite, not negative, and not all zero.")
 
     @property
     def top_grade(self) -> float:
@@ -110,18 +114,6 @@ class Judgments:
         grades = Grades.of(self.labels)
         table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade)
         return np.take(table, grades.codes)
-
-
-def _check_numbers(values: FloatArray | None, n: int, name: str) -> None:
-    if values is not None and values.shape != (n,):
-        raise DataError(f"There are {values.size} {name}, but {n} are needed.")
-
-
-def _check_weights(weights: FloatArray | None, name: str, may_vanish: bool) -> None:
-    if weights is None:
-        return
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and (may_vanish or weights.any())):
-        raise DataError(f"{name} must be finite, not negative, and not all zero.")
 
 
 def non_negative(labels: FloatArray, loss: Any) -> FloatArray:

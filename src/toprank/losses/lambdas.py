@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -18,7 +18,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want, by_columns
 from toprank.losses.judgments import Judgments, non_negative
 from toprank.losses.reading import ideal_dcg, readable, reading_of
 from toprank.metrics.gains import Discount, Gain
@@ -143,13 +143,8 @@ class LambdaLoss(Loss):
     def traits(self) -> Traits:  # type: ignore[override]
         """The weights of the ARP schemes do not depend on ranks, so these are ordinary convex losses."""
         fixed = self.scheme.startswith("arp")
-        return Traits(
-            convex=fixed,
-            smooth=fixed,
-            exact_gradient=fixed,
-            curvature="exact" if fixed else "gauss-newton",
-            cost="O(m²)",
-        )
+        curvature: Literal["exact", "gauss-newton"] = "exact" if fixed else "gauss-newton"
+        return Traits(convex=fixed, smooth=fixed, exact_gradient=fixed, curvature=curvature, cost="O(m²)")
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -193,9 +188,8 @@ class LambdaBound(BoundLoss):
         if size not in self._blocks:
             sizes = self.queries.sizes
             above = np.minimum(self.last, sizes) if self.last else sizes
-            work = np.append(
-                0, np.cumsum(np.maximum(sizes, above * (2 * sizes - above) // (2 * _PAIRS_FOR_A_DOCUMENT)))
-            )
+            pairs = above * (2 * sizes - above) // (2 * _PAIRS_FOR_A_DOCUMENT)
+            work = np.append(0, np.cumsum(np.maximum(sizes, pairs)))
             ends = blocks_of(work, min(size, max(_LEAST_WORK, int(work[-1]) // _BLOCKS)))
             self._blocks[size] = [self.cut(*pair) for pair in ends]
         return self._blocks[size]
@@ -214,13 +208,9 @@ class LambdaBound(BoundLoss):
     def ranked(self, block: Block, scores: FloatArray) -> tuple[Any, ...]:
         """What the kernels take beside the scores: the ranking of a block, and what its pairs weigh."""
         rows, whole = block.rows, (0, block.n_queries)
-        if self._worst_first is None:
-            ranked = rank_block(scores, block.offsets, whole, None, False)
-            order = ranked.order
-        else:
-            worst_first = self._worst_first[rows] - rows.start
-            ranked = rank_block(scores[worst_first], block.offsets, whole, None, False)
-            order = worst_first[ranked.order]
+        worst_first = slice(None) if self._worst_first is None else self._worst_first[rows] - rows.start
+        ranked = rank_block(scores[worst_first], block.offsets, whole, None, False)
+        order = ranked.order if self._worst_first is None else worst_first[ranked.order]
         gains, reads, weights = self.gains[rows], self.reads[rows], self.document_weights[rows]
         of_ranks = self.rank_weights, self.distance, self.distance_sums
         options = _DELTAS.index(self.delta), self.last, self.sigma, self.mu, 1.0 / self.sigma if self.norm else 0.0
@@ -241,11 +231,8 @@ class PairCurvature(Curvature):
     values: FloatArray
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.ascontiguousarray(V.reshape(len(V), -1), dtype=np.float64)
-        out = np.empty_like(columns)
         ranked = self.bound.ranked(self.block, self.scores)
-        kernels.lambda_product(self.scores, *ranked, self.scale, columns, out)
-        return out.reshape(V.shape)
+        return by_columns(V, kernels.lambda_product, self.scores, *ranked, self.scale)
 
     @override
     def diagonal(self) -> FloatArray:

@@ -25,8 +25,9 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want, by_columns
 from toprank.losses.judgments import Judgments
+from toprank.losses.reading import groups_of
 from toprank.metrics.gains import Discount
 
 __all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]
@@ -129,9 +130,7 @@ class PListMLE(PlackettLuce):
     Args:
         discount: a_i = 1/F(i) for a discount of `toprank.metrics.Discount` (``log2``: 1/log2(1 + i), the default), or
             ``published``: (2^{m−i} − 1) / (2^{m−1} − 1), the paper's weights divided by the largest.
-        ties: see `ListMLE`; Efron and Breslow give each document of a tied group the group's mean a.
-        lowest: see `ListMLE`.
-        seed: see `ListMLE`.
+        ties, lowest, seed: see `ListMLE`; Efron and Breslow give each document of a tied group the group's mean a.
 
     Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
     Cost: O(m) once sorted by grade.
@@ -169,9 +168,7 @@ class CostSensitiveListMLE(PlackettLuce):
 
     Args:
         pcf: how much louder a grade is than the one below, ≥ 1 (the paper tries 1 … 6).
-        ties: see `ListMLE`.
-        lowest: see `ListMLE`.
-        seed: see `ListMLE`.
+        ties, lowest, seed: see `ListMLE`.
 
     Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
     Cost: O(m) once sorted by grade; a product with the curvature O(m) a column.
@@ -204,14 +201,10 @@ class CostSensitiveListMLE(PlackettLuce):
 
 def _ideal_order(labels: FloatArray, queries: Queries, order: IntArray) -> tuple[IdealOrder, IntArray]:
     """The ideal order, and where in it each group of equal grades begins."""
-    ordered = labels[order]
-    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    begins[queries.offsets[:-1]] = True
-    starts = np.flatnonzero(begins)
-    grade_sizes = np.diff(np.append(starts, len(labels)))
+    _, grade, starts = groups_of(labels, queries, order)
+    grade_sizes = np.diff(starts, append=len(labels))
     position = np.arange(1, len(labels) + 1) - queries.spread(queries.offsets[:-1])
-    sizes = queries.spread(queries.sizes)
-    return IdealOrder(ordered, sizes, position, np.cumsum(begins) - 1, grade_sizes), starts
+    return IdealOrder(labels[order], queries.spread(queries.sizes), position, grade, grade_sizes), starts
 
 
 class Layout(NamedTuple):
@@ -228,15 +221,14 @@ class Layout(NamedTuple):
     def cut(self, block: Block) -> Layout:
         """The part of a block: views, whose numbers still count from the first document and group of all."""
         first, last = self.groups[block.first], self.groups[block.last]
-        return Layout(
+        order, weights, mass, scale = (
             self.order[block.rows],
             self.weights[block.rows],
             self.mass[block.queries],
             self.scale[block.queries],
-            self.starts[first : last + 1],
-            self.group_weights[first:last],
-            self.groups[block.first : block.last + 1],
         )
+        starts, groups = self.starts[first : last + 1], self.groups[block.first : block.last + 1]
+        return Layout(order, weights, mass, scale, starts, self.group_weights[first:last], groups)
 
 
 class _BoundLikelihood(BoundLoss):
@@ -274,10 +266,8 @@ class _RiskCurvature(Curvature):
     """What `native/listmle.c` keeps of each group."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns, layout = np.ascontiguousarray(V, dtype=np.float64).reshape(len(self.exponentials), -1), self.layout
-        product, cut = np.empty_like(columns), (layout.order, layout.mass, layout.starts, layout.groups)
-        kernels.risk_times(self.exponentials, self.sums, *cut, columns, product)
-        return product.reshape(V.shape)
+        order, _, mass, _, starts, _, groups = self.layout
+        return by_columns(V, kernels.risk_times, self.exponentials, self.sums, order, mass, starts, groups)
 
     @override
     def diagonal(self) -> FloatArray:

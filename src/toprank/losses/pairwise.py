@@ -27,7 +27,7 @@ from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Loss, Traits, Want
 from toprank.losses.judgments import Judgments
-from toprank.losses.targets import GainLike, check_gain, targets_of
+from toprank.losses.reading import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]
@@ -59,15 +59,11 @@ class PairFrame(NamedTuple):
     @classmethod
     def of(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
         """Sort the documents of each query by label, and find the groups of equal labels."""
-        query = queries.document_query
-        order = np.lexsort((labels, query))
-        label = labels[order]
-        is_new = np.r_[True, (query[1:] != query[:-1]) | (label[1:] != label[:-1])]
-        group, starts = np.cumsum(is_new) - 1, np.flatnonzero(is_new)
-        query_start = queries.offsets[query]
+        order, group, starts = groups_of(labels, queries)
+        query_start = queries.spread(queries.offsets[:-1])
         begin, end = starts[group] - query_start, np.append(starts[1:], len(labels))[group] - query_start
         n_pairs = queries.sum(begin.astype(np.float64))
-        return cls(order, begin, end, label, document_weights[order], n_pairs)
+        return cls(order, begin, end, labels[order], document_weights[order], n_pairs)
 
     def of_block(self, block: Block) -> PairFrame:
         """What is said about the queries of a block."""

@@ -29,7 +29,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toprank.losses.approx import ApproxMetric, ApproxNDCG
 from toprank.losses.base import Loss
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
@@ -59,6 +58,7 @@ from toprank.losses.native.triton_parts import HAS_TRITON, interpreted
 from toprank.losses.ordinal import Multinomial
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
+from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
 
 __all__ = ["BoundNative", "Frame", "Native", "Part", "Prepared", "available", "native", "native_names"]

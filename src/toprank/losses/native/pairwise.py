@@ -17,13 +17,13 @@ import math
 import torch
 from torch import Tensor
 
-from toprank.losses.approx import ApproxMetric, ApproxNDCG
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.native.frame import Columns, Frame, Part, Prepared
 from toprank.losses.native.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.native.ranks import by_rank, launch, pointer
 from toprank.losses.native.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
+from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.metrics.gains import Discount
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse

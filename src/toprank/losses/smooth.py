@@ -1,4 +1,4 @@
-"""Metrics of smooth ranks: ApproxNDCG, ApproxMRR and the same for any metric that can be read off ranks.
+"""Metrics made smooth: of smooth ranks (ApproxNDCG …), in expectation (SoftRank), of a relaxed sort (NeuralNDCG).
 
 With p_jk = σ((s_k − s_j)/T), how much k counts as standing above j, the smooth rank of j is 1 + Σ_k p_jk, and every
 kind of metric is Σ_j read_j · (something of the p_j·). The first pass over the pairs collects, per document,
@@ -29,16 +29,16 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Loss, Traits, Want, by_columns
 from toprank.losses.judgments import Judgments
-from toprank.losses.reading import readable, reading_of, worth_of
+from toprank.losses.reading import readable, reading_of, refuse_long_queries, worth_of
 from toprank.metrics.binary import RR
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "SmoothDiscount"]
+__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "NeuralNDCG", "SmoothDiscount", "SoftRank"]
 
 _EXTRA = {"dcg": 0, "ap": 1, "rr": 2, "err": 2}
 """What a kind of metric collects beside the ranks: nothing, hits, or the chance to get there (native/approx.c)."""
@@ -89,7 +89,6 @@ class ApproxMetric(Loss):
     def __post_init__(self) -> None:
         readable(self.metric, self, "needs a metric that can be written in smooth ranks")
         _check(self)
-        Gain.of(self.gain)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -120,7 +119,6 @@ class ApproxNDCG(Loss):
 
     def __post_init__(self) -> None:
         _check(self)
-        Gain.of(self.gain)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -156,11 +154,16 @@ class ApproxMRR(Loss):
         return SmoothMetricBound(RR(self.k, self.rel), self.temperature, "linear", judgments)
 
 
-def _check(loss: Any) -> None:
-    name = type(loss).__name__
-    check_number(f"{name}'s temperature", loss.temperature, above=0)
-    if getattr(loss, "k", None) is not None:
+def _check(loss: Any, width: str = "temperature") -> None:
+    """The hyper-parameters that these losses share, as far as one has them."""
+    name, own = type(loss).__name__, vars(loss)
+    check_number(f"{name}'s {width}", own[width], above=0)
+    if own.get("k") is not None:
         check_whole(f"{name}'s k", loss.k, 1)
+    if "max_documents" in own:
+        check_whole(f"{name}'s max_documents", loss.max_documents, 1)
+    if "gain" in own:
+        Gain.of(loss.gain)
 
 
 class SmoothDiscount:
@@ -208,10 +211,7 @@ class SmoothRankCurvature(Curvature):
     values: FloatArray
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        columns = np.array(V.reshape(len(V), -1), dtype=np.float64, order="C")
-        out = np.empty_like(columns)
-        kernels.smooth_rank_flow(*self.pairs, columns, out)
-        return self.squared_scale * out.reshape(V.shape)
+        return self.squared_scale * by_columns(V, kernels.smooth_rank_flow, *self.pairs)
 
     @override
     def diagonal(self) -> FloatArray:
@@ -255,3 +255,124 @@ class SmoothMetricBound(BoundLoss):
             hits = 1.0 + extra
             return worth * c * hits, -worth * dc * hits, -worth * c
         return worth * c * extra, -worth * dc * extra, worth * c * extra
+
+
+@dataclass(frozen=True)
+class SoftRank(Loss):
+    """SoftRank: 1 − E[NDCG] when document j scores N(s_j, noise²), independently; ranks by pairwise contests.
+
+    Document i beats j with probability π_ij = Φ((s_i − s_j)/(√2·noise)). Taking these contests as independent, the rank
+    of j is 1 plus a Poisson-binomial count of those who beat it, whose distribution p_j(r) a recursion builds by adding
+    one competitor at a time. The loss is 1 − Σ_j G_j Σ_r p_j(r)/log2(1 + r) / ideal DCG, and tends to 1 − NDCG as the
+    noise goes to 0.
+
+    Args:
+        noise: standard deviation of a score.
+        k: cut-off of NDCG@k; None: the whole list.
+        gain: a name, a table or a callable.
+        max_documents: queries longer than this are refused.
+
+    Queries of equal gains contribute nothing.
+    Weights: a document's weight multiplies its own term of the sum, never the ideal.
+    Curvature: a diagonal that bounds the curvature of the contests, with the metric taken as linear in π. With
+    u = (s_i − s_j)/(2·noise), |d²π/du²| ≤ (1 + u²)·dπ/du; the Laplacian of the pairs with these weights is at most
+    twice its diagonal.
+    Cost: O(m³) time and O(m²) memory a query, O(m²·k) and O(m·k) with a cut-off: the recursion runs once for each
+    document with a gain, forwards and back.
+    Consistency: none known; the loss is not convex.
+    Source: Taylor, Guiver, Robertson & Minka 2008, "SoftRank: optimizing non-smooth rank metrics".
+
+    >>> from toprank import Queries
+    >>> quiet = SoftRank(noise=1e-3).on([0, 1], Queries([0, 2]))
+    >>> bool(np.isclose(quiet.at([1.0, 0.0]).value, 1 - 1 / np.log2(3)))   # the relevant document is second
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m³), memory O(m²)")
+
+    noise: float = 1.0
+    k: int | None = None
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+    max_documents: int = 500
+
+    def __post_init__(self) -> None:
+        _check(self, "noise")
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        refuse_long_queries(self, self.max_documents, judgments.queries, "time grows with the cube of a query's length")
+        return _SoftNDCG(self, judgments, 2.0 * self.noise, kernels.expected_ndcg)  # Φ(√2·u) = erfc(−u)/2
+
+
+@dataclass(frozen=True)
+class NeuralNDCG(Loss):
+    """NeuralNDCG: 1 − Σ_r (X·G)_r / log2(1 + r) / ideal DCG, X a relaxed permutation matrix that sorts the scores.
+
+    NeuralSort gives the rows P_r = softmax_j(((m + 1 − 2r)·s_j − Σ_k |s_j − s_k|)/T), r = 1 … m, which sum to 1 and
+    tend to the sorting permutation as T → 0. Sinkhorn scaling then divides by the sums of columns and of rows in turn,
+    so that no document counts more than once. The gradient goes through every step of the scaling. Where scores are
+    tied |s_j − s_k| has a kink, and the gradient is the mean of those on its two sides.
+
+    Args:
+        temperature: T.
+        k: cut-off of NDCG@k; None: the whole list.
+        gain: a name, a table or a callable.
+        iterations: rounds of Sinkhorn scaling, fewer where it has converged to rounding; 0: the bare NeuralSort.
+        max_documents: queries longer than this are refused.
+
+    Queries of equal gains contribute nothing.
+    Weights: a document's weight multiplies its own term of the sum, never the sorting or the ideal.
+    Curvature: a diagonal of the size of the softmaxes' own curvature, Σ_r P_rj·|dL/dP_rj − mean|·(1 + b_rj²)/T² with
+    b_rj = T·dlogit_rj/ds_j; a scale for steps, not a proven bound.
+    Cost: O(iterations·m²) time and O(m²) memory a query.
+    Consistency: none known; the loss is not convex.
+    Source: Pobrotyn & Białobrzeski 2021, "NeuralNDCG"; Grover et al. 2019, "Stochastic optimization of sorting networks
+    via continuous relaxations".
+
+    >>> from toprank import Queries
+    >>> sharp = NeuralNDCG(temperature=1e-3).on([0, 1], Queries([0, 2]))
+    >>> bool(np.isclose(sharp.at([1.0, 0.0]).value, 1 - 1 / np.log2(3)))   # the relevant document is second
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=False, smooth=False, curvature="majoriser", cost="O(iterations·m²), memory O(m²)"
+    )
+
+    temperature: float = 1.0
+    k: int | None = None
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+    iterations: int = 50
+    max_documents: int = 1000
+
+    def __post_init__(self) -> None:
+        _check(self)
+        check_whole("NeuralNDCG's iterations", self.iterations, 0)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        why = "memory grows with the square of a query's length"
+        refuse_long_queries(self, self.max_documents, judgments.queries, why)
+        return _SoftNDCG(self, judgments, self.temperature, kernels.relaxed_ndcgs, self.iterations)
+
+
+class _SoftNDCG(BoundLoss):
+    """1 − a soft NDCG of the scores over `width`; the kernel gives it with its slopes and bends."""
+
+    def __init__(
+        self, loss: SoftRank | NeuralNDCG, judgments: Judgments, width: float, kernel: Callable[..., None], *more: int
+    ) -> None:
+        super().__init__(judgments)
+        reading = reading_of(NDCG(loss.k), judgments, loss.gain)
+        self.width, self.kernel, self.more, self.rank_weights = width, kernel, more, reading.rank_weights
+        self.best, self.worth = worth_of(reading, judgments)
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        soft, diagonal = np.empty(block.n_queries), np.empty_like(scores)
+        given = block.offsets, self.worth[block.rows], self.rank_weights, *self.more
+        self.kernel(scores / self.width, *given, soft, grad, diagonal)
+        scale = block.spread(block.scale) / self.width
+        grad *= scale
+        curvature = Diagonal(diagonal * (scale / self.width)) if want.curvature else None
+        return self.best[block.queries] - soft, curvature
