@@ -286,7 +286,7 @@ def test_who_draws(system, draws):
     if draws:
         fold = tr.folds(DATA, 3)[0]
         for seed in (3, 4):
-            chosen = entry.choose(fold.train, fold.valid, metric=None, convention="standard", seed=seed, threads=1)
+            chosen = entry.choose(fold, None, "standard", seed, threads=1)
             given = chosen.ranker.get_params(deep=False)
             assert given.get("seed", getattr(given.get("loss"), "seed", None)) == seed
 
@@ -354,7 +354,7 @@ def test_a_damaged_cell_is_computed_again(tmp_path, computed):
     keys = [cell.key for cell in first.cells]
     (tmp_path / "cells" / f"{keys[0]}.json").write_text("{")
     (tmp_path / "cells" / f"{keys[1]}.npy").write_bytes(b"")
-    CellStore(tmp_path)._scores(keys[2]).unlink()
+    CellStore(tmp_path)._file(keys[2], ".npy").unlink()
     np.save(tmp_path / "cells" / f"{keys[3]}.npy", np.zeros(3))
     del computed[:]
     again = experiment(folder=tmp_path).run()

@@ -98,6 +98,7 @@ def shortened(value: str, limit: int) -> str:
 
 COLOURS = 7  # the colour-blind safe palette of Okabe and Ito, without its yellow, which white paper swallows
 WIDTH = 360.0
+Ticks = Sequence[tuple[float, str]]
 _DASHES = (None, "6 3", "2 2.5", "8 3 2 3")
 
 
@@ -122,9 +123,8 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """The pixel of a value; beyond the ends it stays at the end."""
-        low, high, at = (
-            (math.log(v) for v in (self.low, self.high, value)) if self.log else (self.low, self.high, value)
-        )
+        given = (self.low, self.high, value)
+        low, high, at = map(math.log, given) if self.log else given
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.start + min(max(share, 0.0), 1.0) * (self.stop - self.start)
 
@@ -161,15 +161,7 @@ def path(points: Sequence[tuple[float, float]], close: bool = False) -> str:
     return "M" + "L".join(f"{plain(float(x))} {plain(float(y))}" for x, y in points) + ("Z" if close else "")
 
 
-def axes(
-    box: Box,
-    x: Scale,
-    y: Scale,
-    x_ticks: Sequence[tuple[float, str]],
-    y_ticks: Sequence[tuple[float, str]],
-    x_label: str = "",
-    y_label: str = "",
-) -> Markup:
+def axes(box: Box, x: Scale, y: Scale, x_ticks: Ticks, y_ticks: Ticks, x_label: str = "", y_label: str = "") -> Markup:
     """Grid lines with their numbers, and what the axes are."""
     parts = []
     for value, shown in y_ticks:
@@ -184,10 +176,6 @@ def axes(
     if y_label:
         parts.append(tag("text", y_label, x=box.left, y=box.top - 8, cls="label"))
     return join(parts)
-
-
-def _polygon(x: float, y: float, corners: Sequence[tuple[float, float]]) -> str:
-    return path([(x + dx, y + dy) for dx, dy in corners], close=True)
 
 
 _CORNERS: tuple[Callable[[float], list[tuple[float, float]]] | None, ...] = (
@@ -219,7 +207,8 @@ def marker(style: int, x: float, y: float, words: str | None = None, size: float
     inside = None if words is None else title(words)
     if corners is None:
         return tag("circle", inside, cx=float(x), cy=float(y), r=size, cls=classes)
-    return tag("path", inside, d=_polygon(x, y, corners(size * 0.92)), cls=classes)
+    outline = path([(x + dx, y + dy) for dx, dy in corners(size * 0.92)], close=True)
+    return tag("path", inside, d=outline, cls=classes)
 
 
 def swatch(style: int) -> Markup:

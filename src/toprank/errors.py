@@ -14,19 +14,9 @@ from typing import Any
 from toprank.importing import first_use
 
 __all__ = [
-    "ClusterError",
-    "DataError",
-    "FileError",
-    "FormatError",
-    "MissingExtraError",
-    "Remedy",
-    "ToprankError",
-    "UnknownNameError",
-    "joined",
-    "nearest",
-    "needs",
-    "told",
-]
+    "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
+    "UnknownNameError", "joined", "nearest", "needs", "told",
+]  # fmt: skip
 
 
 class Remedy(str):
@@ -146,9 +136,8 @@ def needs(module: str, extra: str, what: str) -> Any:
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise MissingExtraError(
-            f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
-        ) from None
+        said = f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
+        raise MissingExtraError(said) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

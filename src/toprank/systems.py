@@ -120,7 +120,7 @@ _MAY_BE_SEVERAL = ("tolerance",)
 """Numbers that a linear ranker takes several of, to choose among on validation data."""
 
 _L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-_PATH = {"l2": _L2}
+_PATH, _SHORT_PATH = {"l2": _L2}, {"l2": (1e-1, 1e-2, 1e-3, 1e-4)}
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
 _REGRESSION = "Cossock & Zhang 2008, statistical analysis of Bayes optimal subset ranking"
 _EXPECTED = "Expected-gain (Bayes-optimal) ranking functions for DCG-like metrics"
@@ -137,158 +137,79 @@ def _owpc(name: str, weights: str, p: float, idea: str) -> System:
     return _linear(name, "OWPC", _OWPC, idea, options={"weights": weights, "p": p}, metric="map")
 
 
-SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (
-        _linear("LeastSquares", "Squared", _REGRESSION, "regression on gains"),
-        _linear("QueryLeastSquares", "QuerySquared", _REGRESSION, "regression on gains, up to a shift per query"),
-        _linear("ModifiedLeastSquares", "ModifiedSquared", _REGRESSION, "regression that forgives being too sure"),
-        _linear(
-            "ImportanceWeighted",
-            "ImportanceWeightedSquared",
-            _REGRESSION,
-            "regression that cares for the top: weights on likely top documents, a bound on the others",
-        ),
-        _linear("MaxEnt", "Multicategory", _REGRESSION, "documents as classes of a softmax, weighted by gain"),
-        _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between pairs", metric="map"),
-        _linear("RankNet-linear", "Logistic", "Burges et al. 2005", "logistic loss of pairs"),
-        _linear("RankBoost-linear", "Exponential", "Freund et al. 2003", "RankBoost's loss with a linear scorer"),
-        _owpc("OWPC-1/j", "1/j", 10.0, "OWA of pair losses, weights 1/j"),
-        _owpc("OWPC-top5", "top", 5.0, "OWA of pair losses, constant on the top 5 %"),
-        _owpc("OWPC-top10", "top", 10.0, "OWA of pair losses, constant on the top 10 %"),
-        _owpc("OWPC-top20", "top", 20.0, "OWA of pair losses, constant on the top 20 %"),
-        _owpc("OWPC-exp", "exp", 10.0, "OWA of pair losses, weights halving"),
-        _owpc("OWPC-constant", "constant", 10.0, "OWA of pair losses, constant weights: RankSVM per document"),
-        _linear(
-            "OWPC",
-            "OWPC",
-            _OWPC,
-            "OWA of pair losses, the weights chosen on validation data",
-            grid={"weights": ("1/j", "top", "exp", "constant"), "p": (5.0, 10.0, 20.0), "l2": _L2[1:]},
-            metric="map",
-        ),
-        _linear("SVM-map", "SVMmap", "Yue et al. 2007", "structured hinge on average precision", metric="map"),
-        System(
-            "AdaRank-MAP",
-            "AdaRank",
-            None,
-            "Xu & Li 2007",
-            "boosts single features on MAP",
-            {"metric": "map"},
-            metric="map",
-        ),
-        System(
-            "AdaRank-NDCG", "AdaRank", None, "Xu & Li 2007", "boosts single features on NDCG", {"metric": "ndcg@10"}
-        ),
-        System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs", metric="map"),
-        System(
-            "CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "climbs the metric weight by weight"
-        ),
-        _linear(
-            "ListNet",
-            "ListNet",
-            "Cao et al. 2007",
-            "cross entropy of top-one probabilities",
-            grid={"alpha": _ALPHAS, "l2": (1e-1, 1e-2, 1e-3, 1e-4)},
-        ),
-        _linear(
-            "ListMLE", "ListMLE", "Xia et al. 2008", "Plackett–Luce likelihood of the ideal order", metric="avgndcg"
-        ),
-        _linear("p-ListMLE", "PListMLE", "Lan et al. 2014", "ListMLE with weights on positions", metric="avgndcg"),
-        _linear(
-            "cs-RgList",
-            "CostSensitiveListMLE",
-            _CS,
-            "ListMLE with costs by grade",
-            options={"scale": False, "l2": 1.0},
-            grid={"l2": (1e4, 1e3, 1e2, 10.0, 1.0)},
-            refine=(0.6, 0.8, 1.0, 1.2, 1.4),
-            metric="avgndcg",
-        ),
-        _linear("RankCosine", "Cosine", "Qin et al. 2008", "cosine between gains and scores"),
-        *(
-            System(
-                f"ExpectedGain-{name}",
-                "ExpectedGainRanker",
-                loss,
-                _EXPECTED,
-                f"expected gain from grade probabilities, trained under the {name} loss",
-                options={"start": "linear"},
-                grid={"l2": (1e-1, 1e-2, 1e-3, 1e-4)},
-            )
-            for name, loss in (("cosine", "Cosine"), ("crossentropy", "ListNet"), ("squared", "Squared"))
-        ),
-        System(
-            "PlugIn",
-            "ExpectedGainRanker",
-            "Multinomial",
-            _EXPECTED,
-            "expected gain from grade probabilities of highest likelihood",
-            grid={"l2": (1e-1, 1e-2, 1e-3, 1e-4)},
-        ),
-    )
-}
+_ONE_BY_ONE = (
+    _linear("LeastSquares", "Squared", _REGRESSION, "regression on gains"),
+    _linear("QueryLeastSquares", "QuerySquared", _REGRESSION, "regression on gains, up to a shift per query"),
+    _linear("ModifiedLeastSquares", "ModifiedSquared", _REGRESSION, "regression that forgives being too sure"),
+    _linear("ImportanceWeighted", "ImportanceWeightedSquared", _REGRESSION,
+            "regression that cares for the top: weights on likely top documents, a bound on the others"),
+    _linear("MaxEnt", "Multicategory", _REGRESSION, "documents as classes of a softmax, weighted by gain"),
+    _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between pairs", metric="map"),
+    _linear("RankNet-linear", "Logistic", "Burges et al. 2005", "logistic loss of pairs"),
+    _linear("RankBoost-linear", "Exponential", "Freund et al. 2003", "RankBoost's loss with a linear scorer"),
+    _owpc("OWPC-1/j", "1/j", 10.0, "OWA of pair losses, weights 1/j"),
+    _owpc("OWPC-top5", "top", 5.0, "OWA of pair losses, constant on the top 5 %"),
+    _owpc("OWPC-top10", "top", 10.0, "OWA of pair losses, constant on the top 10 %"),
+    _owpc("OWPC-top20", "top", 20.0, "OWA of pair losses, constant on the top 20 %"),
+    _owpc("OWPC-exp", "exp", 10.0, "OWA of pair losses, weights halving"),
+    _owpc("OWPC-constant", "constant", 10.0, "OWA of pair losses, constant weights: RankSVM per document"),
+    _linear("OWPC", "OWPC", _OWPC, "OWA of pair losses, the weights chosen on validation data", metric="map",
+            grid={"weights": ("1/j", "top", "exp", "constant"), "p": (5.0, 10.0, 20.0), "l2": _L2[1:]}),
+    _linear("SVM-map", "SVMmap", "Yue et al. 2007", "structured hinge on average precision", metric="map"),
+    System("AdaRank-MAP", "AdaRank", None, "Xu & Li 2007", "boosts single features on MAP", {"metric": "map"},
+           metric="map"),
+    System("AdaRank-NDCG", "AdaRank", None, "Xu & Li 2007", "boosts single features on NDCG", {"metric": "ndcg@10"}),
+    System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs", metric="map"),
+    System("CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "climbs the metric weight by weight"),
+    _linear("ListNet", "ListNet", "Cao et al. 2007", "cross entropy of top-one probabilities",
+            grid={"alpha": _ALPHAS, **_SHORT_PATH}),
+    _linear("ListMLE", "ListMLE", "Xia et al. 2008", "Plackett–Luce likelihood of the ideal order", metric="avgndcg"),
+    _linear("p-ListMLE", "PListMLE", "Lan et al. 2014", "ListMLE with weights on positions", metric="avgndcg"),
+    _linear("cs-RgList", "CostSensitiveListMLE", _CS, "ListMLE with costs by grade", metric="avgndcg",
+            options={"scale": False, "l2": 1.0}, grid={"l2": (1e4, 1e3, 1e2, 10.0, 1.0)},
+            refine=(0.6, 0.8, 1.0, 1.2, 1.4)),
+    _linear("RankCosine", "Cosine", "Qin et al. 2008", "cosine between gains and scores"),
+    *(System(f"ExpectedGain-{name}", "ExpectedGainRanker", loss, _EXPECTED,
+             f"expected gain from grade probabilities, trained under the {name} loss",
+             options={"start": "linear"}, grid=_SHORT_PATH)
+      for name, loss in (("cosine", "Cosine"), ("crossentropy", "ListNet"), ("squared", "Squared"))),
+    System("PlugIn", "ExpectedGainRanker", "Multinomial", _EXPECTED,
+           "expected gain from grade probabilities of highest likelihood", grid=_SHORT_PATH),
+)  # fmt: skip
+SYSTEMS: dict[str, System] = {system.name: system for system in _ONE_BY_ONE}
 _LEAVES = {"num_leaves": (15, 31, 63)}
 _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
     # Truncated and normalised as LightGBM does it: on splits within training data all pairs did as well on lists of 20
     # to 150 documents, but not on MSLR's slices.
-    (
-        "LambdaMART",
-        "LambdaRank",
-        "Burges 2010",
-        "trees under LambdaRank for NDCG, focused on the first 30 ranks",
-        {"truncation": 30, "norm": True},
-        "ndcg@10",
-    ),
+    ("LambdaMART", "LambdaRank", "Burges 2010", "trees under LambdaRank for NDCG, focused on the first 30 ranks",
+     {"truncation": 30, "norm": True}, "ndcg@10"),
     ("LambdaMART-MAP", "LambdaRank", "Burges 2010", "trees under LambdaRank for MAP", {"loss.metric": "map"}, "map"),
     ("LambdaMART-ERR", "LambdaRank", "Burges 2010", "trees under LambdaRank for ERR", {"loss.metric": "err"}, "err"),
     ("MART", "Squared", "Friedman 2001", "trees that regress on gains", {}, "ndcg@10"),
-    (
-        "McRank",
-        "Multinomial",
-        "Li, Burges & Wu 2007",
-        "expected gain from trees of grades",
-        {"outputs": "grades"},
-        "ndcg@10",
-    ),
-    (
-        "ExpectedGain-trees",
-        "ListNet",
-        _EXPECTED,
-        "expected-gain trees under a listwise loss",
-        {"outputs": "grades"},
-        "ndcg@10",
-    ),
+    ("McRank", "Multinomial", "Li, Burges & Wu 2007", "expected gain from trees of grades",
+     {"outputs": "grades"}, "ndcg@10"),
+    ("ExpectedGain-trees", "ListNet", _EXPECTED, "expected-gain trees under a listwise loss",
+     {"outputs": "grades"}, "ndcg@10"),
     ("ListNet-trees", "ListNet", "Cao et al. 2007", "trees under ListNet", {}, "ndcg@10"),
     ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
     ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
-)
+)  # fmt: skip
 SYSTEMS |= {
     name: System(name, "TreeRanker", loss, source, idea, options=options, grid=_LEAVES, metric=metric)
     for name, loss, source, idea, options, metric in _TREES
 }
 SYSTEMS["LambdaMART-lightgbm"] = System(
-    "LambdaMART-lightgbm",
-    "TreeRanker",
-    None,
-    "Ke et al. 2017",
-    "trees under LightGBM's own LambdaRank for NDCG",
-    options={"loss": "lightgbm:lambdarank"},
-    grid=_LEAVES,
-)
+    "LambdaMART-lightgbm", "TreeRanker", None, "Ke et al. 2017", "trees under LightGBM's own LambdaRank for NDCG",
+    options={"loss": "lightgbm:lambdarank"}, grid=_LEAVES,
+)  # fmt: skip
 _RATES = {"learning_rate": (1e-3, 3e-3)}
 _NETWORKS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("RankNet", "Logistic", "Burges et al. 2005", "a network under the logistic loss of pairs", {}),
     ("LambdaRank-network", "LambdaRank", "Burges, Ragno & Le 2006", "a network under LambdaRank for NDCG", {}),
     ("LambdaLoss-network", "LambdaLoss", "Wang et al. 2018", "a network under LambdaLoss, a bound of NDCG", {}),
-    (
-        "Attention",
-        "ListNet",
-        "Pang et al. 2020; Pobrotyn et al. 2020",
-        "self-attention over the documents of a query, under ListNet",
-        {"network": "attention"},
-    ),
-)
+    ("Attention", "ListNet", "Pang et al. 2020; Pobrotyn et al. 2020",
+     "self-attention over the documents of a query, under ListNet", {"network": "attention"}),
+)  # fmt: skip
 SYSTEMS |= {
     name: System(name, "NeuralRanker", loss, source, idea, options=options, grid=_RATES)
     for name, loss, source, idea, options in _NETWORKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,16 @@ import numpy.typing as npt
 from toprank import significance
 from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.evaluation import evaluate
 from toprank.metrics.result import Evaluation, QueryValues, by_query
 from toprank.significance.effects import queries_for_effect
 from toprank.significance.tests import column
 
-if TYPE_CHECKING:
-    from toprank.data.dataset import RankingData
-    from toprank.metrics.result import Evaluation
-
-    PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]
-
 __all__ = ["compare", "compare_values"]
 
+PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 Columns = dict[str, dict[str, FloatArray]]
 
@@ -170,21 +167,7 @@ def compare(
     Returns:
         The comparison; `print` it, or see `Comparison.to_dict`, `to_markdown`, `to_latex`.
     """
-    from toprank.data.dataset import RankingData
-    from toprank.metrics.evaluation import evaluate
-
-    plan = Plan(
-        baseline=baseline,
-        test=test,
-        correction=correction,
-        confidence=confidence,
-        flips=flips,
-        resamples=resamples,
-        margin=margin,
-        power=power,
-        lower_is_better=(),
-        seed=seed,
-    )
+    plan = Plan(baseline, test, correction, confidence, margin, power, flips, resamples, (), seed)
     if evaluate_options.get("weighted"):
         raise DataError("A comparison tests plain means over the queries; leave out weighted=True.")
     scores = named(systems)
@@ -233,16 +216,7 @@ def compare_values(
     systems = named(per_query)
     name, errors = rules_of(systems)
     plan = Plan(
-        baseline=baseline,
-        test=test,
-        correction=correction,
-        confidence=confidence,
-        flips=flips,
-        resamples=resamples,
-        margin=margin,
-        power=power,
-        lower_is_better=lower_is_better or errors,
-        seed=seed,
+        baseline, test, correction, confidence, margin, power, flips, resamples, lower_is_better or errors, seed
     )
     return _compared(columns_of(systems), plan, convention or name, threads)
 

@@ -21,34 +21,17 @@ from toprank.significance.tests import ROUNDING, check_count, check_seed
 __all__ = ["CORRECTIONS", "Comparison", "Difference", "Plan"]
 
 
-def _unchanged(p: npt.ArrayLike) -> FloatArray:
-    return np.asarray(p, dtype=np.float64)
-
-
 TESTS = ("randomization", "t", "wilcoxon")
 CORRECTIONS: dict[str, Callable[[npt.ArrayLike], FloatArray]] = {
     "holm": holm,
     "bonferroni": bonferroni,
-    "none": _unchanged,
+    "none": np.asarray,
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Plan:
-    """The options of a comparison.
-
-    Attributes:
-        baseline: The system that all others are compared with; None compares all pairs.
-        test: "randomization", "t" or "wilcoxon".
-        correction: "holm", "bonferroni" or "none".
-        confidence: Of the intervals, above ½; the level of the tests is ``alpha = 1 - confidence``.
-        margin: The largest difference that does not matter.
-        power: Wanted chance to see a difference, behind `queries_needed`.
-        flips: Random sign flips of the randomization test.
-        resamples: Resamples of the bootstrap.
-        lower_is_better: Names of the metrics that are errors.
-        seed: Seed of flips and resamples.
-    """
+    """The options of a comparison, as `compare` takes them; `lower_is_better` names the metrics that are errors."""
 
     baseline: str | None
     test: str
@@ -89,11 +72,8 @@ class Difference:
     """Two systems under one metric. Signs are those of ``a - b``; against a baseline, `b` is the baseline.
 
     Attributes:
-        metric: The metric's name.
-        a: The first system.
-        b: The second system.
-        mean_a: Mean of `a` over the queries that count for both.
-        mean_b: Mean of `b` over the same queries.
+        metric, a, b: Names of the metric and the two systems.
+        mean_a, mean_b: Means of the two over the queries that count for both.
         difference: Mean of ``a - b``.
         interval: Bootstrap confidence interval of the difference, not adjusted for the family.
         effect_size: Cohen's d_z; None for one query.
@@ -101,9 +81,7 @@ class Difference:
         p_adjusted: p-value after the correction over the family.
         test: Name of the test.
         n: Number of queries that count for both.
-        wins: Queries on which `a` is the better one.
-        ties: Queries on which they are level.
-        losses: Queries on which `b` is the better one.
+        wins, ties, losses: Queries on which `a` is the better one, on which they are level, on which `b` is.
         queries_needed: Queries needed to see such a difference; None where no number can be given.
         equivalence_p: p-value of the equivalence test, after the same correction.
         equivalent: Whether the difference is shown to lie within ±margin.

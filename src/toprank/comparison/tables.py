@@ -44,41 +44,25 @@ class Table(NamedTuple):
     def latex(self) -> str:
         r"""A ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``)."""
         alignment = "l" * self.names + "r" * (len(self.header) - self.names)
-        body = [[latex_text(cell) for cell in row[: self.names]] + self._latex_numbers(row) for row in self.rows]
-        lines = [
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\toprule",
-            " & ".join(map(latex_text, self.header)) + r" \\",
-            r"\midrule",
-            *(" & ".join(row) + r" \\" for row in body),
-            r"\bottomrule",
-            r"\end{tabular}",
+        body = [
+            [*map(latex_text, row[: self.names]), *(latex_text(cell).replace("-", "$-$") for cell in row[self.names :])]
+            for row in self.rows
         ]
-        return "\n".join(lines)
-
-    def _latex_numbers(self, row: tuple[str, ...]) -> list[str]:
-        return [latex_text(cell).replace("-", "$-$") for cell in row[self.names :]]
+        head, *lines = [" & ".join(row) + r" \\" for row in (map(latex_text, self.header), *body)]
+        begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
 
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_|<>[]~#&$"})
 _LATEX = str.maketrans(
     {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "∞": r"$\infty$",
+        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
+        "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$",
         # at the beginning of a row these would be read as arguments of the line break before it
-        "*": "{*}",
-        "[": "{[}",
-        "]": "{]}",
+        "*": "{*}", "[": "{[}", "]": "{]}",
     }
     | {character: f"\\{character}" for character in "&%$#_{}"}
-)
+)  # fmt: skip
 
 
 def markdown_text(text: str) -> str:

@@ -15,13 +15,16 @@ from toprank.comparison import Comparison, compare_values
 from toprank.compute import FloatArray
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.store import Cell, CellStore, Failure
-from toprank.experiment.tables import blocks_of_table, read_table, write_table
+from toprank.experiment.tables import blocks_of_table, dictionary, latex, markdown, read_table, text, write_table
 from toprank.metrics.result import ByMetric
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
 __all__ = ["Results"]
+
+Name = str | None
+"""None: the only one there is, or the first."""
 
 
 class Results:
@@ -48,11 +51,8 @@ class Results:
         provenance: Mapping[str, Any],
         folder: Path | None = None,
     ) -> None:
-        self.per_query = per_query
-        self.cells = list(cells)
-        self.failures = list(failures)
-        self.provenance = dict(provenance)
-        self.folder = folder
+        self.per_query, self.cells, self.failures = per_query, list(cells), list(failures)
+        self.provenance, self.folder = dict(provenance), folder
         self._comparisons: dict[Any, Comparison] = {}
 
     # ---- files ----
@@ -178,7 +178,7 @@ class Results:
         return blocks_of_table(self.per_query)
 
     def values(
-        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, FloatArray]]:
         """System → fold → one number per test query, the mean over the seeds; NaN where the query does not count.
 
@@ -199,29 +199,25 @@ class Results:
         return found
 
     def by_fold(
-        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, float]]:
         """System → fold → mean over the queries of that fold that count."""
         found = self.values(metric, convention, dataset)
         return {system: {fold: _mean(of) for fold, of in folds.items()} for system, folds in found.items()}
 
-    def fold_means(
-        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
-    ) -> dict[str, float]:
+    def fold_means(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
         """System → mean of fold means, as in the tables of papers."""
         means = self.by_fold(metric, convention, dataset)
         return {system: _mean(np.array(list(of.values()))) for system, of in means.items()}
 
     def pooled_values(
-        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, FloatArray]:
         """System → one number per query of all folds, fold after fold."""
         found = self.values(metric, convention, dataset)
         return {system: np.concatenate(list(folds.values())) for system, folds in found.items()}
 
-    def pooled(
-        self, metric: str | None = None, convention: str | None = None, dataset: str | None = None
-    ) -> dict[str, float]:
+    def pooled(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
         """System → mean over the pooled queries of all folds, as tests take it."""
         return {system: _mean(values) for system, values in self.pooled_values(metric, convention, dataset).items()}
 
@@ -254,25 +250,17 @@ class Results:
 
     def to_markdown(self) -> str:
         """The tables as Markdown."""
-        from toprank.experiment.tables import markdown
-
         return markdown(self)
 
     def to_latex(self) -> str:
         """The tables for LaTeX's booktabs package."""
-        from toprank.experiment.tables import latex
-
         return latex(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the per-query numbers, as plain values that JSON can hold."""
-        from toprank.experiment.tables import dictionary
-
         return dictionary(self)
 
     def __str__(self) -> str:
-        from toprank.experiment.tables import text
-
         return text(self)
 
     def __repr__(self) -> str:

@@ -42,9 +42,7 @@ class Progress:
     """
 
     def __init__(self, planned: Counter[str], workers: int, verbose: bool | None) -> None:
-        self._left = planned.copy()
-        self._total = planned.total()
-        self._workers = workers
+        self._left, self._total, self._workers = planned.copy(), planned.total(), workers
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
         self._starts: Counter[str] = Counter()
         """How many of the first cells of a system were the first of a worker."""
@@ -150,11 +148,10 @@ def run(experiment: Experiment, verbose: bool | None) -> Results:
             results.save(CellStore(folder).results_of(experiment_key(results.provenance)))
             results.save(CellStore(folder).results)
     finally:
-        if not kept:
-            if results is None:
-                shutil.rmtree(folder, ignore_errors=True)
-            else:  # scores live as long as the results that know them
-                weakref.finalize(results, shutil.rmtree, folder, True)
+        if not kept and results is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif not kept:  # scores live as long as the results that know them
+            weakref.finalize(results, shutil.rmtree, folder, True)
     return results
 
 
@@ -194,13 +191,9 @@ class _Run:
     # ---- computing ----
 
     def _compute(self) -> None:
-        self.progress.tick()
-        tasks = self._tasks()
-        finished = (
-            compute_here(tasks, self.progress.tick)
-            if self.workers == 1
-            else compute_apart(tasks, self.workers, self.scratch, self.progress.tick)
-        )
+        tasks, tick, here = self._tasks(), self.progress.tick, self.workers == 1
+        tick()
+        finished = compute_here(tasks, tick) if here else compute_apart(tasks, self.workers, self.scratch, tick)
         with closing(finished):
             for task, outcome in finished:
                 self._note(task, outcome)
@@ -262,23 +255,12 @@ class _Run:
         fold = dataset.folds[number]
         place = self._place(dataset, fold, seen)
         self.places.append(place)
-        fold = blind(fold)
-        one = self.experiment
-        apart = self.workers > 1
+        fold, one, apart = blind(fold), self.experiment, self.workers > 1
         if apart and any(entry.portable for entry, _ in place.missing.values()):
             write_copies(fold, self._copies(place))
+        given = one.select_by, one.select_convention, self.threads, one.keep_models, self.store.folder.resolve()
         return [
-            Task(
-                key=key,
-                entry=entry,
-                seed=seed,
-                metric=one.select_by,
-                convention=one.select_convention,
-                threads=self.threads,
-                keep_model=one.keep_models,
-                folder=self.store.folder.resolve(),
-                data=self._copies(place) if apart and entry.portable else fold,
-            )
+            Task(key, entry, seed, *given, self._copies(place) if apart and entry.portable else fold)
             for key, (entry, seed) in place.missing.items()
         ]
 
@@ -295,10 +277,7 @@ class _Run:
 
     def _judged(self) -> Results:
         """Now, and only now, the test labels are looked at."""
-        cells: list[Cell] = []
-        failures: list[Failure] = []
-        blocks: list[Block] = []
-        notes: dict[str, None] = {}
+        cells, failures, blocks, notes = list[Cell](), list[Failure](), list[Block](), dict[str, None]()
         for place in self.places:
             # On the scale of the whole fold: a test part may lack the highest grade.
             place.facts["max_grade"] = max(place.max_grade, _max_grade(place.test))
@@ -317,9 +296,8 @@ class _Run:
             for one in self.experiment.datasets
         }
         drawn = dict.fromkeys(seed for seeds in self.seeds.values() for seed in seeds if seed is not None)
-        provenance = provenance_of(
-            self.experiment, datasets, self.experiment.seeds or tuple(drawn) or (0,), list(notes)
-        )
+        seeds = self.experiment.seeds or tuple(drawn) or (0,)
+        provenance = provenance_of(self.experiment, datasets, seeds, list(notes))
         return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
 
     def _blocks(self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]) -> Iterator[Block]:

@@ -52,7 +52,10 @@ class Entry:
         """The ranker before any choice."""
         if self.system is None:
             return self.ranker
-        return self.system.make(**{name: value for name, value in self.options.items() if name != "threads"})
+        return self.system.make(**self._own_options())
+
+    def _own_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name != "threads"}
 
     @property
     def random(self) -> bool:
@@ -84,13 +87,12 @@ class Entry:
         """What the fitted ranker depends on, in plain terms; names and sources of the literature are not part of it."""
         if self.system is None:
             return described(self.ranker)
-        one = self.system
-        options = {name: value for name, value in self.options.items() if name != "threads"}
+        one, options = self.system, self.system.plain_options(self._own_options())
         return {
             "ranker": one.ranker,
             "loss": one.loss,
-            "options": described({**one.options, **one.plain_options(options)}),
-            "fixed": sorted(one.plain_options(options)),
+            "options": described({**one.options, **options}),
+            "fixed": sorted(options),
             # As pairs: of two equally good candidates the first wins, so the order counts.
             "grid": [[name, described(tuple(values))] for name, values in one.grid.items()],
             "refine": list(one.refine),
@@ -99,28 +101,22 @@ class Entry:
         }
 
     def choose(
-        self,
-        train: RankingData,
-        valid: RankingData,
-        *,
-        metric: str | None,
-        convention: str | Convention,
-        seed: int | None,
-        threads: int,
+        self, fold: Fold, metric: str | None, convention: str | Convention, seed: int | None, threads: int
     ) -> Chosen:
-        """Fit on `train`, choose on `valid`; a given ranker goes by its own metric and convention."""
+        """Fit on training, choose on validation data; a given ranker goes by its own metric and convention."""
         if self.system is None:
-            return self._fit(train, valid, seed, threads)
-        options = {name: value for name, value in self.options.items() if name != "threads"}
+            return self._fit(fold, seed, threads)
+        options = self._own_options()
         if seed is not None:
             options["seed"] = seed
         rules = Convention.of(convention)
         # By its name where that tells all: a ranker with a convention of one's own inside cannot be saved.
         called: Any = rules.name if CONVENTIONS.get(rules.name) == rules else rules
-        one = select(self.system, train, valid, metric=metric, convention=called, threads=threads, **options)
+        rest: dict[str, Any] = {"metric": metric, "convention": called, "threads": threads, **options}
+        one = select(self.system, fold.train, fold.valid, **rest)
         return Chosen(one.ranker, one.options, one.metric, rules.name, one.value, one.tried)
 
-    def _fit(self, train: RankingData, valid: RankingData, seed: int | None, threads: int) -> Chosen:
+    def _fit(self, fold: Fold, seed: int | None, threads: int) -> Chosen:
         from sklearn.base import clone
 
         ranker = clone(self.ranker)
@@ -129,7 +125,7 @@ class Entry:
         if seed is not None:
             changes |= {"seed": seed} if "seed" in known else {"loss": replace(_loss(known), seed=seed)}
         ranker.set_params(**{name: value for name, value in changes.items() if name in known})
-        ranker.fit(train, valid=valid)
+        ranker.fit(fold.train, valid=fold.valid)
         judged = ranker.get_params(deep=False).get("metric")
         reached = getattr(ranker, "training_", {}).get("valid", {})
         path = list(getattr(ranker, "path_", []))
@@ -270,8 +266,7 @@ class Experiment:
         if baseline is not None and baseline not in names:
             raise UnknownNameError("system in this experiment", baseline, names)
         self.baseline = baseline
-        self.n_folds, self.split_seed = n_folds, split_seed
-        self.keep_models = keep_models
+        self.n_folds, self.split_seed, self.keep_models = n_folds, split_seed, keep_models
         self.threads = available_threads(threads)
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and self.folder.exists() and not self.folder.is_dir():

@@ -38,9 +38,7 @@ class Cell:
     """A finished cell: how the system was chosen and fitted. Its test scores: `Results.scores`.
 
     Attributes:
-        dataset: Name of the dataset.
-        fold: Name of the fold.
-        system: Name of the system in this experiment.
+        dataset, fold, system: Their names in this experiment.
         seed: The seed; None where nothing about the system is random, so that one cell serves all seeds.
         key: Hash of everything that the scores depend on; the name of the cell's files.
         fingerprints: Of the "train", "valid" and "test" data.
@@ -145,7 +143,7 @@ class CellStore:
 
     def model(self, key: str) -> Path:
         """Where the fitted ranker of a cell is, if it is kept."""
-        return self.folder / "cells" / f"{key}.toprank"
+        return self._file(key, ".toprank")
 
     def write(
         self, key: str, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Ranker | None
@@ -153,14 +151,17 @@ class CellStore:
         """Write a finished cell; None for `relevance`: no probabilities; for `ranker`: it is not kept."""
         if ranker is not None:
             record = record | {"model": self._keep(key, ranker)}
-        columns = {"scores": (self._scores(key), scores), "relevance": (self._relevance(key), relevance)}
+        columns = {
+            "scores": (self._file(key, ".npy"), scores),
+            "relevance": (self._file(key, ".relevance.npy"), relevance),
+        }
         for name, (path, column) in columns.items():
             if column is not None:
                 with output(path) as stream:
                     np.save(stream, np.ascontiguousarray(column, dtype=np.float64), allow_pickle=False)
                 record = record | {name: digest(column)}
         text = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, indent=1)
-        with output(self._record(key)) as stream:
+        with output(self._file(key, ".json")) as stream:
             stream.write(text.encode())
 
     def _keep(self, key: str, ranker: Ranker) -> str:
@@ -175,14 +176,14 @@ class CellStore:
     def read(self, key: str, with_model: bool) -> dict[str, Any] | None:
         """The record of a finished cell; None where it must be computed (again)."""
         try:
-            record: dict[str, Any] = json.loads(self._record(key).read_bytes())
+            record: dict[str, Any] = json.loads(self._file(key, ".json").read_bytes())
             if with_model and "model" not in record:
                 return None
             if record.get("model") == "kept" and with_model and not self.model(key).exists():
                 return None
-            whole = digest(_load(self._scores(key))) == record["scores"]
+            whole = digest(_load(self._file(key, ".npy"))) == record["scores"]
             if "relevance" in record:
-                whole = whole and digest(_load(self._relevance(key))) == record["relevance"]
+                whole = whole and digest(_load(self._file(key, ".relevance.npy"))) == record["relevance"]
         except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
             return None  # absent or damaged
         return record if whole else None
@@ -190,7 +191,7 @@ class CellStore:
     def scores(self, key: str) -> FloatArray:
         """The test scores of a finished cell."""
         try:
-            return _load(self._scores(key))
+            return _load(self._file(key, ".npy"))
         except (OSError, ValueError, EOFError):
             raise FileError(
                 f"The scores of this cell are not in {self.folder} any more; run the experiment again."
@@ -199,7 +200,7 @@ class CellStore:
     def relevance(self, key: str) -> FloatArray | None:
         """P(grade ≥ 1) of the test documents; None where the ranker gives no probabilities."""
         try:
-            return _load(self._relevance(key))
+            return _load(self._file(key, ".relevance.npy"))
         except (OSError, ValueError, EOFError):
             return None
 
@@ -218,14 +219,8 @@ class CellStore:
                 f"The test labels of this fold are not in {self.folder} any more; run the experiment again."
             ) from None
 
-    def _record(self, key: str) -> Path:
-        return self.folder / "cells" / f"{key}.json"
-
-    def _scores(self, key: str) -> Path:
-        return self.folder / "cells" / f"{key}.npy"
-
-    def _relevance(self, key: str) -> Path:
-        return self.folder / "cells" / f"{key}.relevance.npy"
+    def _file(self, key: str, suffix: str) -> Path:
+        return self.folder / "cells" / f"{key}{suffix}"
 
     def _test(self, fingerprint: str) -> Path:
         return self.folder / "tests" / f"{fingerprint}{SUFFIX}"

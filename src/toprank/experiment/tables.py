@@ -29,21 +29,12 @@ if TYPE_CHECKING:
     from toprank.experiment.results import Results
 
 __all__ = [
-    "Block",
-    "blocks_of_table",
-    "dictionary",
-    "first_rows",
-    "latex",
-    "markdown",
-    "read_table",
-    "table_of",
-    "text",
+    "Block", "blocks_of_table", "dictionary", "first_rows", "latex", "markdown", "read_table", "table_of", "text",
     "write_table",
-]
+]  # fmt: skip
 
 _METADATA = b"toprank"
 _FORMAT, _VERSION = "toprank results", 1
-_NAMES = ("dataset", "fold", "qid", "system", "convention", "metric")
 _COLUMNS = ("dataset", "fold", "qid", "documents", "relevant", "system", "seed", "convention", "metric", "value")
 
 
@@ -250,14 +241,12 @@ def comparison_of(results: Results, dataset: str, convention: str) -> Comparison
 
 def _written(results: Results, paragraph: Callable[[str], str], table: Callable[[Table], str]) -> str:
     parts = [part for dataset in results.datasets for part in _dataset(results, dataset)]
-    parts += [f"{note}" for note in results.notes] + _warned(results)
+    parts += [*results.notes, *_warned(results)]
     return "\n\n".join(table(part) if isinstance(part, Table) else paragraph(part) for part in parts)
 
 
 def _dataset(results: Results, dataset: str) -> list[str | Table]:
-    parts: list[str | Table] = []
-    for convention in results.conventions:
-        parts += _under(results, dataset, convention)
+    parts = [part for convention in results.conventions for part in _under(results, dataset, convention)]
     failed: dict[tuple[str, str], list[str]] = {}
     for one in results.failures:
         if one.dataset == dataset:
@@ -280,12 +269,12 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
     if compared is None:
         return [heading, "Mean of fold means:", means]
     why = "the baseline" if compared.baseline == results.provenance["baseline"] else f"the best by {results.metrics[0]}"
+    level = f"{100 * compared.confidence:g} %"
     return [
         heading,
         f"Mean of fold means; * differs from {compared.baseline}, {why}:",
         means,
-        f"Pooled queries: mean, and paired difference to {compared.baseline} with "
-        f"{100 * compared.confidence:g} % interval:",
+        f"Pooled queries: mean, and paired difference to {compared.baseline} with {level} interval:",
         _pooled_table(results, compared),
         _methods(compared),
     ]
@@ -320,9 +309,7 @@ def _means_table(results: Results, dataset: str, convention: str, compared: Comp
 
 def _pooled_table(results: Results, compared: Comparison) -> Table:
     differences = {(d.a, d.metric): d for d in compared.differences}
-    header = ["system"]
-    for metric in compared.metrics:
-        header += [metric, "difference"]
+    header = ("system", *(word for metric in compared.metrics for word in (metric, "difference")))
     rows = []
     for system in compared.systems:
         row = [system]
@@ -331,7 +318,7 @@ def _pooled_table(results: Results, compared: Comparison) -> Table:
             row += [number(compared.means[system][metric]), "" if one is None else _difference(one)]
         rows.append(tuple(row))
     rows += [(system, *([_DASH] * (len(header) - 1))) for system in results.systems if system not in compared.systems]
-    return Table(tuple(header), rows, names=1)
+    return Table(header, rows, names=1)
 
 
 def _difference(one: Difference) -> str:
@@ -343,9 +330,6 @@ def _warned(results: Results) -> list[str]:
     warned = [cell for cell in results.cells if cell.warnings]
     if not warned:
         return []
-    cells = "1 cell" if len(warned) == 1 else f"{len(warned)} cells"
-    example = warned[0]
-    return [
-        f"{cells} warned; the first, {example.system} on {example.dataset} {example.fold}: {example.warnings[0]} "
-        "All are in Results.cells."
-    ]
+    first = warned[0]
+    where = f"{first.system} on {first.dataset} {first.fold}: {first.warnings[0]}"
+    return [f"{_count(len(warned), 'cell')} warned; the first, {where} All are in Results.cells."]

@@ -42,16 +42,9 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 __all__ = [
-    "Outcome",
-    "Task",
-    "blind",
-    "compute",
-    "compute_apart",
-    "compute_here",
-    "labels_only",
-    "signed_weights",
+    "Outcome", "Task", "blind", "compute", "compute_apart", "compute_here", "labels_only", "signed_weights",
     "write_copies",
-]
+]  # fmt: skip
 
 
 def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
@@ -124,14 +117,7 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
             fold = Fold("", *(open_store(fold / f"{part}{SUFFIX}") for part in _PARTS))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            chosen = task.entry.choose(
-                fold.train,
-                fold.valid,
-                metric=task.metric,
-                convention=task.convention,
-                seed=task.seed,
-                threads=task.threads,
-            )
+            chosen = task.entry.choose(fold, task.metric, task.convention, task.seed, task.threads)
             scores = np.asarray(chosen.ranker.predict(fold.test), dtype=np.float64)
             relevance = _relevance(chosen.ranker, fold.test)
     except ToprankError as problem:

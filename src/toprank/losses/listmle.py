@@ -110,7 +110,7 @@ class ListMLE(PlackettLuce):
         seed: seed of the random order.
 
     Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
-    Cost: O(m) once sorted by grade, which happens when the loss is bound.
+    Cost: O(m) once sorted by grade, when the loss is bound; a product with the curvature O(m) a column.
     Consistency: for the 0–1 loss on whole orders (Xia et al. 2008), not for DCG.
     Source: Xia et al. 2008, "Listwise approach to learning to rank: theory and algorithm"; Efron 1977; Breslow 1974.
 
@@ -132,9 +132,7 @@ class PListMLE(PlackettLuce):
             ``published``: (2^{m−i} − 1) / (2^{m−1} − 1), the paper's weights divided by the largest.
         ties, lowest, seed: see `ListMLE`; Efron and Breslow give each document of a tied group the group's mean a.
 
-    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
-    Cost: O(m) once sorted by grade.
-    Consistency: as for `ListMLE`.
+    Weights, cost and consistency: as for `ListMLE`.
     Source: Lan et al. 2014, "Position-aware ListMLE: a sequential learning process for ranking".
 
     >>> bound = PListMLE("published").on([2, 1, 0], Queries([0, 3]))   # a = 1, 1/3, 0
@@ -170,9 +168,7 @@ class CostSensitiveListMLE(PlackettLuce):
         pcf: how much louder a grade is than the one below, ≥ 1 (the paper tries 1 … 6).
         ties, lowest, seed: see `ListMLE`.
 
-    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
-    Cost: O(m) once sorted by grade; a product with the curvature O(m) a column.
-    Consistency: as for `ListMLE`.
+    Weights, cost and consistency: as for `ListMLE`.
     Source: He, "Cost-sensitive learning for listwise ranking functions", (3).
 
     >>> labels, queries = [2, 1, 0], Queries([0, 3])

@@ -28,6 +28,8 @@ __all__ = ["Multinomial", "Ordinal"]
 
 Codes = npt.NDArray[np.int64]
 
+_ANY_GAIN = "DCG with any gain, when ranked by Σ_k G(k) P(k|x)"
+_ANY_GAIN_OF_ODDS = "DCG with any gain where proportional odds hold"
 _MIN_GAP = 1e-6  # below this gap between neighbouring logits the barrier goes on as a parabola
 
 
@@ -100,13 +102,7 @@ class Multinomial(_ClassLoss):
     True
     """
 
-    traits: ClassVar[Traits] = Traits(
-        convex=True,
-        smooth=True,
-        space="class",
-        cost="O(m K)",
-        consistent="DCG with any gain, when ranked by Σ_k G(k) P(k|x)",
-    )
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, space="class", cost="O(m K)", consistent=_ANY_GAIN)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -166,12 +162,7 @@ class Ordinal(_ClassLoss):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True,
-        smooth=True,
-        shift_invariant=False,
-        space="class",
-        cost="O(m K)",
-        consistent="DCG with any gain where proportional odds hold",
+        convex=True, smooth=True, shift_invariant=False, space="class", cost="O(m K)", consistent=_ANY_GAIN_OF_ODDS
     )
 
     @override

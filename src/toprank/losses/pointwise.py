@@ -25,6 +25,7 @@ from toprank.losses.reading import BoundTargets, Targeted, groups_of
 
 __all__ = ["ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
 
+_SAME_GAIN = "DCG with the same gain: the optimum is"
 _MAX_POWER = 32.0  # scores of ±1e8 to this power are still far from overflow
 
 
@@ -78,7 +79,7 @@ class Squared(_Pointwise):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, shift_invariant=False, consistent="DCG with the same gain: the optimum is E[G(y)|x]"
+        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} E[G(y)|x]"
     )
 
     @override
@@ -107,7 +108,7 @@ class ModifiedSquared(_Pointwise):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, shift_invariant=False, consistent="DCG with the same gain: the optimum is E[t|x]"
+        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} E[t|x]"
     )
     _unit_targets: ClassVar[bool] = True
 
@@ -142,10 +143,7 @@ class PowerRegression(_Pointwise):
 
     power: float = 4.0
     traits: ClassVar[Traits] = Traits(
-        convex=True,
-        smooth=True,
-        shift_invariant=False,
-        consistent="DCG with the same gain: the optimum is a rising function of E[t|x]",
+        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} a rising function of E[t|x]"
     )
     _unit_targets: ClassVar[bool] = True
 
@@ -181,7 +179,7 @@ class QuerySquared(Targeted):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, consistent="DCG with the same gain: the optimum is E[G(y)|x] up to a shift by query"
+        convex=True, smooth=True, consistent=f"{_SAME_GAIN} E[G(y)|x] up to a shift by query"
     )
 
     @override

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -15,6 +15,7 @@ from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.experiment import Results
 from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
+from toprank.reproduce.tables import text
 from toprank.significance import randomization_test, t_interval
 
 __all__ = ["Case", "Count", "Figure", "Judgement", "Reproduction", "published"]
@@ -35,14 +36,10 @@ def units(name: str) -> dict[tuple[str, str], float]:
 
 
 def _printed(name: str) -> dict[tuple[str, str], str]:
-    text = files("toprank.reproduce").joinpath("published", f"{name}.csv").read_text(encoding="utf-8")
-    header, *rows = csv.reader(text.splitlines())
-    return {
-        (row[0], column): value.strip()
-        for row in rows
-        for column, value in zip(header[1:], row[1:], strict=True)
-        if value
-    }
+    file = files("toprank.reproduce").joinpath("published", f"{name}.csv")
+    header, *rows = csv.reader(file.read_text(encoding="utf-8").splitlines())
+    columns = header[1:]
+    return {(row[0], to): value.strip() for row in rows for to, value in zip(columns, row[1:], strict=True) if value}
 
 
 ALPHA = 0.05
@@ -237,18 +234,9 @@ class Reproduction:
         if a is None or b is None:
             return None
         first, second = _paired(a, b)
-        return Case(
-            duel.title,
-            dataset,
-            convention,
-            new,
-            old,
-            metric,
-            new_mean=float(np.mean([np.nanmean(values) for values in a.values()])),
-            old_mean=float(np.mean([np.nanmean(values) for values in b.values()])),
-            p=randomization_test(first, second, seed=0).p,
-            difference=float(np.mean(first - second)),
-        )
+        means = [float(np.mean([np.nanmean(values) for values in of.values()])) for of in (a, b)]
+        p, difference = randomization_test(first, second, seed=0).p, float(np.mean(first - second))
+        return Case(duel.title, dataset, convention, new, old, metric, *means, p=p, difference=difference)
 
     def counts(self, convention: str) -> list[Count]:
         """The cases counted, set by set."""
@@ -287,12 +275,9 @@ class Reproduction:
             return None
         strongest = max(present, key=lambda name: np.nanmean(np.concatenate(list(present[name].values()))))
         first, second = _paired(own, present[strongest])
-        interval = t_interval(first, second)
-        p = randomization_test(first, second, seed=0).p
-        ahead = float(np.mean(first - second))
-        return Judgement(
-            claim.text, dataset, convention, strongest, claim.metric, ahead, interval.low, interval.high, p
-        )
+        interval, p = t_interval(first, second), randomization_test(first, second, seed=0).p
+        found = float(np.mean(first - second)), interval.low, interval.high, p
+        return Judgement(claim.text, dataset, convention, strongest, claim.metric, *found)
 
     def unjudged(self) -> list[str]:
         """Claims that cannot be judged with the sets at hand."""
@@ -301,18 +286,19 @@ class Reproduction:
     # ---- output ----
 
     def __str__(self) -> str:
-        from toprank.reproduce.tables import text
-
         return text(self)
 
     def to_markdown(self) -> str:
         """The same as Markdown."""
-        from toprank.reproduce.tables import text
-
         return text(self, markdown=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, under every convention, as plain values."""
+
+        def every(found: Callable[[str], list[Any]], *more: str) -> list[dict[str, Any]]:
+            all_of_them = (one for convention in self.conventions for one in found(convention))
+            return [asdict(one) | {name: getattr(one, name) for name in more} for one in all_of_them]
+
         return {
             "study": self.study.name,
             "paper": self.study.paper,
@@ -320,15 +306,11 @@ class Reproduction:
             "paper_convention": self.study.convention,
             "fit": self.fit,
             "nearest": list(self.nearest),
-            "figures": [
-                {**asdict(one), "difference": one.difference} for name in self.conventions for one in self.figures(name)
-            ],
+            "figures": every(self.figures, "difference"),
             "count_fit": self.count_fit,
-            "cases": [{**asdict(one), "verdict": one.verdict} for name in self.conventions for one in self.cases(name)],
-            "counts": [asdict(one) for name in self.conventions for one in self.counts(name)],
-            "claims": [
-                {**asdict(one), "verdict": one.verdict} for name in self.conventions for one in self.judgements(name)
-            ],
+            "cases": every(self.cases, "verdict"),
+            "counts": every(self.counts),
+            "claims": every(self.judgements, "verdict"),
             "unjudged": self.unjudged(),
             "failures": [asdict(one) for part in self.parts for one in part.failures],
             "remarks": list(self.study.remarks),
@@ -342,17 +324,11 @@ def _counted(cases: list[Case], study: Study) -> Count:
     given = {} if duel.figures is None else published(duel.figures)
     paper = [given.get((row, first.dataset)) for row in ("better", "same", "worse", "change")]
     told = [value for value in paper if value is not None]
+    given_counts = (int(told[0]), int(told[1]), int(told[2]), told[3]) if len(told) == len(paper) else None
     verdicts = [case.verdict for case in cases]
-    return Count(
-        first.duel,
-        first.dataset,
-        first.convention,
-        better=verdicts.count("better"),
-        same=verdicts.count("same"),
-        worse=verdicts.count("worse"),
-        change=float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases])),
-        paper=(int(told[0]), int(told[1]), int(told[2]), told[3]) if len(told) == len(paper) else None,
-    )
+    counts = [verdicts.count(verdict) for verdict in ("better", "same", "worse")]
+    change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))
+    return Count(first.duel, first.dataset, first.convention, *counts, change=change, paper=given_counts)
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

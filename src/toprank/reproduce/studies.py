@@ -150,16 +150,8 @@ _CS_RGLIST = Study(
 )
 
 _OWPC_SYSTEMS = (
-    "RankSVM",
-    "SVM-map",
-    "AdaRank-MAP",
-    "AdaRank-NDCG",
-    "ListNet",
-    "OWPC-top10",
-    "OWPC-constant",
-    "OWPC-1/j",
-    "OWPC",
-)
+    "RankSVM", "SVM-map", "AdaRank-MAP", "AdaRank-NDCG", "ListNet", "OWPC-top10", "OWPC-constant", "OWPC-1/j", "OWPC",
+)  # fmt: skip
 _OWPC = Study(
     name="owpc",
     paper="Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification, Tables 1-4",
@@ -212,11 +204,6 @@ def _expected(loss: str, alphas: bool) -> System:
 
 
 _LOSSES = {"cosine": "RankCosine", "cross entropy": "ListNet", "squared": "LeastSquares"}
-_EXPECTED_SYSTEMS = {
-    "cosine": "ExpectedGain-cosine",
-    "cross entropy": "ExpectedGain-crossentropy",
-    "squared": "ExpectedGain-squared",
-}
 _CASES = ("ndcg@1", "ndcg@5", "ndcg@10")
 _BAYES = Study(
     name="bayes-optimal",
@@ -227,7 +214,7 @@ _BAYES = Study(
         "expected gain, cross entropy": _expected("ListNet", True),
         "expected gain, squared": _expected("Squared", False),
         **{f"linear with penalty, {loss}": get(system) for loss, system in _LOSSES.items()},
-        **{f"expected gain with penalty, {loss}": get(system) for loss, system in _EXPECTED_SYSTEMS.items()},
+        **{f"expected gain with penalty, {loss}": get(f"ExpectedGain-{loss.replace(' ', '')}") for loss in _LOSSES},
     },
     metrics=_CASES,
     select_by="ndcg@10",
@@ -247,17 +234,10 @@ _BAYES = Study(
     ),
     claims=(
         *(
-            Claim(
-                f"expected gain beats linear ({loss} loss)", f"expected gain, {loss}", (f"linear, {loss}",), "ndcg@10"
-            )
-            for loss in _LOSSES
-        ),
-        *(
-            Claim(
-                f"not in the paper: the same with penalties ({loss} loss)",
-                f"expected gain with penalty, {loss}",
-                (f"linear with penalty, {loss}",),
-                "ndcg@10",
+            Claim(f"{said} ({loss} loss)", f"expected gain{how}, {loss}", (f"linear{how}, {loss}",), "ndcg@10")
+            for said, how in (
+                ("expected gain beats linear", ""),
+                ("not in the paper: the same with penalties", " with penalty"),
             )
             for loss in _LOSSES
         ),

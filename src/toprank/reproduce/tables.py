@@ -47,35 +47,21 @@ def _under(found: Reproduction, convention: str, markdown: bool) -> list[str]:
         parts.append(_case_table([one for one in cases if one.duel == title], markdown))
     judged = found.judgements(convention)
     if judged:
-        rows = [
-            (
-                one.claim,
-                one.dataset,
-                f"{one.difference:+.4f}",
-                f"[{one.low:+.4f}, {one.high:+.4f}]",
-                f"{one.p:.3f}",
-                one.verdict,
-            )
-            for one in judged
-        ]
+        rows = []
+        for one in judged:
+            numbers = (f"{one.difference:+.4f}", f"[{one.low:+.4f}, {one.high:+.4f}]", f"{one.p:.3f}")
+            rows.append((one.claim, one.dataset, *numbers, one.verdict))
         head = ("claim", "set", "difference", "interval", "p", "verdict")
         parts.append(_table("Claims", head, rows, 2, markdown))
     return parts
 
 
 def _figure_table(title: str, figures: list[Figure], markdown: bool) -> str:
-    rows = [
-        (
-            one.dataset,
-            one.metric,
-            one.system,
-            "–" if one.paper is None else f"{one.paper:.3f}",
-            "–" if one.ours is None else f"{one.ours:.4f}",
-            "–" if one.difference is None else f"{one.difference:+.4f}",
-            "–" if one.low is None or one.high is None else f"[{one.low:.4f}, {one.high:.4f}]",
-        )
-        for one in figures
-    ]
+    rows = []
+    for one in figures:
+        interval = "–" if one.low is None or one.high is None else f"[{one.low:.4f}, {one.high:.4f}]"
+        numbers = (_shown(one.paper, ".3f"), _shown(one.ours), _shown(one.difference, "+.4f"), interval)
+        rows.append((one.dataset, one.metric, one.system, *numbers))
     return _table(title, ("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3, markdown)
 
 
@@ -90,19 +76,10 @@ def _count_table(title: str, counts: list[Count], markdown: bool) -> str:
 
 
 def _case_table(cases: list[Case], markdown: bool) -> str:
-    rows = [
-        (
-            one.dataset,
-            one.new,
-            one.old,
-            one.metric,
-            f"{one.new_mean:.4f}",
-            f"{one.old_mean:.4f}",
-            f"{one.p:.4f}",
-            one.verdict,
-        )
-        for one in cases
-    ]
+    rows = []
+    for one in cases:
+        numbers = (_shown(value) for value in (one.new_mean, one.old_mean, one.p))
+        rows.append((one.dataset, one.new, one.old, one.metric, *numbers, one.verdict))
     head = ("set", "new", "old", "metric", "new", "old", "p", "the new one is")
     return _table("Case by case", head, rows, 4, markdown)
 
@@ -146,18 +123,11 @@ def _nearest(found: Reproduction) -> str:
 
 def _all_figures(found: Reproduction, markdown: bool) -> str:
     columns = {name: [one for one in found.figures(name) if one.paper is not None] for name in found.conventions}
-    rows = [
-        (
-            first.dataset,
-            first.metric,
-            first.system,
-            f"{first.paper:.3f}",
-            *(_four(columns[name][i].ours) for name in columns),
-        )
-        for i, first in enumerate(next(iter(columns.values())))
-    ]
-    distances = tuple(f"{found.fit[name]:.4f}" if name in found.fit else "–" for name in columns)
-    rows.append(("", "", "mean distance", "", *distances))
+    rows = []
+    for same in zip(*columns.values(), strict=True):
+        first, ours = same[0], (_shown(one.ours) for one in same)
+        rows.append((first.dataset, first.metric, first.system, _shown(first.paper, ".3f"), *ours))
+    rows.append(("", "", "mean distance", "", *(_shown(found.fit.get(name)) for name in columns)))
     head = ("set", "metric", "system", "paper", *columns)
     return _table("Published figures, under every convention", head, rows, 3, markdown)
 
@@ -167,16 +137,14 @@ def _all_counts(found: Reproduction, markdown: bool) -> str:
     for name, misplaced in found.count_fit.items():
         for one in found.counts(name):
             if one.paper is not None:
-                paper = "/".join(map(str, one.paper[:3]))
-                rows.append(
-                    (name, one.dataset, paper, "/".join(map(str, one.tally)), f"{one.change:+.1f} %", str(misplaced))
-                )
+                paper, ours = ("/".join(map(str, counts)) for counts in (one.paper[:3], one.tally))
+                rows.append((name, one.dataset, paper, ours, f"{one.change:+.1f} %", str(misplaced)))
     head = ("convention", "set", "paper", "ours", "mean change", "cases that fall otherwise, all sets")
     return _table("Better/same/worse, under every convention", head, rows, 2, markdown)
 
 
-def _four(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+def _shown(value: float | None, how: str = ".4f") -> str:
+    return "–" if value is None else format(value, how)
 
 
 def _failures(found: Reproduction) -> list[str]:
