@@ -294,7 +294,5 @@ def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 1
     count = np.bincount(place).astype(np.float64)
     used = count > 0
     return CalibrationCurve(
-        np.bincount(place, predicted)[used] / count[used],
-        np.bincount(place, happened)[used] / count[used],
-        count[used],
+        np.bincount(place, predicted)[used] / count[used], np.bincount(place, happened)[used] / count[used], count[used]
     )

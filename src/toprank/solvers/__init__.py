@@ -17,15 +17,7 @@
 ([2.0], True)
 """
 
-from toprank.solvers.base import (
-    Callback,
-    Objective,
-    Penalty,
-    Solution,
-    StopSolving,
-    WithHessian,
-    WithHessianTimes,
-)
+from toprank.solvers.base import Callback, Objective, Penalty, Solution, StopSolving, WithHessian, WithHessianTimes
 from toprank.solvers.bundle import Bundle
 from toprank.solvers.descent import GradientDescent
 from toprank.solvers.lbfgs import LBFGS

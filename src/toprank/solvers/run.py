@@ -220,11 +220,7 @@ def hessian_of(run: Run, weights: FloatArray) -> FloatArray:
 
 
 def descend(
-    run: Run,
-    next_point: Callable[[Point, float], Point | None],
-    tolerance: float,
-    max_iterations: int,
-    advice: str,
+    run: Run, next_point: Callable[[Point, float], Point | None], tolerance: float, max_iterations: int, advice: str
 ) -> Solution:
     """Go from point to point until the shortest subgradient is `tolerance` of what pulled at the start.
 
