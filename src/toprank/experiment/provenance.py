@@ -118,11 +118,11 @@ def _described(value: Any, within: tuple[Any, ...]) -> Any:
         return _code_described(value, within)
     kind = type(value)
     name = {"class": _name(kind), "source": _source_of(kind, within)}
-    if is_dataclass(value):
-        return name | {"fields": {one.name: _described(getattr(value, one.name), within) for one in fields(value)}}
     if hasattr(value, "get_params"):
         parameters = value.get_params(deep=False)
         return name | {"parameters": {key: _described(item, within) for key, item in parameters.items()}}
+    if is_dataclass(value):
+        return name | {"fields": {one.name: _described(getattr(value, one.name), within) for one in fields(value)}}
     return name | {"pickled": _pickled(value)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from toprank.scorers.features import Features, Standardisation
 __all__ = ["AdaRank"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AdaRank(Ranker):
     """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
 
@@ -45,25 +47,12 @@ class AdaRank(Ranker):
     standardises: ClassVar[bool] = True
     saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
 
-    coef_: FloatArray
-    rounds_: int
-
-    def __init__(
-        self,
-        *,
-        metric: str = "map",
-        convention: str = "standard",
-        max_rounds: int = 500,
-        max_in_a_row: int = 2,
-        patience: int = 50,
-        threads: int | None = None,
-    ) -> None:
-        self.metric = metric
-        self.convention = convention
-        self.max_rounds = max_rounds
-        self.max_in_a_row = max_in_a_row
-        self.patience = patience
-        self.threads = threads
+    metric: str = "map"
+    convention: str = "standard"
+    max_rounds: int = 500
+    max_in_a_row: int = 2
+    patience: int = 50
+    threads: int | None = None
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)

@@ -53,7 +53,7 @@ class Rounds(NamedTuple):
 
 
 class Ranker(BaseEstimator):  # type: ignore[misc]
-    """Base of all rankers.
+    """Base of all rankers; each is a dataclass, whose fields are the parameters.
 
     A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.

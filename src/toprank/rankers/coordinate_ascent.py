@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from toprank.scorers.features import Features, Standardisation
 __all__ = ["CoordinateAscent"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoordinateAscent(Ranker):
     """Maximise a metric over w by line searches along the coordinates, from several starts.
 
@@ -41,30 +43,15 @@ class CoordinateAscent(Ranker):
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
     standardises: ClassVar[bool] = True
 
-    coef_: FloatArray
-
-    def __init__(
-        self,
-        *,
-        metric: str = "ndcg@10",
-        convention: str = "standard",
-        restarts: int = 3,
-        max_cycles: int = 25,
-        tolerance: float = 1e-3,
-        steps: int = 10,
-        first_step: float = 0.05,
-        seed: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        self.metric = metric
-        self.convention = convention
-        self.restarts = restarts
-        self.max_cycles = max_cycles
-        self.tolerance = tolerance
-        self.steps = steps
-        self.first_step = first_step
-        self.seed = seed
-        self.threads = threads
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    restarts: int = 3
+    max_cycles: int = 25
+    tolerance: float = 1e-3
+    steps: int = 10
+    first_step: float = 0.05
+    seed: int = 0
+    threads: int | None = None
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         for name in ("restarts", "max_cycles", "steps"):

@@ -5,9 +5,9 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -50,6 +50,7 @@ _SOLVERS: dict[str, Solver] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class ExpectedGainRanker(GradeProbabilities, PathRanker):
     """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
 
@@ -96,50 +97,24 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
 
-    n_grades_: int
-    plugin_: PluginProbabilities | None
-    coef_: FloatArray
-    intercept_: FloatArray
-    gains_: FloatArray
-
-    def __init__(
-        self,
-        loss: Loss | str = "Multinomial",
-        *,
-        gain: str | Sequence[float] = "exponential",
-        n_grades: int | None = None,
-        l2: float | Sequence[float] = 1e-3,
-        start: Literal["likelihood", "linear", "zeros"] = "likelihood",
-        restarts: int = 0,
-        saturation: float = 1.0,
-        solver: Literal["auto", "newton", "lbfgs", "descent"] | Solver = "auto",
-        classifier: Any = None,
-        calibration: Literal["sigmoid", "isotonic"] | None = None,
-        scale: bool = True,
-        metric: str = "ndcg@10",
-        convention: str = "standard",
-        tolerance: float | None = None,
-        max_iterations: int | None = None,
-        seed: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        self.loss = loss
-        self.gain = gain
-        self.n_grades = n_grades
-        self.l2 = l2
-        self.start = start
-        self.restarts = restarts
-        self.saturation = saturation
-        self.solver = solver
-        self.classifier = classifier
-        self.calibration = calibration
-        self.scale = scale
-        self.metric = metric
-        self.convention = convention
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.seed = seed
-        self.threads = threads
+    loss: Loss | str = "Multinomial"
+    _: KW_ONLY
+    gain: str | Sequence[float] = "exponential"
+    n_grades: int | None = None
+    l2: float | Sequence[float] = 1e-3
+    start: Literal["likelihood", "linear", "zeros"] = "likelihood"
+    restarts: int = 0
+    saturation: float = 1.0
+    solver: Literal["auto", "newton", "lbfgs", "descent"] | Solver = "auto"
+    classifier: Any = None
+    calibration: Literal["sigmoid", "isotonic"] | None = None
+    scale: bool = True
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int = 0
+    threads: int | None = None
 
     # ---- training ----
 
@@ -157,6 +132,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
                 f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
                 "apart; the scores mean nothing."
             )
+        self.plugin_: PluginProbabilities | None = None
         if self.classifier is not None:
             if not isinstance(data, RankingData):
                 raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
@@ -164,7 +140,6 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
                 self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
             )
             return
-        self.plugin_ = None
         penalties = penalty_path(self.l2, valid)
         self._walk(source, valid, penalties)
 
@@ -231,7 +206,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         d, head = source.n_features, self._head
         by_class = loss.traits.space == "class"
         if by_class:
-            loss = dataclasses.replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
+            loss = replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
         scorer: Any = head.scorer(d) if by_class else ExpectedGain(d, self.gains_, self.saturation)
         objective = source.objective(scorer, loss, self.standardisation_, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free(d))

@@ -195,32 +195,14 @@ class _Parts(Mapping[str, T], Generic[T]):
         return [name for name in self._readers if name not in self._asked]
 
 
-class _Under(Mapping[str, T], Generic[T]):
-    """The parts whose names have a prefix, without it."""
-
-    def __init__(self, parts: Mapping[str, T], prefix: str) -> None:
-        self._parts, self._prefix = parts, prefix
-
-    def __getitem__(self, name: str) -> T:
-        return self._parts[self._prefix + name]
-
-    def __contains__(self, name: object) -> bool:
-        return f"{self._prefix}{name}" in self._parts
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(self._prefix) for name in self._parts if name.startswith(self._prefix))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
     """The parts whose names have a prefix, without it; still read only when they are asked for.
 
     >>> dict(under({"m0_coef": 1, "m1_coef": 2}, "m1_"))
     {'coef': 2}
     """
-    return _Under(parts, prefix)
+    names = [name for name in parts if name.startswith(prefix)]
+    return _Parts({name.removeprefix(prefix): partial(parts.__getitem__, name) for name in names})
 
 
 def _impossible(sizes: Mapping[str, int], packed: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any, ClassVar, Literal
@@ -41,6 +41,7 @@ _INEXACT_ITERATIONS = 30
 _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
 
 
+@dataclass(eq=False, repr=False)
 class LinearRanker(PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
@@ -86,39 +87,20 @@ class LinearRanker(PathRanker):
     solves_to_a_gap: ClassVar[bool] = True
     family: ClassVar[str | None] = "linear"
 
-    coef_: FloatArray
-    intercept_: float
-
-    def __init__(
-        self,
-        loss: Loss | str = "ListNet",
-        *,
-        l2: float | Sequence[float] = 0.1,
-        l1: float = 0.0,
-        solver: SolverName | Solver = "auto",
-        scale: bool = True,
-        refine: bool = False,
-        start: float | FloatArray | None = None,
-        metric: str = "ndcg@10",
-        convention: str = "standard",
-        tolerance: float | Sequence[float] | None = None,
-        max_iterations: int | None = None,
-        threads: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.l2 = l2
-        self.l1 = l1
-        self.solver = solver
-        self.scale = scale
-        self.refine = refine
-        self.start = start
-        self.metric = metric
-        self.convention = convention
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.threads = threads
-        self.verbose = verbose
+    loss: Loss | str = "ListNet"
+    _: KW_ONLY
+    l2: float | Sequence[float] = 0.1
+    l1: float = 0.0
+    solver: SolverName | Solver = "auto"
+    scale: bool = True
+    refine: bool = False
+    start: float | FloatArray | None = None
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    tolerance: float | Sequence[float] | None = None
+    max_iterations: int | None = None
+    threads: int | None = None
+    verbose: bool = False
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         self._check_solver_options()

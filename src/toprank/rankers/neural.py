@@ -5,6 +5,7 @@ under theirs; with attention, a document's score depends on the other documents 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = ["Epoch", "NeuralRanker"]
 _INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
 
 
+@dataclass(eq=False, repr=False)
 class NeuralRanker(GradeProbabilities):
     """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
 
@@ -110,77 +112,36 @@ class NeuralRanker(GradeProbabilities):
     family: ClassVar[str | None] = "networks"
     packages: ClassVar[tuple[str, ...]] = ("torch",)
 
-    network_: Any
-    inputs_: Inputs
-    gains_: FloatArray
-    best_epoch_: int
-    history_: dict[str, list[float]]
-    stopped_: str
-    path_: list[dict[str, Any]]
-    l2_: float
-
-    def __init__(
-        self,
-        loss: Loss | str = "LambdaRank",
-        *,
-        network: Literal["mlp", "attention"] = "mlp",
-        hidden: Sequence[int] = (128, 64),
-        activation: str = "relu",
-        norm: Literal["none", "batch", "layer"] = "none",
-        dropout: float = 0.1,
-        width: int = 64,
-        n_heads: int = 4,
-        n_layers: int = 2,
-        outputs: Literal["score", "grades"] = "score",
-        gain: str | Sequence[float] = "exponential",
-        input_transform: Literal["standard", "log1p", "quantile", "none"] = "log1p",
-        epochs: int = 100,
-        batch_documents: int = 2048,
-        learning_rate: float = 1e-3,
-        schedule: Literal["cosine", "constant"] = "cosine",
-        weight_decay: float = 0.01,
-        clip: float | None = 1.0,
-        metric: str = "ndcg@10",
-        convention: str = "standard",
-        early_stopping: int | None = 20,
-        train_metric: bool = False,
-        native: bool | Literal["auto"] = "auto",
-        device: str = "auto",
-        init_model: NeuralRanker | None = None,
-        callbacks: Sequence[Callable[[Epoch], Any]] = (),
-        seed: int = 0,
-        threads: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.network = network
-        self.hidden = hidden
-        self.activation = activation
-        self.norm = norm
-        self.dropout = dropout
-        self.width = width
-        self.n_heads = n_heads
-        self.n_layers = n_layers
-        self.outputs = outputs
-        self.gain = gain
-        self.input_transform = input_transform
-        self.epochs = epochs
-        self.batch_documents = batch_documents
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.metric = metric
-        self.convention = convention
-        self.early_stopping = early_stopping
-        self.train_metric = train_metric
-        self.native = native
-        self.device = device
-        self.init_model = init_model
-        self.callbacks = callbacks
-        self.seed = seed
-        self.threads = threads
-        self.verbose = verbose
+    loss: Loss | str = "LambdaRank"
+    _: KW_ONLY
+    network: Literal["mlp", "attention"] = "mlp"
+    hidden: Sequence[int] = (128, 64)
+    activation: str = "relu"
+    norm: Literal["none", "batch", "layer"] = "none"
+    dropout: float = 0.1
+    width: int = 64
+    n_heads: int = 4
+    n_layers: int = 2
+    outputs: Literal["score", "grades"] = "score"
+    gain: str | Sequence[float] = "exponential"
+    input_transform: Literal["standard", "log1p", "quantile", "none"] = "log1p"
+    epochs: int = 100
+    batch_documents: int = 2048
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "constant"] = "cosine"
+    weight_decay: float = 0.01
+    clip: float | None = 1.0
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    early_stopping: int | None = 20
+    train_metric: bool = False
+    native: bool | Literal["auto"] = "auto"
+    device: str = "auto"
+    init_model: NeuralRanker | None = None
+    callbacks: Sequence[Callable[[Epoch], Any]] = ()
+    seed: int = 0
+    threads: int | None = None
+    verbose: bool = False
 
     @override
     def search_space(self) -> dict[str, Any]:
@@ -209,7 +170,7 @@ class NeuralRanker(GradeProbabilities):
         self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
         self.l2_ = float(self.weight_decay)
-        self.path_ = [{"epochs": trained.epochs, "interrupted": trained.interrupted}]
+        self.path_: list[dict[str, Any]] = [{"epochs": trained.epochs, "interrupted": trained.interrupted}]
         if trained.valid is not None:
             self.path_[0]["valid"] = trained.valid
             self.training_["valid"] = {trained.metric: trained.valid, "convention": trained.convention}

@@ -52,8 +52,8 @@ class Team(Protocol):
 class Trained(NamedTuple):
     """The outcome of a training."""
 
-    network: nn.Module
-    """For prediction, on the CPU."""
+    network: Any
+    """A module of PyTorch, for prediction, on the CPU."""
     inputs: Inputs
     gains: FloatArray
     epochs: int

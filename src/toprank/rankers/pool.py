@@ -7,6 +7,7 @@ that tell make every ranker a function of the document and its pool (Cossock & Z
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -80,6 +81,7 @@ _SIZE = "size"
 _STATISTICS = (*PER_COLUMN, _SIZE)
 
 
+@dataclass(eq=False, repr=False)
 class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[misc, call-arg]
     """Add columns that say how a document stands among those of its query, for use before any ranker.
 
@@ -121,22 +123,11 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"qid": True}
 
-    n_features_in_: int
-    columns_: IntArray
-    grouped_: bool
-
-    def __init__(
-        self,
-        statistics: Sequence[str] = ("mean", "max", "rank", "zscore", "size"),
-        columns: Sequence[int | str] | None = None,
-        keep: bool = True,
-        *,
-        threads: int | None = None,
-    ) -> None:
-        self.statistics = statistics
-        self.columns = columns
-        self.keep = keep
-        self.threads = threads
+    statistics: Sequence[str] = ("mean", "max", "rank", "zscore", "size")
+    columns: Sequence[int | str] | None = None
+    keep: bool = True
+    _: KW_ONLY
+    threads: int | None = None
 
     def fit(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Self:
         """Learn which columns there are.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
@@ -24,6 +25,7 @@ __all__ = ["RankBoost"]
 _SUREST = 1 - 1e-6
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RankBoost(Ranker):
     """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
 
@@ -48,24 +50,11 @@ class RankBoost(Ranker):
         "alphas_": Numbers("rounds"),
     }
 
-    features_: IntArray
-    thresholds_: FloatArray
-    alphas_: FloatArray
-
-    def __init__(
-        self,
-        *,
-        max_rounds: int = 300,
-        n_thresholds: int = 64,
-        metric: str = "map",
-        convention: str = "standard",
-        threads: int | None = None,
-    ) -> None:
-        self.max_rounds = max_rounds
-        self.n_thresholds = n_thresholds
-        self.metric = metric
-        self.convention = convention
-        self.threads = threads
+    max_rounds: int = 300
+    n_thresholds: int = 64
+    metric: str = "map"
+    convention: str = "standard"
+    threads: int | None = None
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)

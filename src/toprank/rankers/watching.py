@@ -11,7 +11,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -21,7 +21,13 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.tree_text import only_trees
 
-__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "Watched", "judges_of", "seconds_left"]
+if TYPE_CHECKING:
+    from toprank.rankers.neural_parameters import NeuralParameters
+    from toprank.rankers.tree_parameters import TreeParameters
+
+    Asked = TreeParameters | NeuralParameters
+
+__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
 
 
 class Round(NamedTuple):
@@ -46,48 +52,22 @@ class Round(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What a callback sees after each epoch; one that returns True ends the training."""
+    """What a callback sees after each epoch, as in a `Round`; one that returns True ends the training."""
 
     number: int
-    """Epochs so far, those of `init_model` included."""
     last: int
-    """The number of the last epoch, if nothing ends the training before."""
     loss: float
     """The mean loss of the epoch's batches, each before its step."""
     train: float | None
     """The metric on the training data, where it was asked for."""
     valid: float | None
-    """The metric on the validation data, where there are any."""
     best: int
-    """The best epoch on the validation data so far; without any, the last."""
     seconds: float
-    """Time since training began."""
     seconds_left: float
-    """Time until the last epoch, if they go on like this; NaN after the first, since the start is in its time."""
-
-
-class Watched(Protocol):
-    """What is asked of a training's parameters to judge it."""
-
-    @property
-    def metric(self) -> str:
-        """What the history tells and validation is judged by."""
-
-    @property
-    def convention(self) -> str:
-        """The rules of that metric."""
-
-    @property
-    def early_stopping(self) -> int | None:
-        """Steps without a better metric after which to stop."""
-
-    @property
-    def threads(self) -> int | None:
-        """Number of threads."""
 
 
 def judges_of(
-    wanted: Watched, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
+    wanted: Asked, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
 ) -> dict[str, Judge]:
     """Who judges after each step, "train" and "valid"; what cannot be judged is refused now, not after the first.
 
@@ -243,10 +223,6 @@ class EpochWatch(Watch):
     """A watch of epochs; the models are copies of the weights."""
 
     unit = "epoch"
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.history["loss"] = []
 
     def made(self, loss: float, metrics: Mapping[str, float], weights: Any) -> None:
         """Look at an epoch that was just made."""

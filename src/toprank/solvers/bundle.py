@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
@@ -63,15 +62,11 @@ class Bundle(Solver):
     """
 
     idle: int = 10
+    defaults = 1e-6, 5000
 
     def __post_init__(self) -> None:
         if self.idle < 1:
             raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.idle}.")
-
-    @property
-    @override
-    def defaults(self) -> tuple[float, int]:
-        return 1e-6, 5000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
         run.has_kinks = True
@@ -151,13 +146,8 @@ class Bundle(Solver):
         message = (
             f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {to_gain:.1e} {certified}."
         )
-        zero_is_optimal = to_gain <= tolerance * at_zero
-        return run.solution(
-            f"Converged in {steps}: {message}{hangs}",
-            converged=best,
-            zero_is_optimal=zero_is_optimal,
-            hardly_beats_zero=True,
-        )
+        beside_zero = {"zero_is_optimal": to_gain <= tolerance * at_zero, "hardly_beats_zero": True}
+        return run.solution(f"Converged in {steps}: {message}{hangs}", converged=best, **beside_zero)
 
 
 def _is_settled(best: Point, zero: Point, bound: float, tolerance: float) -> bool:

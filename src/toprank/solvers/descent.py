@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from typing_extensions import override
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution
@@ -50,6 +49,7 @@ class GradientDescent(Solver):
     stop: Literal["value", "gradient"] = "value"
     backtracking: bool = False
     keep: Literal["best", "last"] = "best"
+    defaults = 1e-4, 10_000
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < math.inf:
@@ -58,11 +58,6 @@ class GradientDescent(Solver):
             raise UnknownNameError("criterion to stop", self.stop, ("value", "gradient"))
         if self.keep not in ("best", "last"):
             raise UnknownNameError("choice of what to keep", self.keep, ("best", "last"))
-
-    @property
-    @override
-    def defaults(self) -> tuple[float, int]:
-        return 1e-4, 10_000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
         run.keeps_last = self.keep == "last"

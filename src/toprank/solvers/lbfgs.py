@@ -10,7 +10,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
@@ -43,15 +42,11 @@ class LBFGS(Solver):
     """
 
     memory: int = 10
+    defaults = 1e-6, 1000
 
     def __post_init__(self) -> None:
         if self.memory < 1:
             raise DataError(f"LBFGS needs a memory of at least 1 step, not {self.memory}.")
-
-    @property
-    @override
-    def defaults(self) -> tuple[float, int]:
-        return 1e-6, 1000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
         return descend(run, _Steps(run, self.memory).next, tolerance, max_iterations, ADVICE)

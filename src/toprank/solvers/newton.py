@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import partial
+from typing import cast
 
 import numpy as np
 from typing_extensions import override
@@ -31,6 +32,12 @@ LARGEST_SHIFT = 1e12
 HOPELESS_SHIFT = 1e30
 CG_LIMIT = 1000
 ADVICE = "Is the gradient the derivative of the value? If not, use GradientDescent; if the loss has kinks, Bundle."
+
+Curved = Callable[[FloatArray, float, float], tuple[FloatArray, float]]
+"""The curvature at some weights, as a function of a gradient, a shift and how accurate the step must be.
+
+It gives ``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger where the one asked for is not enough.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,9 @@ class Newton(Solver):
     def _curvature(self, run: Run) -> Callable[[FloatArray], Curved]:
         objective, n = run.objective, run.objective.n_weights
         if offers(objective, "hessian") and n <= self.cholesky_limit:
-            return lambda weights: _Matrix(hessian_of(run, weights))
+            return partial(_by_matrix, run)
         if offers(objective, "hessian_times"):
-            return lambda weights: _Products(run, weights)
+            return partial(_by_products, run)
         if offers(objective, "hessian"):
             raise DataError(
                 f"Newton would form a Hessian of {n} × {n}, above cholesky_limit = {self.cholesky_limit}, and the "
@@ -85,32 +92,19 @@ class Newton(Solver):
         raise DataError("Newton needs the curvature, but the objective offers no hessian; use LBFGS.")
 
 
-class Curved(Protocol):
-    """The curvature at some weights: it turns a gradient into a step."""
-
-    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
-        """``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger where the one asked for is not enough."""
+def _by_matrix(run: Run, weights: FloatArray) -> Curved:
+    hessian = hessian_of(run, weights)
+    return lambda grad, shift, _: levenberg_step(hessian, grad, shift)
 
 
-class _Matrix:
-    def __init__(self, hessian: FloatArray) -> None:
-        self.hessian = hessian
+def _by_products(run: Run, weights: FloatArray) -> Curved:
+    times, l2 = cast(WithHessianTimes, run.objective).hessian_times(weights), run.penalty.l2
 
-    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:  # noqa: ARG002
-        return levenberg_step(self.hessian, grad, shift)
+    def step(grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
+        ridge = shift * abs(float(grad @ (times(grad) + l2 * grad))) / float(grad @ grad) if shift else 0.0
+        return _conjugate_gradients(lambda v: times(v) + (l2 + ridge) * v, grad, accuracy), shift
 
-
-class _Products:
-    def __init__(self, run: Run, weights: FloatArray) -> None:
-        self.times = cast(WithHessianTimes, run.objective).hessian_times(weights)
-        self.l2 = run.penalty.l2
-
-    def step(self, grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
-        ridge = 0.0
-        if shift:
-            along = self.times(grad) + self.l2 * grad
-            ridge = shift * abs(float(grad @ along)) / float(grad @ grad)
-        return _conjugate_gradients(lambda v: self.times(v) + (self.l2 + ridge) * v, grad, accuracy), shift
+    return step
 
 
 def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) -> tuple[FloatArray, float]:
@@ -176,7 +170,7 @@ class _Steps:
         accuracy = min(0.1, math.sqrt(size))  # ever more accurate steps: faster than linear, without waste
         curved = self.curvature(point.weights)
         while self.shift <= LARGEST_SHIFT:
-            step, self.shift = curved.step(point.grad, self.shift, accuracy)
+            step, self.shift = curved(point.grad, self.shift, accuracy)
             slope = float(point.grad @ step)
             if negligible(slope, point.value):
                 return point if slope <= 0 and self.shift <= 1 else None
@@ -192,7 +186,7 @@ def _plain(run: Run, curvature: Callable[[FloatArray], Curved], tolerance: float
     point = run.begin()
     length = math.inf
     while run.iterations < max_iterations:
-        step, _ = curvature(point.weights).step(point.grad, 0.0, 1e-10)
+        step, _ = curvature(point.weights)(point.grad, 0.0, 1e-10)
         trial = until_finite(run, point, step)
         if trial is None:
             return run.solution(

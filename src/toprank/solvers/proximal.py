@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
@@ -95,15 +94,11 @@ class Proximal(Solver):
     method: Literal["auto", "newton", "fista"] = "auto"
     newton_limit: int = 500
     takes_l1 = True
+    defaults = 1e-6, 10_000
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise UnknownNameError("proximal method", self.method, METHODS)
-
-    @property
-    @override
-    def defaults(self) -> tuple[float, int]:
-        return 1e-6, 10_000
 
     def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
         curved = offers(run.objective, "hessian")

@@ -117,16 +117,11 @@ class Run:
         if self.callback is not None:
             self.callback(self.iterations, point.weights.copy(), point.value, message)
 
-    def solution(
-        self,
-        message: str,
-        *,
-        converged: Point | None = None,
-        interrupted: bool = False,
-        zero_is_optimal: bool = False,
-        hardly_beats_zero: bool = False,
-    ) -> Solution:
-        """The end: at the point that `converged`, else at the best one (the last, in a run that keeps that)."""
+    def solution(self, message: str, *, converged: Point | None = None, **further: bool) -> Solution:
+        """The end: at the point that `converged`, else at the best one (the last, in a run that keeps that).
+
+        `further`: what else a `Solution` says that is not so by default.
+        """
         point = converged or (self.last if self.keeps_last else None) or self.best
         bound = min(self.lower_bound, point.value) if point and math.isfinite(self.lower_bound) else None
         return Solution(
@@ -137,10 +132,8 @@ class Run:
             message=message,
             gradient_norm=None if point is None or self.has_kinks else self.gradient_norm(point),
             lower_bound=bound,
-            interrupted=interrupted,
-            zero_is_optimal=zero_is_optimal,
-            hardly_beats_zero=hardly_beats_zero,
             evaluations=self.evaluations,
+            **further,
         )
 
 
