@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,23 +21,16 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.rankers.base import finite, warn_constant, warn_unconverged
+from toprank.rankers.base import finite, warn_constant
 from toprank.rankers.files import State
-from toprank.rankers.heads import (
-    OrdinalHead,
-    PluginProbabilities,
-    SoftmaxHead,
-    gain_table,
-    grade_shares,
-    head_of,
-    whole_grades,
-)
+from toprank.rankers.heads import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.path import PathRanker, penalty_path
 from toprank.rankers.probabilities import GradeProbabilities
 from toprank.rankers.schema import Numbers, needed, read_value
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
+from toprank.scorers.linear import Thresholds
 from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
 
 __all__ = ["ExpectedGainRanker"]
@@ -140,8 +134,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
                 self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
             )
             return
-        penalties = penalty_path(self.l2, valid)
-        self._walk(source, valid, penalties)
+        self._walk(partial(self._solve, source), None, penalty_path(self.l2, valid), valid)
+        self._set(self.solution_.weights)
 
     def _check_options(self) -> None:
         self._check_solver_options()
@@ -167,49 +161,23 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             raise DataError(f"n_grades is {count}, but the largest training label is {grades.max():g}.")
         return max(count, 2)
 
-    def _walk(self, source: Source, valid: RankingData | Source | None, penalties: list[float]) -> None:
-        """Solve along the path of penalties, largest first; keep the best on validation data."""
-        judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
-        if judge is not None and len(penalties) > 1:
-            judge.check()
-        best_value, weights = -np.inf, None
-        self._begin_path()
-        for l2 in penalties:
-            solution = self._solve(source, l2, weights)
-            weights = solution.weights
-            row = self._stop(l2, solution)
-            if judge is not None:
-                self._set(weights)
-                row["valid"] = judge.value(self._scores)
-            value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
-            if value > best_value:
-                best_value, self.solution_, self.l2_ = value, solution, l2
-            if solution.interrupted:
-                break
-        self._set(self.solution_.weights)
-        self.training_["solver"] = self.solution_.message
-        if not self.solution_.converged:
-            warn_unconverged(f"ExpectedGainRanker: {self.solution_.message}")
-        if judge is not None:
-            reached = best_value if judge.higher_is_better else -best_value
-            self.training_["valid"] = {judge.name: reached, "convention": judge.convention.name}
-
     def _set(self, weights: FloatArray) -> None:
         self.coef_, self.intercept_ = self._head.split(weights)  # on the standardised scale
 
     @property
-    def _head(self) -> SoftmaxHead | OrdinalHead:
-        return head_of(type(make_loss(self.loss)).__name__, self.n_grades_)
+    def _head(self) -> Logits | Thresholds:
+        """How P(grade | x) hangs on the weights."""
+        kind = Thresholds if type(make_loss(self.loss)).__name__ == "Ordinal" else Logits
+        return kind(self.n_features_in_, self.n_grades_)
 
-    def _solve(self, source: Source, l2: float, start: FloatArray | None) -> Solution:
-        loss = make_loss(self.loss)
-        d, head = source.n_features, self._head
+    def _solve(self, source: Source, start: FloatArray | None, l2: float, _: float | None) -> Solution:
+        loss, head = make_loss(self.loss), self._head
         by_class = loss.traits.space == "class"
         if by_class:
             loss = replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
-        scorer: Any = head.scorer(d) if by_class else ExpectedGain(d, self.gains_, self.saturation)
+        scorer: Any = head if by_class else ExpectedGain(source.n_features, self.gains_, self.saturation)
         objective = source.objective(scorer, loss, self.standardisation_, self.threads)
-        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free(d))
+        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free)
         starts = [self._first(source, l2, by_class) if start is None else start]
         rng = np.random.default_rng(self.seed)
         starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
@@ -222,7 +190,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """Where to start: class shares as intercepts, and directions as asked for."""
         d, grades = source.n_features, self.n_grades_
         labels, counts = source.grades()
-        first = self._head.start(d, grade_shares(labels, counts, grades))
+        first = self._head.start(grade_shares(labels, counts, grades))
         if by_class or self.start == "zeros":
             return first
         table = first.reshape(grades, d + 1)
@@ -237,7 +205,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             return table.ravel()
         likelihood = make_loss("Multinomial", n_grades=grades)
         objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads, weighted=False)
-        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free(d))
+        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free)
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
     def _solver(self, by_class: bool, n_weights: int) -> Solver:
@@ -269,7 +237,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def check_restored(self) -> None:
         super().check_restored()
         head, grades = self._head, self.n_grades_
-        rows, intercepts = (1, grades - 1) if isinstance(head, OrdinalHead) else (grades, grades)
+        rows, intercepts = (1, grades - 1) if isinstance(head, Thresholds) else (grades, grades)
         if grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts):
             raise DataError("the weights do not fit the number of grades")
 

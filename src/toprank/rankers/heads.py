@@ -1,8 +1,7 @@
-"""Outputs and grades: how many outputs a loss asks for, what they start from, and how they become probabilities.
+"""Outputs and grades: how many outputs a loss asks for, what they start from, and a classifier in their place.
 
-Trees and networks have one output, the score, or one for each grade (softmax); a linear map of the features has softmax
-over the grades, or one score cut by thresholds; any scikit-learn classifier can take its place (the plug-in of
-Algorithm 1).
+Trees and networks have one output, the score, or one for each grade (softmax); any scikit-learn classifier can take
+their place (the plug-in of Algorithm 1).
 """
 
 from __future__ import annotations
@@ -19,85 +18,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.metrics.gains import Gain
-from toprank.scorers.expected_gain import Logits, grade_probabilities
 from toprank.scorers.features import Features, Standardisation, row_blocks
-from toprank.scorers.linear import Thresholds, ordinal_probabilities
 
-__all__ = [
-    "OrdinalHead",
-    "PluginProbabilities",
-    "SoftmaxHead",
-    "first_outputs",
-    "gain_table",
-    "grade_shares",
-    "head_of",
-    "loss_and_gains",
-    "whole_grades",
-]
-
-
-@dataclass(frozen=True)
-class SoftmaxHead:
-    """P(k) = softmax_k(w_k·z + b_k); weights laid out grade by grade, (w_k, b_k)."""
-
-    n_grades: int
-
-    def scorer(self, d: int) -> Any:
-        """The scorer of likelihood training."""
-        return Logits(d, self.n_grades)
-
-    def free(self, d: int) -> list[int]:
-        """Places of the intercepts, which are not penalised."""
-        return list(range(d, self.n_grades * (d + 1), d + 1))
-
-    def start(self, d: int, shares: FloatArray) -> FloatArray:
-        """Weights that predict the shares of the grades, whatever the features."""
-        table = np.zeros((self.n_grades, d + 1))
-        table[:, -1] = np.log(shares)
-        return table.ravel()
-
-    def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (grades, d) and intercepts."""
-        table = weights.reshape(self.n_grades, -1)
-        return table[:, :-1].copy(), table[:, -1].copy()
-
-    def probabilities(self, logits: FloatArray) -> FloatArray:
-        """P(grade) from logits (n, grades)."""
-        return grade_probabilities(logits)
-
-
-@dataclass(frozen=True)
-class OrdinalHead:
-    """P(y ≥ k) = σ(w·z − θ_k); weights (w, θ)."""
-
-    n_grades: int
-
-    def scorer(self, d: int) -> Any:
-        """The scorer of likelihood training."""
-        return Thresholds(d, self.n_grades)
-
-    def free(self, d: int) -> list[int]:
-        """Places of the thresholds, which are not penalised."""
-        return list(range(d, d + self.n_grades - 1))
-
-    def start(self, d: int, shares: FloatArray) -> FloatArray:
-        """Weights that predict the shares of the grades, whatever the features."""
-        at_least = np.cumsum(shares[::-1])[::-1][1:]
-        return np.concatenate([np.zeros(d), np.log1p(-at_least) - np.log(at_least)])
-
-    def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """One row of coefficients, and minus the thresholds."""
-        d = len(weights) - self.n_grades + 1
-        return weights[None, :d].copy(), -weights[d:]
-
-    def probabilities(self, logits: FloatArray) -> FloatArray:
-        """P(grade) from cumulative logits (n, grades − 1)."""
-        return ordinal_probabilities(logits)
-
-
-def head_of(loss_name: str, n_grades: int) -> SoftmaxHead | OrdinalHead:
-    """Ordinal for the ordinal likelihood, softmax for everything else."""
-    return OrdinalHead(n_grades) if loss_name == "Ordinal" else SoftmaxHead(n_grades)
+__all__ = ["PluginProbabilities", "first_outputs", "gain_table", "grade_shares", "loss_and_gains", "whole_grades"]
 
 
 def whole_grades(labels: FloatArray, remedy: str) -> int:
@@ -130,15 +53,8 @@ def loss_and_gains(
 ) -> tuple[Loss, FloatArray]:
     """The loss, which may have to know the grades, and the gain of each grade (none: the output is the score).
 
-    What does not go together is refused.
-
-    Args:
-        loss: the loss.
-        outputs: ``score`` or ``grades``.
-        gain: G.
-        labels: all labels, or just the distinct ones.
-        known: the gains of the model that training goes on from, where there is one.
-        without_thresholds: who does not learn thresholds: "trees do".
+    What does not go together is refused. `labels`: all, or just the distinct ones; `known`: the gains of the model that
+    training goes on from, where there is one; `without_thresholds`: who does not learn thresholds: "trees do".
     """
     name = type(loss).__name__
     if name == "Ordinal":
@@ -165,13 +81,7 @@ def first_outputs(
     """What outputs start from: the logarithms of the grades' shares, or the best constant score.
 
     That is 0 where shifts mean nothing to the loss; None where nobody knows it, since the loss is not convex.
-
-    Args:
-        loss: the loss.
-        n_grades: outputs, where there is one for each grade; 0: the output is the score.
-        grades: the distinct labels, where there is an output for each grade.
-        counts: how many documents have each.
-        value: the loss where all documents have the same score.
+    `n_grades` is 0 where the output is the score; `value` is the loss where all documents have the same score.
     """
     if n_grades:
         logs: FloatArray = np.log(grade_shares(grades, counts, n_grades))
@@ -195,29 +105,24 @@ class PluginProbabilities:
 
     @classmethod
     def fit(
-        cls,
-        classifier: Any,
-        calibration: str | None,
-        data: RankingData,
-        standardisation: Standardisation,
-        n_grades: int,
+        cls, classifier: Any, method: str | None, data: RankingData, standardisation: Standardisation, n_grades: int
     ) -> PluginProbabilities:
         """Fit a clone of the classifier; calibration is cross-fitted so that no query is on both sides."""
         if not hasattr(classifier, "predict_proba"):
             raise DataError(f"{type(classifier).__name__} has no predict_proba; choose a classifier that has.")
         model = clone(classifier)
-        if calibration is not None:
+        if method is not None:
             from sklearn.calibration import CalibratedClassifierCV
             from sklearn.model_selection import GroupKFold
 
-            if calibration not in ("sigmoid", "isotonic"):
-                raise UnknownNameError("calibration", calibration, ["sigmoid", "isotonic"])
+            if method not in ("sigmoid", "isotonic"):
+                raise UnknownNameError("calibration", method, ["sigmoid", "isotonic"])
             folds = min(5, data.n_queries)
             if folds < 2:
                 raise DataError("Calibration holds out whole queries, so it needs at least two.")
             groups = data.queries.document_query
             parts = list(GroupKFold(folds).split(np.zeros(data.n_documents), groups=groups))
-            model = CalibratedClassifierCV(model, method=calibration, cv=parts)
+            model = CalibratedClassifierCV(model, method=method, cv=parts)
         Z = Features(data.X, standardisation).dense(slice(0, data.n_documents))
         model.fit(Z, data.labels.astype(np.int64))
         return cls(model, standardisation, n_grades)

@@ -6,24 +6,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import product
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_flag, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses import Loss
+from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.rankers.base import warn_constant, warn_unconverged
-from toprank.rankers.path import PathRanker, penalty_path, refine, tolerances_of
+from toprank.rankers.path import PathRanker, penalty_path, tolerances_of
 from toprank.rankers.schema import Numbers
-from toprank.rankers.source import Source, source_of
+from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solver
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
 from toprank.solvers.base import Objective
 
 __all__ = ["LinearRanker"]
@@ -38,6 +38,7 @@ _SOLVERS: dict[str, Solver] = {
 }
 _ROWS = 1 << 14
 _INEXACT_ITERATIONS = 30
+_MAX_ROUNDS = 50
 _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
 
 
@@ -117,21 +118,69 @@ class LinearRanker(PathRanker):
         if self.refine:
             if not isinstance(data, RankingData) or isinstance(valid, Source):
                 raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
-            refine(self, data, loss, valid)
+            self._refine(data, loss, valid)
         else:
             self.fit_standardised(data, loss, valid)
 
+    def _refine(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
+        """Least squares on the active documents until no ignored one scores above δ (Cossock & Zhang 2008 §VI).
+
+        So the sup term of the loss is 0 at the solution. `active_` counts the documents.
+        """
+        if not isinstance(loss, ImportanceWeightedSquared):
+            raise DataError(f"refine=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
+        top = loss.max_grade if loss.max_grade is not None else float(data.labels.max())
+        squared = Squared(gain=loss.gain, max_grade=top, per_document=loss.per_document)
+        active = loss.first_active(data.labels, data.queries)
+        self.active_: list[int] = []
+        for _ in range(_MAX_ROUNDS):
+            self.active_.append(int(active.sum()))
+            weights = loss.active_weights(data.labels, data.queries, active)
+            if data.document_weights is not None:
+                weights = weights * data.document_weights
+            part = data.replace(document_weights=weights).keep(active)
+            self.fit_standardised(part, squared, valid)
+            grown = loss.now_active(active, self.predict(data))
+            if (grown == active).all():
+                return
+            active = grown
+        raise DataError(f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without refine.")
+
     def fit_standardised(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
         """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
-        source, standardisation = source_of(data), self.standardisation_
-        scorer = Linear(data.n_features, intercept=not loss.traits.shift_invariant)
+        source, standardisation, d, traits = source_of(data), self.standardisation_, data.n_features, loss.traits
+        scorer = Linear(d, intercept=not traits.shift_invariant)
         objective = source.objective(scorer, loss, standardisation, self.threads)
-        start = self._start(objective.n_weights)
-        if self.start is None and not loss.traits.exact_gradient:
+        start, limit = self._start(objective.n_weights), self.max_iterations
+        penalties, tolerances = penalty_path(self.l2, valid), tolerances_of(self.tolerance, valid)
+        if self.l1 > 0 and not traits.smooth:
+            raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
+        if self.start is None and not traits.exact_gradient:
             easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads, weighted=False)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
-        self._set(self._walk(objective, loss, start, data.n_features, valid))
+        if limit is None and not traits.exact_gradient:
+            limit = _INEXACT_ITERATIONS
+        solver, used = self._solver(loss, objective), 0
+
+        def solve(weights: FloatArray, l2: float, tolerance: float | None) -> Solution:
+            nonlocal used
+            used = 0 if tolerance == tolerances[0] else used
+            left = None if limit is None else max(1, limit - used)
+            penalty, tell = self._penalty(objective.n_weights, d, l2, solver), _tell if self.verbose else None
+            options = {"tolerance": tolerance, "max_iterations": left, "callback": tell}
+            solution = solver.solve(objective, weights, penalty, **options)  # type: ignore[arg-type]
+            used += solution.iterations
+            return solution
+
+        self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
+        self._set(self.solution_.weights)
+        if not self.solution_.weights[:d].any():
+            warn_constant(
+                f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
+            )
+        elif self.solution_.hardly_beats_zero:
+            warn_unconverged(f"LinearRanker: {self.solution_.message}")
 
     def _set(self, weights: FloatArray) -> None:
         spread, centre = self.standardisation_.spread, self.standardisation_.centre
@@ -139,57 +188,9 @@ class LinearRanker(PathRanker):
         free = weights[-1] if len(weights) > len(spread) else 0.0
         self.intercept_ = float(free - self.coef_ @ centre)
 
-    def _walk(
-        self, objective: Objective, loss: Loss, start: FloatArray, d: int, valid: RankingData | Source | None
-    ) -> FloatArray:
-        """Solve along the path of penalties, largest first, each from the last; keep the best on validation data."""
-        penalties = penalty_path(self.l2, valid)
-        if self.l1 > 0 and not loss.traits.smooth:
-            raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
-        judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
-        solver, weights = self._solver(loss, objective), start
-        limit = self.max_iterations
-        if limit is None and not loss.traits.exact_gradient:
-            limit = _INEXACT_ITERATIONS
-        tolerances = tolerances_of(self.tolerance, valid)
-        if judge is not None and len(penalties) * len(tolerances) > 1:
-            judge.check()
-        best, best_value, used = None, -np.inf, 0
-        self._begin_path()
-        for l2, tolerance in product(penalties, tolerances):
-            used = 0 if tolerance == tolerances[0] else used
-            solution = solver.solve(
-                objective,
-                weights,
-                self._penalty(objective.n_weights, d, l2, solver),
-                tolerance=tolerance,
-                max_iterations=None if limit is None else max(1, limit - used),
-                callback=self._tell if self.verbose else None,
-            )
-            weights, used = solution.weights, used + solution.iterations
-            row = self._stop(l2, solution, converges=loss.traits.exact_gradient)
-            if tolerance is not None and len(tolerances) > 1:
-                row["tolerance"] = tolerance
-            if judge is not None:
-                row["valid"] = judge.value(partial(_linear_scores, self.standardisation_, weights[:d], self.threads))
-            value = row.get("valid", 0.0) * (1 if judge is None or judge.higher_is_better else -1)
-            if best is None or value > best_value:
-                best, best_value, self.solution_, self.l2_ = weights, value, solution, l2
-            if solution.interrupted:
-                break
-        if not self.solution_.converged and (loss.traits.exact_gradient or self.solution_.interrupted):
-            warn_unconverged(f"LinearRanker: {self.solution_.message}")
-        if judge is not None:
-            reached = best_value if judge.higher_is_better else -best_value
-            self.training_["valid"] = {judge.name: reached, "convention": judge.convention.name}
-        self.training_["solver"] = self.solution_.message
-        if not self.solution_.weights[:d].any():
-            warn_constant(
-                f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
-            )
-        elif self.solution_.hardly_beats_zero:
-            warn_unconverged(f"LinearRanker: {self.solution_.message}")
-        return self.solution_.weights
+    @override
+    def _scores_at(self, weights: FloatArray) -> Score:
+        return partial(_linear_scores, self.standardisation_, weights[: self.n_features_in_], self.threads)
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
         penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
@@ -228,10 +229,6 @@ class LinearRanker(PathRanker):
             raise DataError(f"start has {given.size} weights, but the ranker has {n}.")
         return given
 
-    def _tell(self, iteration: int, weights: FloatArray, value: float, message: str) -> None:
-        del weights
-        sys.stderr.write(f"iteration {iteration:>4}  value {value:.6f}  {message}\n")
-
     def _scores(self, X: Any) -> FloatArray:
         unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
         centred = self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
@@ -245,6 +242,10 @@ class LinearRanker(PathRanker):
         size = np.abs(self.coef_ * self.standardisation_.spread)
         total = size.sum()
         return size / total if total > 0 else size
+
+
+def _tell(iteration: int, _: FloatArray, value: float, message: str) -> None:
+    sys.stderr.write(f"iteration {iteration:>4}  value {value:.6f}  {message}\n")
 
 
 def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, available_threads, each_block
 from toprank.losses.base import Block, BoundLoss, Curvature, Want
-from toprank.scorers.base import Scored, ScoredByClass, Scorer
+from toprank.scorers.base import Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.scorers.features import Features
 
 __all__ = ["RankingObjective"]
@@ -61,7 +61,7 @@ class RankingObjective:
             curvature = self._curvature(block, scored)
             if scored.scores.ndim == 2:
                 return cast(ScoredByClass, scored).curved(_by_class(curvature, scored.scores))
-            jacobian = scored.jacobian()
+            jacobian = cast(ScoredOnce, scored).jacobian()
             result: FloatArray = jacobian.T @ (curvature @ jacobian)
             return result
 

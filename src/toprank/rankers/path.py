@@ -1,28 +1,25 @@
-"""What linear rankers share: a path of penalties, the options of their solvers, and refinement.
-
-Any stop of a path can be taken up without fitting again. The refinement scheme of importance-weighted regression is the
-loop over active documents (Cossock & Zhang 2008 §VI).
-"""
+"""What linear rankers share: a path of penalties, any stop of which can be taken up without fitting again."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, ClassVar, Protocol, Self
+from itertools import product
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number, check_whole
-from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy
-from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.source import Score, source_of
 from toprank.solvers import Solution
 
-__all__ = ["PathRanker", "penalty_path", "refine", "tolerances_of"]
+__all__ = ["PathRanker", "penalty_path", "tolerances_of"]
 
 _TO_CHOOSE = Remedy("valid= data to choose among them.", "--valid data to choose among them.")
 
@@ -41,6 +38,7 @@ class PathRanker(Ranker):
     convention: str
     scale: bool
     max_iterations: int | None
+    threads: int | None
 
     def _check_solver_options(self) -> None:
         """Refuse what means nothing, also where there are no validation data and nothing would be judged by it."""
@@ -50,17 +48,53 @@ class PathRanker(Ranker):
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)
 
-    def _begin_path(self) -> None:
-        self.path_, self.path_solutions_ = [], []
+    def _walk(
+        self,
+        solve: Callable[[Any, float, float | None], Solution],
+        weights: FloatArray | None,
+        penalties: Sequence[float],
+        valid: Any,
+        tolerances: Sequence[float | None] = (None,),
+        *,
+        converges: bool = True,
+    ) -> None:
+        """Solve at every stop, `solve(weights, l2, tolerance)`, each from the last; keep the best on validation data.
 
-    def _stop(self, l2: float, solution: Solution, *, converges: bool = True) -> dict[str, float]:
-        """A new row of the path; where nothing `converges`, no row is called unconverged."""
-        row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
-        row["converged"] = float(solution.converged or not converges)
-        row["interrupted"] = float(solution.interrupted)
-        self.path_.append(row)
-        self.path_solutions_.append(solution)
-        return row
+        Where nothing `converges`, no row is called unconverged.
+        """
+        judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
+        stops = list(product(penalties, tolerances))
+        if judge is not None and len(stops) > 1:
+            judge.check()
+        sign, best = 1.0 if judge is None or judge.higher_is_better else -1.0, -np.inf
+        self.path_, self.path_solutions_ = [], []
+        for l2, tolerance in stops:
+            solution = solve(weights, l2, tolerance)
+            weights = solution.weights
+            row = {"l2": l2, "value": solution.value, "iterations": float(solution.iterations)}
+            row["converged"] = float(solution.converged or not converges)
+            row["interrupted"] = float(solution.interrupted)
+            if tolerance is not None and len(tolerances) > 1:
+                row["tolerance"] = tolerance
+            if judge is not None:
+                row["valid"] = judge.value(self._scores_at(weights))
+            value = sign * row.get("valid", 0.0)
+            if not self.path_ or value > best:
+                best, self.solution_, self.l2_ = value, solution, l2
+            self.path_.append(row)
+            self.path_solutions_.append(solution)
+            if solution.interrupted:
+                break
+        if judge is not None:
+            self.training_["valid"] = {judge.name: sign * best, "convention": judge.convention.name}
+        self.training_["solver"] = self.solution_.message
+        if not self.solution_.converged and (converges or self.solution_.interrupted):
+            warn_unconverged(f"{type(self).__name__}: {self.solution_.message}")
+
+    def _scores_at(self, weights: FloatArray) -> Score:
+        """How a stop of the path scores; on a cluster the function travels."""
+        self._set(weights)
+        return self._scores
 
     def on_path(self, place: int) -> Self:
         """The ranker as it was at a row of `path_`, without fitting again.
@@ -116,43 +150,3 @@ def tolerances_of(tolerance: Any, valid: Any) -> list[float | None]:
     if len(several) > 1 and valid is None:
         raise DataError("Several tolerances were given, but no", remedy=_TO_CHOOSE)
     return sorted(several, reverse=True)
-
-
-_MAX_ROUNDS = 50
-
-
-class Refinable(Protocol):
-    """A ranker that can be fitted again and again on parts of the data."""
-
-    active_: list[int]
-
-    def fit_standardised(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
-        """Fit."""
-
-    def predict(self, X: RankingData) -> FloatArray:
-        """Score."""
-
-
-def refine(ranker: Refinable, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
-    """Fit least squares on the active documents until no ignored one scores above δ; `active_` counts them.
-
-    Afterwards no ignored document scores above δ, so the sup term of the loss is 0 at the solution.
-    """
-    if not isinstance(loss, ImportanceWeightedSquared):
-        raise DataError(f"refine=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
-    top = loss.max_grade if loss.max_grade is not None else float(data.labels.max())
-    squared = Squared(gain=loss.gain, max_grade=top, per_document=loss.per_document)
-    active = loss.first_active(data.labels, data.queries)
-    ranker.active_ = []
-    for _ in range(_MAX_ROUNDS):
-        ranker.active_.append(int(active.sum()))
-        weights = loss.active_weights(data.labels, data.queries, active)
-        if data.document_weights is not None:
-            weights = weights * data.document_weights
-        part = data.replace(document_weights=weights).keep(active)
-        ranker.fit_standardised(part, squared, valid)
-        grown = loss.now_active(active, ranker.predict(data))
-        if (grown == active).all():
-            return
-        active = grown
-    raise DataError(f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without refine.")

@@ -11,7 +11,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toprank.rankers.neural_parameters import NeuralParameters
     from toprank.rankers.tree_parameters import TreeParameters
 
-    Asked = TreeParameters | NeuralParameters
+    Asked: TypeAlias = TreeParameters | NeuralParameters
 
 __all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
 

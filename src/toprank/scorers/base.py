@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["Scored", "ScoredByClass", "Scorer"]
+__all__ = ["Scored", "ScoredByClass", "ScoredOnce", "Scorer"]
 
 
 class Scored(Protocol):
@@ -25,6 +25,10 @@ class Scored(Protocol):
 
     def forth(self, d_weights: FloatArray) -> FloatArray:
         """J · d_weights: a change of the weights becomes a change of the scores."""
+
+
+class ScoredOnce(Scored, Protocol):
+    """One score for each document."""
 
     def jacobian(self) -> FloatArray:
         """J itself, (documents, weights)."""

@@ -148,6 +148,24 @@ class Logits:
         Z = _Rows(features, rows)
         return LogitsScored(Z.logits(weights, self.n_grades), Z)
 
+    @property
+    def free(self) -> slice:
+        """Places of the intercepts, which are not penalised."""
+        return slice(self.n_features, None, self.n_features + 1)
+
+    def start(self, shares: FloatArray) -> FloatArray:
+        """Weights that predict the shares of the grades, whatever the features."""
+        weights = np.zeros(self.n_weights)
+        weights[self.free] = np.log(shares)
+        return weights
+
+    def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Coefficients (grades, features) and intercepts."""
+        table = weights.reshape(self.n_grades, -1)
+        return table[:, :-1].copy(), table[:, -1].copy()
+
+    probabilities = staticmethod(grade_probabilities)
+
 
 @dataclass(frozen=True)
 class LogitsScored:
@@ -165,10 +183,6 @@ class LogitsScored:
     def forth(self, d_weights: FloatArray) -> FloatArray:
         """See `Scored.forth`."""
         return self.Z.logits(d_weights, self.scores.shape[1])
-
-    def jacobian(self) -> FloatArray:
-        """Z with a column of ones: what multiplies the weights of each grade."""
-        return self.Z.with_one()
 
     def curved(self, by_class: FloatArray) -> FloatArray:
         """See `ScoredByClass.curved`."""

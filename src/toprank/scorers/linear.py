@@ -10,7 +10,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["Linear", "Thresholds", "ordinal_probabilities"]
+__all__ = ["Linear", "Thresholds"]
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,6 @@ class LinearScored:
         return np.column_stack([Z, np.ones(len(Z))]) if self.intercept else Z
 
 
-def ordinal_probabilities(cumulative: FloatArray) -> FloatArray:
-    """P(k) = σ(c_k) − σ(c_{k+1}) from cumulative logits (n, K − 1); never negative, summing to 1."""
-    from scipy.special import expit
-
-    n = len(cumulative)
-    at_least = np.column_stack([np.ones(n), expit(cumulative), np.zeros(n)])
-    P = np.maximum(at_least[:, :-1] - at_least[:, 1:], 0.0)
-    result: FloatArray = P / P.sum(axis=1, keepdims=True)
-    return result
-
-
 @dataclass(frozen=True)
 class Thresholds:
     """Cumulative logits c_k = w·z − θ_k for k = 1 … K − 1; weights (w, θ)."""
@@ -87,6 +76,31 @@ class Thresholds:
         """Score a block of rows."""
         common = features.times(rows, weights[: self.n_features])
         return ThresholdsScored(common[:, None] - weights[self.n_features :], features, rows)
+
+    @property
+    def free(self) -> slice:
+        """Places of the thresholds, which are not penalised."""
+        return slice(self.n_features, None)
+
+    def start(self, shares: FloatArray) -> FloatArray:
+        """Weights that predict the shares of the grades, whatever the features."""
+        at_least = np.cumsum(shares[::-1])[::-1][1:]
+        return np.concatenate([np.zeros(self.n_features), np.log1p(-at_least) - np.log(at_least)])
+
+    def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """One row of coefficients, and minus the thresholds."""
+        return weights[None, : self.n_features].copy(), -weights[self.n_features :]
+
+    @staticmethod
+    def probabilities(cumulative: FloatArray) -> FloatArray:
+        """P(k) = σ(c_k) − σ(c_{k+1}) from cumulative logits (n, K − 1); never negative, summing to 1."""
+        from scipy.special import expit
+
+        n = len(cumulative)
+        at_least = np.column_stack([np.ones(n), expit(cumulative), np.zeros(n)])
+        P = np.maximum(at_least[:, :-1] - at_least[:, 1:], 0.0)
+        result: FloatArray = P / P.sum(axis=1, keepdims=True)
+        return result
 
 
 @dataclass(frozen=True)
@@ -109,10 +123,6 @@ class ThresholdsScored:
         d = self.features.n_columns
         change: FloatArray = self.features.times(self.rows, d_weights[:d])[:, None] - d_weights[d:]
         return change
-
-    def jacobian(self) -> FloatArray:
-        """Z: what multiplies the weights common to all thresholds."""
-        return self.features.dense(self.rows)
 
     def curved(self, by_class: FloatArray) -> FloatArray:
         """See `ScoredByClass.curved`."""
