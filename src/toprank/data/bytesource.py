@@ -6,7 +6,6 @@ goes through a nameless temporary file: readers may then pass over the bytes as 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gzip
 import hashlib
@@ -21,7 +20,7 @@ import tempfile
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -36,19 +35,9 @@ import numpy.typing as npt
 from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
-    "ByteSource",
-    "Bytes",
-    "abandoned",
-    "became_shorter",
-    "check_size",
-    "head_of",
-    "open_bytes",
-    "os_errors",
-    "output",
-    "plain_name",
-    "promised_format",
-    "temporary_sibling",
-]
+    "ByteSource", "Bytes", "abandoned", "became_shorter", "check_size", "head_of", "open_bytes", "os_errors",
+    "output", "plain_name", "promised_format", "temporary_sibling",
+]  # fmt: skip
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -88,13 +77,7 @@ def clear_own() -> None:
 
 
 def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
-    """What processes of this machine that run no more left in a folder.
-
-    Args:
-        folder: where to look.
-        suffix: how such names end.
-        target: only what was to become this one. Default: whatever it was to become.
-    """
+    """What processes of this machine that run no more left in a folder, of whatever it was to become (or `target`)."""
     if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
         return
     label = r"\..+" if target is None else re.escape(f".{_label(target)}")
@@ -126,12 +109,11 @@ def _machine() -> str:
 
 
 def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
+    with suppress(PermissionError):  # somebody else's
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
     return True
 
 
@@ -141,6 +123,7 @@ _UNFINISHED = ".part"
 _OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS)
 _ALWAYS_ALLOWED = 256 << 20  # bytes of an array, whatever the size of its text
 _ALLOWED_TIMES_TEXT = 20
 
@@ -204,10 +187,9 @@ class ByteSource:
     def lone_return(self, position: int) -> FormatError:
         """The error for a carriage return within a line."""
         problem = (
-            "A carriage return stands within the line, as where lines end as on old Macs; lines end in LF or CR LF. "
-            "Convert the file first, as by tr '\\r' '\\n'."
+            "A carriage return stands within the line, as where lines end as on old Macs; lines end in LF or CR LF."
         )
-        return self.fault(problem, position)
+        return self.fault(f"{problem} Convert the file first, as by tr '\\r' '\\n'.", position)
 
     def fault(self, problem: str, position: int) -> FormatError:
         """The error that says what is wrong at a byte."""
@@ -233,11 +215,7 @@ class _Handle:
 
 
 def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteSource:
-    """The bytes of a file; gzip and zstd are recognised by their first bytes, whatever the name.
-
-    Args:
-        path: the file.
-        spool: where to unpack a compressed file. Default: the folder for temporary files.
+    """The bytes of a file; gzip and zstd, told by their first bytes, are unpacked in `spool` or the system's folder.
 
     Raises:
         FileError: the file cannot be opened or read.
@@ -248,37 +226,34 @@ def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteS
         blocks = _blocks(path, stream)
         if blocks is None:
             return _source(path, stream.fileno())
-        with _no_room(path, spool), tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
+        room = no_room(f"{path} cannot be unpacked", spool, _NO_ROOM)
+        with room, tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
             for block in blocks:
                 unpacked.write(block)
             unpacked.flush()
             return _source(path, unpacked.fileno())
 
 
-@contextlib.contextmanager
-def _no_room(path: Path, spool: Path | None) -> Iterator[None]:
+@contextmanager
+def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) -> Iterator[None]:
+    """Turn the system's refusals (`only` those of these numbers) to write into a temporary file into a `FileError`.
+
+    The file lies in `spool`, beside a target, or in the system's folder; `what` begins the sentence.
+    """
     try:
         yield
     except OSError as problem:
-        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS):
+        if isinstance(problem, FileError) or (only is not None and problem.errno not in only):
             raise
-        if spool is not None:
-            raise FileError(
-                f"{path} cannot be unpacked beside the target: {problem.strerror}. Make room there."
-            ) from None
-        raise FileError(
-            f"{path} cannot be unpacked to the folder for temporary files, {tempfile.gettempdir()}: "
-            f"{problem.strerror}. Make room there, or name another folder in the variable TMPDIR."
-        ) from None
+        where, remedy = "beside the target", ""
+        if spool is None:
+            where = f"in the folder for temporary files, {tempfile.gettempdir()}"
+            remedy = ", or name another folder in the variable TMPDIR"
+        raise FileError(f"{what} {where}: {problem.strerror or problem}. Make room there{remedy}.") from None
 
 
 def head_of(path: str | os.PathLike[str], size: int = 1 << 16) -> bytes:
-    """The first bytes of a file, decompressed, to tell its format by.
-
-    Raises:
-        FileError: the file cannot be opened or read.
-        FormatError: compressed data is damaged or ends too early.
-    """
+    """The first bytes of a file, decompressed, to tell its format by; what `open_bytes` raises."""
     path = Path(path)
     with _opened(path) as stream:
         head = b""
@@ -289,7 +264,7 @@ def head_of(path: str | os.PathLike[str], size: int = 1 << 16) -> bytes:
         return head[:size].removeprefix(_BOM)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
         stream = path.open("rb")
@@ -299,13 +274,8 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         raise FileError(f"{path} is a folder, not a file.") from None
     except (OSError, ValueError) as problem:
         raise FileError(f"{path} cannot be opened: {getattr(problem, 'strerror', None) or problem}.") from None
-    with stream:
-        try:
-            yield stream
-        except OSError as problem:
-            if isinstance(problem, FileError):
-                raise
-            raise FileError(f"{path} cannot be read: {problem.strerror or problem}.") from None
+    with stream, os_errors(path, "read"):
+        yield stream
 
 
 def _blocks(path: Path, stream: BufferedReader) -> Iterator[bytes] | None:
@@ -373,14 +343,9 @@ def _source(path: Path, handle: int) -> ByteSource:
 def check_size(
     n_bytes: int, text_bytes: int, what: str, remedy: str, fault: Callable[[str], DataError] = DataError
 ) -> None:
-    """Refuse an array out of proportion to its text: a single odd number in a file must not eat the memory.
+    """Refuse an array (`what`) out of proportion to its text: a single odd number in a file must not eat the memory.
 
-    Args:
-        n_bytes: what the array would take.
-        text_bytes: the size of the text.
-        what: the array, in words.
-        remedy: what to do about it.
-        fault: makes the error of the sentence: one that names the place that asks for so much.
+    `fault` makes the error of the sentence: one that names the place that asks for so much.
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
         sizes = f"{n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text."
@@ -403,19 +368,9 @@ def plain_name(path: str | os.PathLike[str]) -> Path:
 
 
 _SUFFIXES = {
-    ".txt": "letor",
-    ".letor": "letor",
-    ".svm": "letor",
-    ".dat": "letor",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".qrels": "qrels",
-    ".run": "run",
-}
+    ".txt": "letor", ".letor": "letor", ".svm": "letor", ".dat": "letor", ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".csv": "csv", ".tsv": "csv", ".qrels": "qrels", ".run": "run",
+}  # fmt: skip
 _INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
 
 
@@ -430,7 +385,7 @@ def promised_format(path: str | os.PathLike[str]) -> str | None:
     return None if promised in _INSIDE and name != Path(path) else promised
 
 
-@contextlib.contextmanager
+@contextmanager
 def output(path: str | os.PathLike[str], *, compress: bool = True) -> Iterator[IO[bytes]]:
     """Write a file all or nothing: to a temporary sibling that takes the name when everything is written.
 
@@ -441,14 +396,10 @@ def output(path: str | os.PathLike[str], *, compress: bool = True) -> Iterator[I
     Raises:
         FileError: the file cannot be written; what was there before stays.
     """
-    try:
+    with os_errors(path, "written"):
         file = _opened_plainly(path) or _replacing(Path(os.path.realpath(path)))
         with file as raw, _compressing(raw, Path(path).suffix if compress else "") as stream:
             yield stream
-    except OSError as problem:
-        if isinstance(problem, FileError):
-            raise
-        raise FileError(f"{path} cannot be written: {problem.strerror or problem}.") from None
 
 
 def _opened_plainly(path: str | os.PathLike[str]) -> IO[bytes] | None:
@@ -465,10 +416,10 @@ def _opened_plainly(path: str | os.PathLike[str]) -> IO[bytes] | None:
     return None if plain else open(path, "wb")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     for remains in abandoned(target.parent, _UNFINISHED):
-        with contextlib.suppress(OSError):  # who may not clear up may still write, or is told so then
+        with suppress(OSError):  # who may not clear up may still write, or is told so then
             remains.unlink()
     sibling = temporary_sibling(target, _UNFINISHED)
     try:
@@ -476,12 +427,12 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
             yield raw
         os.replace(sibling, target)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             sibling.unlink()
         raise
 
 
-@contextlib.contextmanager
+@contextmanager
 def _compressing(raw: IO[bytes], suffix: str) -> Iterator[Any]:
     if suffix == ".gz":
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as stream:

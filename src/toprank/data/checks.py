@@ -13,22 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "IN_DOUBLE",
-    "IN_MEMORY",
-    "PlainArguments",
-    "check_callbacks",
-    "check_data",
-    "check_flag",
-    "check_number",
-    "check_whole",
-    "is_whole",
-    "listed_paths",
-]
+    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_flag", "check_number",
+    "check_whole", "is_whole", "listed_paths",
+]  # fmt: skip
 
 IN_DOUBLE = Remedy(
     "read with dtype=float64.",
@@ -155,7 +147,7 @@ def check_data(what: str, given: Any) -> None:
 
 
 def listed_paths(given: Any) -> list[Path]:
-    """One path or several, as a list; no file may be in it twice, since its rows would be.
+    """One path or several, as a list; at least one, and no file may be in it twice, since its rows would be.
 
     >>> listed_paths(["train.txt", "./train.txt"])
     Traceback (most recent call last):
@@ -167,6 +159,8 @@ def listed_paths(given: Any) -> list[Path]:
     several = [given] if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(path, str | os.PathLike) for path in several):
         raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {given!r}.")
+    if not several:
+        raise DataError("There is no file to read: the list of paths is empty.")
     paths = [Path(path) for path in several]
     seen: set[str] = set()
     for path in paths:
@@ -487,13 +481,25 @@ def grouping(
 
 def regrouped(row_ids: Array) -> tuple[Array, Queries, Array]:
     """The stable order that brings the rows of each query together, queries by first appearance."""
-    ids, first, inverse = np.unique(row_ids, return_index=True, return_inverse=True)
-    by_appearance = np.argsort(first, kind="stable")
-    place = np.empty(len(ids), dtype=np.int64)
-    place[by_appearance] = np.arange(len(ids))
-    query_of_row = place[inverse.reshape(-1)]
-    order = np.argsort(query_of_row, kind="stable")
-    return order, Queries.from_sizes(np.bincount(query_of_row)), ids[by_appearance]
+    query_of_row, ids = by_appearance(row_ids)
+    return np.argsort(query_of_row, kind="stable"), Queries.from_sizes(np.bincount(query_of_row)), ids
+
+
+def by_appearance(values: Array) -> tuple[IntArray, Array]:
+    """For each value its number among the different ones, which are counted by first appearance, and these."""
+    different, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[inverse.reshape(-1)], different[order]
+
+
+def precision(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """A type that X may have."""
+    chosen = np.dtype(dtype)
+    if chosen not in (np.float32, np.float64):
+        raise DataError(f"dtype must be float32 or float64, not {chosen}.")
+    return chosen
 
 
 def same(a: Array, b: Array) -> bool:
@@ -506,11 +512,9 @@ def same(a: Array, b: Array) -> bool:
 
 
 class Digest:
-    """The hash of an array that comes in blocks of rows: BLAKE2b over its type, its shape and its values.
+    """The hash of an array that comes in blocks of rows: BLAKE2b over its type, its whole shape and its values.
 
-    Args:
-        dtype: the type of the array; strings are padded to the longest one there is (at least 1).
-        shape: the shape of the whole array.
+    The type of strings is as wide as the longest one there is (at least 1).
     """
 
     def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import head_of, os_errors, promised_format
+from toprank.data.bytesource import head_of, no_room, os_errors, promised_format
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.letor.survey import SIDES, beside
@@ -98,10 +98,7 @@ def in_agreement(
     """Parts of one collection in which a column is the same feature everywhere.
 
     LETOR text by itself does not say where feature ids begin and end: those that do not occur in a file may in another.
-
-    Args:
-        parts: the parts, each as its file is read by itself; those that are not of text stay as they are.
-        again: reads the part of a number once more, with further options.
+    Parts that are of text are read once more where they must be: by `again`, which takes a part's number and options.
     """
     known = [part.first_feature_id for part in parts if part.first_feature_id is not None]
     if not known:
@@ -126,17 +123,12 @@ def _is_pipe(path: PathLike) -> bool:
 
 @contextmanager
 def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[PathLike]]:
-    """The files, with a temporary file for each pipe, which gives its bytes once: to tell the format and to read.
-
-    Args:
-        paths: the files.
-        spool: the folder for temporary files. Default: the system's.
-    """
+    """The files, with a temporary file (in `spool`) for each pipe, which gives its bytes once and is read twice."""
     with ExitStack() as stack:
         plain: list[PathLike] = []
         for file in listed_paths(paths):
             if _is_pipe(file):
-                with _no_room_for(file, spool):
+                with no_room(f"What comes from {file} cannot be kept", spool):
                     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="toprank-", dir=spool))
                 plain.append(_copied(file, Path(folder, "pipe"), spool))
             else:
@@ -146,7 +138,8 @@ def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[Pat
 
 def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
     """The content of a pipe as a file; who reads and who writes are not blamed for each other."""
-    with os_errors(pipe, "read"), open(pipe, "rb") as stream, _no_room_for(pipe, spool), target.open("wb") as copy:
+    kept = no_room(f"What comes from {pipe} cannot be kept", spool)
+    with os_errors(pipe, "read"), open(pipe, "rb") as stream, kept, target.open("wb") as copy:
         while True:
             with os_errors(pipe, "read"):
                 block = stream.read(1 << 20)
@@ -155,25 +148,8 @@ def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
             copy.write(block)
 
 
-@contextmanager
-def _no_room_for(pipe: PathLike, spool: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as problem:
-        where = "beside the target" if spool else "in the folder for temporary files"
-        remedy = "" if spool else ", or name another folder in the variable TMPDIR"
-        raise FileError(
-            f"What comes from {os.fspath(pipe)} cannot be kept {where}: {problem.strerror or problem}. "
-            f"Make room there{remedy}."
-        ) from None
-
-
 def common_format(files: Sequence[PathLike], given: str | None = None) -> str:
     """The format of files that are to be read as one: the one given, or the one that all of them have."""
-    if not files:
-        raise DataError("There is no file to read: the list of paths is empty.")
     if given is not None:
         if given not in FORMATS:
             raise UnknownNameError("format", given, FORMATS)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, blocks_of, each_block
+from toprank.data.checks import precision
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
@@ -86,7 +87,7 @@ def synthetic(
         raise DataError("n_queries must be at least 1, n_grades at least 2, skew, noise and query_effect at least 0.")
     rng = np.random.default_rng(seed)
     queries = _draw_queries(n_queries, n_documents, rng)
-    X = rng.standard_normal((queries.n_documents, n_features)).astype(_precision(dtype))
+    X = rng.standard_normal((queries.n_documents, n_features)).astype(precision(dtype))
     if shared:
         X[:, effective] = queries.spread(X[queries.offsets[:-1], effective])
     weights = rng.uniform(0.5, 1.0, effective) * rng.choice([-1.0, 1.0], effective)
@@ -103,13 +104,6 @@ def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.ra
     if not 1 <= smallest <= largest:
         raise DataError(f"n_documents must be a number or (smallest, largest), at least 1, not {n_documents}.")
     return Queries.from_sizes(rng.integers(smallest, largest, n_queries, endpoint=True))
-
-
-def _precision(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    chosen = np.dtype(dtype)
-    if chosen not in (np.float32, np.float64):
-        raise DataError(f"dtype must be float32 or float64, not {chosen}.")
-    return chosen
 
 
 def _scores(x: FloatArray, weights: FloatArray, truth: str) -> FloatArray:

@@ -88,8 +88,6 @@ def check_file(
         **read_options: passed to `toprank.read`.
     """
     files = listed_paths(paths)
-    if not files:
-        raise DataError("There is no file to examine: the list of paths is empty.")
     if names is None:
         names = _short_names(files)
     options = read_options | {"threads": threads}

@@ -20,15 +20,9 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = [
-    "fill_rows",
-    "from_frame",
-    "gather",
-    "one_for_each_query",
-    "role_values",
-    "several_weights",
-    "to_frame",
+    "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "to_frame",
     "whole_numbers",
-]
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 ROWS_AT_A_TIME = 8192

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data.checks import precision
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Choice = str | Literal[False] | None
@@ -80,7 +81,7 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | 
         listed = ", ".join(f"'{name}'" for name in found)
         raise DataError(
             f"Several columns could be the {role}: {listed}. Say which with",
-            remedy=Remedy(f"{role}='...'.", f"{_option(role)} COLUMN."),
+            remedy=Remedy(f"{role}='...'.", f"--{role.replace('_', '-')} COLUMN."),
         )
     if role not in ("label", "qid"):
         return None
@@ -90,10 +91,6 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | 
         f"No column looks like the {role}. The columns are: {shown}. Give",
         remedy=Remedy(f"{role}='...', or {role}=False {meaning}.", f"--{role} COLUMN, or --{role} '' {meaning}."),
     )
-
-
-def _option(role: str) -> str:
-    return f"--{role.replace('_', '-')}"
 
 
 def _stored_roles(schema: Any) -> dict[str, str] | None:
@@ -125,17 +122,10 @@ def _precision(schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None
     kinds = {name: schema.field(name).type for name in features}
     for name, kind in kinds.items():
         if not is_number(kind):
-            raise DataError(
-                f"Column '{name}' holds {kind}, not numbers. Leave it out with",
-                remedy=Remedy(
-                    "features=[...], or encode it as numbers.", "--features A,B,..., or encode it as numbers."
-                ),
-            )
+            remedy = Remedy("features=[...], or encode it as numbers.", "--features A,B,..., or encode it as numbers.")
+            raise DataError(f"Column '{name}' holds {kind}, not numbers. Leave it out with", remedy=remedy)
     if dtype is not None:
-        chosen = np.dtype(dtype)
-        if chosen not in (np.float32, np.float64):
-            raise DataError(f"dtype must be float32 or float64, not {chosen}.")
-        return chosen
+        return precision(dtype)
     fits = bool(kinds) and all(kind in small for kind in kinds.values())
     return np.dtype(np.float32 if fits else np.float64)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, check_size, open_bytes
-from toprank.data.checks import IN_DOUBLE, listed_paths
+from toprank.data.checks import IN_DOUBLE, listed_paths, precision
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import (
     ENTRIES,
@@ -100,8 +100,6 @@ def read_letor(
     """
     wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
     names = listed_paths(paths)
-    if not names:
-        raise DataError("There is no file to read: the list of paths is empty.")
     sources = [open_bytes(name) for name in names]
     surveys = survey_chunks(sources, threads)
     n_rows = count_rows(sources, surveys)
@@ -137,12 +135,12 @@ class Wanted(NamedTuple):
     @classmethod
     def of(
         cls,
-        dtype: npt.DTypeLike,
-        missing: str,
-        layout: str,
-        n_features: int | None,
-        first_feature_id: int | None,
-        threads: int | None,
+        dtype: npt.DTypeLike = np.float32,
+        missing: str = "nan",
+        layout: str = "dense",
+        n_features: int | None = None,
+        first_feature_id: int | None = None,
+        threads: int | None = None,
     ) -> Wanted:
         """The options of `read_letor`, checked."""
         if missing not in ("nan", "zero"):
@@ -153,9 +151,7 @@ class Wanted(NamedTuple):
             raise DataError(f"first_feature_id must be 0, 1 or None (find out), not {first_feature_id!r}.")
         if n_features is not None and not 1 <= n_features <= LARGEST_ID:
             raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise DataError(f"dtype must be float32 or float64, not {np.dtype(dtype)}.")
-        return cls(np.dtype(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
+        return cls(precision(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
 
 class Shape(NamedTuple):

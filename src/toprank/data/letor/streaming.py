@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.compute import available_threads
 from toprank.data import checks
@@ -23,7 +22,7 @@ from toprank.data.checks import IN_MEMORY, listed_paths
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import N_ROWS, Grouping, count_rows, per_document, queries_of, survey_chunks
 from toprank.data.queries import Queries
-from toprank.data.store.writing import Block, StartAgain, Started
+from toprank.data.store.writing import Block, StartAgain, Started, sparse_block, started_sparse
 
 __all__ = ["LetorStream"]
 
@@ -42,15 +41,11 @@ class LetorStream:
         self,
         paths: PathLike | Sequence[PathLike],
         *,
-        dtype: npt.DTypeLike = np.float32,
-        missing: Literal["nan", "zero"] = "nan",
-        layout: Literal["dense", "sparse"] = "dense",
-        n_features: int | None = None,
-        first_feature_id: int | None = None,
         threads: int | None = None,
         spool: Path | None = None,
+        **options: Any,
     ) -> None:
-        self._wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
+        self._wanted = Wanted.of(**options, threads=threads)
         self._names = listed_paths(paths)
         sources = [open_bytes(name, spool) for name in self._names]
         self._surveys = survey_chunks(sources, threads)
@@ -78,13 +73,8 @@ class LetorStream:
         arrays = {"X": Started(kind, (width,), n)}
         if not self._wanted.dense:
             entries = n_entries(self._surveys)
-            index = np.dtype(index_type(entries, width))
             length = None if self._wanted.zeros else entries  # where NULLs are left out, nobody has counted them
-            arrays = {
-                "X.data": Started(kind, (), length),
-                "X.indices": Started(index, (), length),
-                "X.indptr": Started(index, (), n + 1),
-            }
+            arrays = started_sparse(kind, np.dtype(index_type(entries, width)), n, length)
         arrays["labels"] = Started(np.dtype(np.float64), (), n)
         if self._id_type is not None:
             arrays["document_ids"] = Started(None if self._whole.foreign_ids else self._id_type, (), n)
@@ -138,10 +128,7 @@ class LetorStream:
         return StartAgain()
 
     def _block(self, parsed: Parsed, entries: int, first: bool) -> Block:
-        block: Block = {"X": parsed.X}
-        if not self._wanted.dense:
-            ends = parsed.X.indptr.astype(np.int64) + entries
-            block = {"X.data": parsed.X.data, "X.indices": parsed.X.indices, "X.indptr": ends if first else ends[1:]}
+        block: Block = {"X": parsed.X} if self._wanted.dense else sparse_block(parsed.X, entries, first)
         block["labels"] = parsed.labels
         ids = parsed.document_ids
         if ids is not None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import Bytes, ByteSource, check_size, open_bytes, plain_name
-from toprank.data.checks import joined_queries
+from toprank.data.checks import by_appearance, joined_queries
 from toprank.errors import FormatError, Remedy, joined
 
 __all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
@@ -210,11 +210,7 @@ def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
 def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
     """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
     if runs.words is None:
-        values, first, inverse = np.unique(runs.table[:, VALUE], return_index=True, return_inverse=True)
-        by_appearance = np.argsort(first)
-        rank = np.empty(len(values), dtype=np.int64)
-        rank[by_appearance] = np.arange(len(values))
-        return rank[inverse.reshape(-1)], values[by_appearance], None
+        return *by_appearance(runs.table[:, VALUE]), None
     numbers: dict[bytes | None, int] = {}
     codes = np.empty(len(runs.table), dtype=np.int64)
     for run, word in enumerate(runs.words):

@@ -15,7 +15,7 @@ from toprank.data import checks
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
-from toprank.data.store.writing import Block, Started
+from toprank.data.store.writing import Block, Started, sparse_block, started_sparse
 from toprank.errors import FormatError, Remedy
 
 __all__ = ["StoreStream", "open_together"]
@@ -91,11 +91,7 @@ class StoreStream:
             at_most = sum(len(one.X.data) if one.is_sparse else one.X.size for one in self._copies)
             index = np.dtype(np.int32 if max(at_most, width) < 2**31 else np.int64)
             entries = at_most if all(copy.is_sparse for copy in self._copies) else None
-            arrays = {
-                "X.data": Started(kind, (), entries),
-                "X.indices": Started(index, (), entries),
-                "X.indptr": Started(index, (), n + 1),
-            }
+            arrays = started_sparse(kind, index, n, entries)
         for name in self._names:
             dtype = np.dtype(_COLUMNS[name])
             if name == "document_ids":
@@ -133,8 +129,7 @@ class StoreStream:
             from scipy import sparse
 
             X = sparse.csr_matrix(X)
-        ends = X.indptr.astype(np.int64) + entries
-        return {"X.data": X.data, "X.indices": X.indices, "X.indptr": ends if is_first else ends[1:]}
+        return sparse_block(X, entries, is_first)
 
     def _refuse_drift(self) -> None:
         """Refuse copies whose features or columns are not those of the first."""

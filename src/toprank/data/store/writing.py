@@ -33,20 +33,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError
 
 __all__ = [
-    "FORMAT",
-    "KINDS",
-    "META",
-    "SUFFIX",
-    "VERSION",
-    "Block",
-    "StartAgain",
-    "Started",
-    "StoreWriter",
-    "Stream",
-    "hash_of_names",
-    "is_ours",
-    "write_store",
-]
+    "FORMAT", "KINDS", "META", "SUFFIX", "VERSION", "Block", "StartAgain", "Started", "StoreWriter", "Stream",
+    "hash_of_names", "is_ours", "write_store",
+]  # fmt: skip
 
 Block = dict[str, npt.NDArray[Any]]
 """The next rows of each array, by its name in the store."""
@@ -93,23 +82,24 @@ class Stream(Protocol):
         """The arrays that do not come in blocks; asked for when the blocks are through."""
 
 
+def started_sparse(values: np.dtype[Any], index: np.dtype[Any], n_rows: int, entries: int | None) -> dict[str, Started]:
+    """The arrays of a sparse X, with so many entries where that is known."""
+    both = {"X.data": Started(values, (), entries), "X.indices": Started(index, (), entries)}
+    return both | {"X.indptr": Started(index, (), n_rows + 1)}
+
+
+def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
+    """Some rows of a sparse X, behind so many entries."""
+    ends = X.indptr.astype(np.int64) + entries
+    return {"X.data": X.data, "X.indices": X.indices, "X.indptr": ends if is_first else ends[1:]}
+
+
 SUFFIX = ".toprank-data"
 FORMAT, VERSION = "toprank-data", 1
 META = "meta.json"
-KINDS = {
-    "X": "f",
-    "X.data": "f",
-    "X.indices": "i",
-    "X.indptr": "i",
-    "labels": "f",
-    "offsets": "i",
-    "qids": "iU",
-    "document_ids": "U",
-    "document_weights": "f",
-    "query_weights": "f",
-    "positions": "i",
-    "source_rows": "i",
-}
+KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights"), "f")
+KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
+KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
 
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}

@@ -81,10 +81,8 @@ def _source(path: Path, kind: str) -> Source:
 
 
 def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
-    given = listed_paths(paths)
-    if not given:
-        raise DataError("There is no file to read: the list of paths is empty.")
-    return listed_paths([file for path in given for file in files_in(path)])  # a folder may hold a file named beside it
+    inside = [file for path in listed_paths(paths) for file in files_in(path)]
+    return listed_paths(inside)  # a folder may hold a file named beside it
 
 
 def files_in(path: Path) -> list[Path]:

@@ -14,14 +14,6 @@ from toprank.data.trec.files import (
 )
 
 __all__ = [
-    "Qrels",
-    "Run",
-    "data_of_qrels",
-    "data_of_run",
-    "qrels_of",
-    "read_qrels",
-    "read_run",
-    "run_of",
-    "write_qrels",
+    "Qrels", "Run", "data_of_qrels", "data_of_run", "qrels_of", "read_qrels", "read_run", "run_of", "write_qrels",
     "write_run",
-]
+]  # fmt: skip

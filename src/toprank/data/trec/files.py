@@ -23,18 +23,9 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError, FormatError, Remedy, joined
 
 __all__ = [
-    "Qrels",
-    "Run",
-    "check_words",
-    "data_of_qrels",
-    "data_of_run",
-    "qrels_of",
-    "read_qrels",
-    "read_run",
-    "run_of",
-    "write_qrels",
-    "write_run",
-]
+    "Qrels", "Run", "check_words", "data_of_qrels", "data_of_run", "qrels_of", "read_qrels", "read_run", "run_of",
+    "write_qrels", "write_run",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 _COLUMNS, _VALUE, _FINITE, _SIZE = range(1, 5)  # what is wrong with a line, as in native/trec.c
