@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -97,9 +97,8 @@ class RankingData:
         }
         if order is not None:
             matrix = matrix[order]
-            per_document["source_rows"] = (
-                np.arange(n) if per_document["source_rows"] is None else per_document["source_rows"]
-            )
+            if per_document["source_rows"] is None:
+                per_document["source_rows"] = np.arange(n)
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
         self._set(
             X=matrix,
@@ -146,7 +145,7 @@ class RankingData:
             if isinstance(value, np.ndarray):
                 value = _read_only(value)
             elif field.name == "X":
-                value = _read_only_sparse(value)
+                value = csr_over((_read_only(getattr(value, part)) for part in CSR_PARTS), value.shape)
             object.__setattr__(self, field.name, value)
 
     @property
@@ -243,15 +242,9 @@ class RankingData:
 
     def arrays(self, source: bool = False) -> dict[str, Array]:
         """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
-        parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in _CSR_PARTS}
+        parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in CSR_PARTS}
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
-        optional = (
-            "document_ids",
-            "document_weights",
-            "query_weights",
-            "positions",
-            *(("source_rows",) if source else ()),
-        )
+        optional = [*_OPTIONAL, "source_rows"] if source else _OPTIONAL
         return parts | {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
 
     def select(self, which: npt.ArrayLike) -> RankingData:
@@ -362,7 +355,8 @@ class RankingData:
 
 
 _PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "source_rows")
-_CSR_PARTS = ("data", "indices", "indptr")
+_OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions"]
+CSR_PARTS = ("data", "indices", "indptr")
 
 
 def _read_only(array: Array) -> Array:
@@ -372,14 +366,14 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def _read_only_sparse(matrix: Any) -> Any:
-    """A CSR matrix over frozen views of the three arrays. Built by hand: SciPy's constructor reads the indices."""
+def csr_over(arrays: Iterable[Array], shape: tuple[int, ...]) -> Any:
+    """A CSR matrix over these arrays (`CSR_PARTS`). Built by hand: SciPy's constructor reads the indices."""
     from scipy import sparse
 
-    frozen = sparse.csr_matrix(matrix.shape, dtype=matrix.dtype)
-    for part in _CSR_PARTS:
-        setattr(frozen, part, _read_only(getattr(matrix, part)))
-    return frozen
+    data, indices, indptr = arrays
+    matrix = sparse.csr_matrix(shape, dtype=data.dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
 
 
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
@@ -394,25 +388,16 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         return parts[0]
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
-        raise DataError(
-            f"The parts have different numbers of features: {sorted(widths)}.",
-            remedy=Remedy(
-                "Read them with n_features=.",
-                "They must be the same.",
-                {"--n-features": "Read them with --n-features."},
-            ),
-        )
+        having = {"--n-features": "Read them with --n-features."}
+        remedy = Remedy("Read them with n_features=.", "They must be the same.", having)
+        raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")
     firsts = {part.first_feature_id for part in parts} - {None}
     if len(firsts) > 1:
-        raise DataError(
-            "The first column is feature 0 in some parts and feature 1 in others;",
-            remedy=Remedy(
-                "read the text of all parts with first_feature_id=0 and the same n_features=.",
-                "read the text of all parts in one command.",
-            ),
-        )
+        alike = "read the text of all parts with first_feature_id=0 and the same n_features=."
+        remedy = Remedy(alike, "read the text of all parts in one command.")
+        raise DataError("The first column is feature 0 in some parts and feature 1 in others;", remedy=remedy)
 
     def joined(name: str) -> Array | None:
         arrays = [getattr(part, name) for part in parts]
@@ -435,13 +420,9 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
     return RankingData.trusted(
         X=X,
-        labels=joined("labels"),
         queries=Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts])),
         qids=qids,
-        document_ids=joined("document_ids"),
-        document_weights=joined("document_weights"),
-        query_weights=joined("query_weights"),
-        positions=joined("positions"),
+        **{name: joined(name) for name in ("labels", *_OPTIONAL)},
         source_rows=_joined_sources(parts),
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,

@@ -31,14 +31,10 @@ ROWS_AT_A_TIME = 8192
 def gather(
     batches: Iterable[Any], layout: Layout, n_rows: int, *, regroup: bool, ids_from_text: bool = False
 ) -> RankingData:
-    """Ranking data from record batches.
+    """Ranking data from record batches that hold at least the columns of a layout.
 
-    Args:
-        batches: the batches; each holds at least the columns of the layout.
-        layout: what the columns mean.
-        n_rows: how many rows to expect (more are welcome, at the cost of a copy).
-        regroup: bring scattered rows of a query together.
-        ids_from_text: take query ids that are all plain whole numbers for numbers (text files have no types).
+    More than `n_rows` are welcome, at the cost of a copy. Query ids that are all plain whole numbers are taken for
+    numbers where they come from text, which has no types.
     """
     X, columns = fill(batches, layout, n_rows)
     n = len(X)
@@ -124,14 +120,7 @@ def _floats(column: Any) -> Array:
 
 
 def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> Array:
-    """The column of a role as an array: ids as they are, everything else as floats.
-
-    Args:
-        role: the role.
-        name: the name of the column.
-        pieces: the column, in order.
-        first_row: the number of its first row in the file, for messages.
-    """
+    """The column of a role as an array: ids as they are, everything else as floats; messages count from `first_row`."""
     import pyarrow as pa
 
     kind = pieces[0].type
@@ -224,14 +213,7 @@ def from_frame(
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
     table = _table_of(frame)
-    given = {
-        "label": label,
-        "qid": qid,
-        "document_id": document_id,
-        "weight": weight,
-        "query_weight": query_weight,
-        "position": position,
-    }
+    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     layout = layout_of(table.schema, given, features, dtype)
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup)
 
@@ -277,14 +259,8 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
 def role_columns(data: RankingData) -> dict[str, Array]:
     """The columns that are not features, by role, one value for each document."""
     weights = None if data.query_weights is None else data.queries.spread(data.query_weights)
-    columns = {
-        "qid": data.qid,
-        "document_id": data.document_ids,
-        "label": data.labels,
-        "position": data.positions,
-        "weight": data.document_weights,
-        "query_weight": weights,
-    }
+    columns = {"qid": data.qid, "document_id": data.document_ids, "label": data.labels, "position": data.positions}
+    columns |= {"weight": data.document_weights, "query_weight": weights}
     return {role: column for role, column in columns.items() if column is not None}
 
 

@@ -353,19 +353,10 @@ def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErr
 def parse_chunks(
     surveys: Sequence[Survey], places: IntArray, shape: Shape, result: Result, threads: int | None
 ) -> tuple[int, int, bool]:
-    """The second pass: fill the result.
+    """The second pass: fill the result, or raise a `FormatError` about the first line that is not what it should be.
 
     Returns the least and the most feature id outside the result, and whether ids of a sparse row are out of order.
-
-    Args:
-        surveys: what the first pass found.
-        places: for each run of all chunks, the row and the entry in the result where it starts.
-        shape: what the result looks like.
-        result: the arrays to fill.
-        threads: how many threads to use.
-
-    Raises:
-        FormatError: the first line that is not what it should be.
+    `places`: for each run of all chunks, the row and the entry in the result where it starts.
     """
     firsts = np.cumsum([0] + [len(survey.runs) for survey in surveys])
     jobs = [(survey, places[first:last]) for survey, first, last in zip(surveys, firsts, firsts[1:], strict=False)]

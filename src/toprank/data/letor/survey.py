@@ -91,15 +91,13 @@ def _survey(chunk: Chunk) -> Survey:
             runs = np.concatenate([runs, np.empty_like(runs)])
         kernels.letor_survey(text, runs, state)
     runs = runs[: state[N_RUNS]].copy()
-    words = None if state[N_WORDS] == 0 else _run_words(text, runs)
+    words: list[bytes | None] | None = None
+    if state[N_WORDS]:
+        content, spans = text.tobytes(), runs[:, [START, STOP]].tolist()
+        words = [content[start:stop] if start >= 0 else None for start, stop in spans]
     runs[:, STOP] += chunk.start  # from here on places are those in the file
     runs[runs[:, START] >= 0, START] += chunk.start
     return Survey(chunk, runs, state, words)
-
-
-def _run_words(text: Bytes, runs: IntArray) -> list[bytes | None]:
-    content = text.tobytes()
-    return [content[start:stop] if start >= 0 else None for start, stop in runs[:, [START, STOP]].tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +123,7 @@ class Grouping:
 
     @classmethod
     def of(cls, surveys: Sequence[Survey], regroup: bool, remedy: Remedy = _REGROUP) -> Grouping:
-        """Group the runs of all chunks.
-
-        Args:
-            surveys: what the survey found.
-            regroup: bring scattered rows of a query together.
-            remedy: what a message about a scattered query offers.
-        """
+        """Group the runs of all chunks; `remedy` is what a message about a scattered query offers."""
         runs = _Runs(
             table=np.concatenate([survey.runs for survey in surveys]),
             files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
@@ -301,15 +293,9 @@ SIDES = (".query", ".group", ".weight", ".position")
 
 
 def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
-    """The sizes of the queries of a text from its side file; None where there is none.
+    """The sizes of the queries of a text of so many rows from its side file; None where there is none.
 
-    Args:
-        path: the text.
-        n_rows: how many rows it has.
-        stretches: the sizes of the queries that its `qid:` tokens name, which the side file must repeat.
-
-    Raises:
-        FormatError: the sizes contradict the text or each other.
+    Refused where they contradict each other, or the sizes of the queries that the `qid:` tokens name (`stretches`).
     """
     sizes: IntArray | None = None
     for suffix in (".query", ".group"):
@@ -332,8 +318,7 @@ def per_document(
 ) -> tuple[FloatArray | None, npt.NDArray[np.int64] | None]:
     """Document weights and positions from the side files, in the order of the text; None where there are none.
 
-    Raises:
-        FormatError: a side file does not fit its text, or some of several texts have one and others do not.
+    Refused where a side file does not fit its text, or some of several texts have one and others do not.
     """
 
     def column(suffix: str, read: Callable[[Path], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
@@ -350,16 +335,10 @@ def per_document(
                 raise FormatError(f"There are {len(parts[-1])} lines for the {n} rows of {path}.", path=side)
         return np.concatenate(parts)
 
-    weights = column(".weight", lambda side: _numbers(side, float, np.float64, _WEIGHT, lambda w: 0 <= w < np.inf))
-    positions = column(".position", lambda side: _numbers(side, int, np.int64, "a position, a whole number", _fits))
-    return weights, positions
-
-
-_WEIGHT = "a weight, a finite number that is not negative"
-
-
-def _fits(position: int) -> bool:
-    return -(2**63) <= position < 2**63
+    weight, position = "a weight, a finite number that is not negative", "a position, a whole number"
+    fits = range(-(2**63), 2**63).__contains__
+    weights = column(".weight", lambda side: _numbers(side, float, np.float64, weight, lambda w: 0 <= w < np.inf))
+    return weights, column(".position", lambda side: _numbers(side, int, np.int64, position, fits))
 
 
 def beside(path: Path, suffix: str) -> Path | None:

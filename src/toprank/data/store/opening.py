@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from toprank.data import checks
 from toprank.data.bytesource import os_errors
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, csr_over
 from toprank.data.queries import Queries
 from toprank.data.store.writing import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
 from toprank.errors import DataError, FileError, FormatError
@@ -176,17 +176,11 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        OverflowError,
-    ) as problem:  # DataError, from Queries, is a ValueError
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
         raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
     _check_text(folder, arrays)
     data = RankingData.trusted(
-        X=_sparse_matrix(arrays, (rows, width)) if sparse else arrays["X"],
+        X=csr_over((arrays[name] for name in _SPARSE), (rows, width)) if sparse else arrays["X"],
         queries=queries,
         feature_names=_names(folder, meta.get("feature_names"), width),
         first_feature_id=_first_id(folder, meta.get("first_feature_id")),
@@ -228,15 +222,6 @@ def _first_id(folder: Path, given: Any) -> int | None:
     if given not in (None, 0, 1) or isinstance(given, bool | float):
         raise FormatError(f"The stored copy is damaged: its first feature id is {given!r}.", path=folder)
     return given if given is None else int(given)
-
-
-def _sparse_matrix(arrays: dict[str, Array], shape: tuple[int, int]) -> Any:
-    """A CSR matrix over the mapped arrays. Built by hand: SciPy's constructor reads all indices."""
-    from scipy import sparse
-
-    matrix = sparse.csr_matrix(shape, dtype=arrays["X.data"].dtype)
-    matrix.data, matrix.indices, matrix.indptr = (arrays[name] for name in _SPARSE)
-    return matrix
 
 
 _LAST_LETTER = 0x10FFFF

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from toprank.data.checks import leads_outside
+from toprank.data.dataset import csr_over
 from toprank.errors import FormatError
 
 __all__ = ["StoredMatrix"]
@@ -67,9 +68,8 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
             self._check(self._folder, first, last)
         starts = self._indptr[first : last + 1]
         entries = slice(int(starts[0]), int(starts[-1]))
-        rows = sparse.csr_matrix((last - first, self.shape[1]), dtype=self.dtype)
-        rows.data, rows.indices, rows.indptr = self.data[entries], self._indices[entries], starts - starts[0]
-        return rows
+        arrays = self.data[entries], self._indices[entries], starts - starts[0]
+        return csr_over(arrays, (last - first, self.shape[1]))
 
     def _check_all(self) -> None:
         if self._folder is not None:

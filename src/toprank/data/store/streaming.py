@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data import checks
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import CSR_PARTS, RankingData, csr_over
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
 from toprank.data.store.writing import Block, Started, sparse_block, started_sparse
@@ -39,10 +39,7 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
     }
     values |= stream.rest()
     if "X" not in values:
-        from scipy import sparse
-
-        parts = tuple(values.pop(f"X.{part}") for part in ("data", "indices", "indptr"))
-        values["X"] = sparse.csr_matrix(parts, shape=stream.shape, copy=False)
+        values["X"] = csr_over((values.pop(f"X.{part}") for part in CSR_PARTS), stream.shape)
     return RankingData.trusted(
         queries=Queries(values.pop("offsets")),
         feature_names=stream.feature_names,
@@ -139,18 +136,13 @@ class StoreStream:
                 problem = f"There are {copy.n_features} features, but {first.n_features} in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same features.", path=path)
             if None is not copy.first_feature_id != self.first_feature_id:
-                raise FormatError(
-                    f"The first column is feature {copy.first_feature_id} of its text, but not in {name_of_first};",
-                    path=path,
-                    remedy=Remedy(
-                        "make all copies with the same first_feature_id= and n_features=.",
-                        "convert the text of all of them in one command.",
-                    ),
-                )
+                first_id = f"The first column is feature {copy.first_feature_id} of its text"
+                alike = "make all copies with the same first_feature_id= and n_features=."
+                remedy = Remedy(alike, "convert the text of all of them in one command.")
+                raise FormatError(f"{first_id}, but not in {name_of_first};", path=path, remedy=remedy)
             if copy.feature_names != first.feature_names:
-                raise FormatError(
-                    f"The names of the features are not those in {name_of_first}; name all alike.", path=path
-                )
+                problem = f"The names of the features are not those in {name_of_first}; name all alike."
+                raise FormatError(problem, path=path)
             for name in (*_COLUMNS, "query_weights"):
                 here, there = (getattr(one, name) is not None for one in (copy, first))
                 if here != there:

@@ -196,13 +196,8 @@ def write_store(
     """Write `data` as a stored copy, a folder whose name ends in ``.toprank-data``.
 
     The copy is built under another name beside `path` and renamed when it is complete. An older copy steps aside
-    first, so what is found under `path` is always a whole copy; processes that have the older one open keep it.
-
-    Args:
-        data: the data.
-        path: where to. Only a stored copy is ever replaced, never another folder or a file.
-        source: for a cache, what the copy was made from.
-        source_hash: for a cache, a hash of the file it was made from.
+    first, so what is found under `path` is always a whole copy; processes that have the older one open keep it. Only a
+    stored copy is ever replaced, never another folder or a file. A cache also says what it was made from.
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
@@ -250,13 +245,10 @@ class StoreWriter:
     def start(
         self, name: str, dtype: np.dtype[Any] | None, tail: tuple[int, ...] = (), length: int | None = None
     ) -> None:
-        """Start an array, or start it anew.
+        """Start an array, whose rows have the shape `tail`, or start it anew.
 
-        Args:
-            name: its name in the store.
-            dtype: its type; None for text whose longest string is not known yet.
-            tail: the shape of a row.
-            length: how many rows will come, where that is known: the hash is then computed on the way, not at the end.
+        The type is None for text whose longest string is not known yet. Where the number of rows is known, the hash is
+        computed on the way, not at the end.
         """
         file = self.folder / f"{name}.npy"
         with os_errors(self.path, "written"):

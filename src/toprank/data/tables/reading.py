@@ -41,23 +41,11 @@ class TableStream:
         paths: PathLike | Sequence[PathLike],
         *,
         format: str | None = None,
-        label: Choice = None,
-        qid: Choice = None,
         features: Sequence[str] | None = None,
-        document_id: Choice = None,
-        weight: Choice = None,
-        query_weight: Choice = None,
-        position: Choice = None,
         dtype: npt.DTypeLike | None = None,
+        **roles: Choice,
     ) -> None:
-        given: dict[str, Choice] = {
-            "label": label,
-            "qid": qid,
-            "document_id": document_id,
-            "weight": weight,
-            "query_weight": query_weight,
-            "position": position,
-        }
+        given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
             self._layout = common_layout(self._sources, given, features, dtype)
@@ -157,11 +145,8 @@ class TableStream:
 def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, any_number: bool) -> None:
     """Refuse files whose columns differ from the first file's in name or type: nobody wrote them to be one table.
 
-    Args:
-        sources: the files.
-        layout: the layout of the first, which all others can fill.
-        any_column: further columns do not matter, since the features were given by name.
-        any_number: types of features do not matter, as long as they are numbers, since the precision was given.
+    Further columns do not matter where the features were given by name (`any_column`), nor do types of features that
+    are numbers where the precision was given (`any_number`).
     """
     first = sources[0]
     for source in sources[1:]:
@@ -180,14 +165,12 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
             here, there = (one.schema.field(name).type for one in (source, first))
             fits = any_number and name in layout.features and is_number(here) and is_number(there)
             if here != there and not fits:
-                alike = (
-                    f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same types"
-                )
-                if name not in layout.features:
-                    raise FormatError(f"{alike}.", path=source.path)
-                remedy = Remedy("dtype=.", "toprank convert --dtype.", {"--dtype": "--dtype."})
-                problem = f"{alike}, or say which precision to use with"
-                raise FormatError(problem, path=source.path, remedy=remedy)
+                end, remedy = ".", Remedy("")
+                if name in layout.features:
+                    end = ", or say which precision to use with"
+                    remedy = Remedy("dtype=.", "toprank convert --dtype.", {"--dtype": "--dtype."})
+                problem = f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same"
+                raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
 def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
@@ -266,14 +249,7 @@ def read_table(
     precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
     float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers.
     """
-    given: dict[str, Choice] = {
-        "label": label,
-        "qid": qid,
-        "document_id": document_id,
-        "weight": weight,
-        "query_weight": query_weight,
-        "position": position,
-    }
+    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
         layout = common_layout(sources, given, features, dtype)

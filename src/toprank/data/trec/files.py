@@ -41,9 +41,9 @@ class RepeatedPairError(DataError):
         super().__init__(f"Row {row}: {self.problem}")
 
 
-def check_table(qids: Any, document_ids: Any, numbers: Any, what: str) -> tuple[Array, Array, FloatArray]:
-    """The three columns as read-only arrays of strings, strings and float64, after the checks that all tables pass."""
-    values = np.array(numbers, dtype=np.float64)
+def _check(table: Qrels | Run, what: str) -> None:
+    """Make the columns read-only arrays of strings, strings and float64, after the checks that all tables pass."""
+    values = np.array(getattr(table, f"{what}s"), dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise DataError(
             f"There are no {what}s; at least one is needed." if values.ndim == 1 else f"{what}s: one column."
@@ -52,14 +52,14 @@ def check_table(qids: Any, document_ids: Any, numbers: Any, what: str) -> tuple[
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataError(f"The {what} of row {row} is {values[row]}; it must be finite.")
-    queries = _words(qids, len(values), "query ids")
-    documents = _words(document_ids, len(values), "document ids")
+    queries = _words(table.qids, len(values), "query ids")
+    documents = _words(table.document_ids, len(values), "document ids")
     row_again = _first_repeated_pair(queries, documents)
     if row_again is not None:
         raise RepeatedPairError(str(queries[row_again]), str(documents[row_again]), row_again)
-    for array in (queries, documents, values):
+    for name, array in (("qids", queries), ("document_ids", documents), (f"{what}s", values)):
         array.flags.writeable = False
-    return queries, documents, values
+        object.__setattr__(table, name, array)
 
 
 def _words(ids: Any, n: int, name: str) -> Array:
@@ -95,8 +95,7 @@ def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
         triples = [
             (str(qid), str(document), value) for qid, inner in given.items() for document, value in inner.items()
         ]
-        qids, document_ids, numbers = zip(*triples, strict=True) if triples else ((), (), ())
-        return qids, document_ids, numbers
+        return tuple(zip(*triples, strict=True)) if triples else ((), (), ())
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
         raise DataError(f"Expected {{query: {{document: {number}}}}} or a data frame, not {type(given).__name__}.")
@@ -107,11 +106,8 @@ def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
             raise DataError(f"The frame has no column for the {kind}; name one of its columns {usual[0]!r}.")
         return np.asarray(given[name])
 
-    return (
-        column("query", USUAL_NAMES["qid"]),
-        column("document", USUAL_NAMES["document_id"]),
-        column(number, _NUMBERS[number]),
-    )
+    ids = column("query", USUAL_NAMES["qid"]), column("document", USUAL_NAMES["document_id"])
+    return *ids, column(number, _NUMBERS[number])
 
 
 def read_table(
@@ -220,17 +216,12 @@ class Qrels:
     grades: FloatArray
 
     def __post_init__(self) -> None:
-        columns = check_table(self.qids, self.document_ids, self.grades, "grade")
-        for name, column in zip(("qids", "document_ids", "grades"), columns, strict=True):
-            object.__setattr__(self, name, column)
+        _check(self, "grade")
 
     @classmethod
     def of(cls, given: Any) -> Qrels:
         """From ``{query: {document: grade}}``, or a frame with columns like query_id, doc_id and relevance."""
-        if isinstance(given, Qrels):
-            return given
-        qids, document_ids, grades = table_of(given, "grade")
-        return cls(qids, document_ids, grades)
+        return given if isinstance(given, Qrels) else cls(*table_of(given, "grade"))
 
     def __len__(self) -> int:
         return len(self.grades)
@@ -259,17 +250,12 @@ class Run:
     tag: str = "toprank"
 
     def __post_init__(self) -> None:
-        columns = check_table(self.qids, self.document_ids, self.scores, "score")
-        for name, column in zip(("qids", "document_ids", "scores"), columns, strict=True):
-            object.__setattr__(self, name, column)
+        _check(self, "score")
 
     @classmethod
     def of(cls, given: Any, tag: str = "toprank") -> Run:
         """From ``{query: {document: score}}``, or a frame with columns like query_id, doc_id and score."""
-        if isinstance(given, Run):
-            return given
-        qids, document_ids, scores = table_of(given, "score")
-        return cls(qids, document_ids, scores, tag)
+        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag)
 
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
@@ -422,14 +408,8 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
 
 def _document_ids(data: RankingData) -> Array:
     if data.document_ids is None:
-        raise DataError(
-            "The data have no document ids, which TREC files need;",
-            remedy=joined(
-                Remedy(
-                    "give document_ids= to RankingData,",
-                    "name the column of a table that holds them with --document-id,",
-                ),
-                "or read a file whose comments say 'docid = …'.",
-            ),
-        )
+        column = "name the column of a table that holds them with --document-id,"
+        give = Remedy("give document_ids= to RankingData,", column)
+        remedy = joined(give, "or read a file whose comments say 'docid = …'.")
+        raise DataError("The data have no document ids, which TREC files need;", remedy=remedy)
     return data.document_ids
