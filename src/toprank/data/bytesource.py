@@ -39,12 +39,12 @@ __all__ = [
     "output", "plain_name", "promised_format", "temporary_sibling",
 ]  # fmt: skip
 
-
 Bytes = npt.NDArray[np.uint8]
+PathLike = str | os.PathLike[str]
 
 
 @contextmanager
-def os_errors(path: str | os.PathLike[str], done: str) -> Iterator[None]:
+def os_errors(path: PathLike, done: str) -> Iterator[None]:
     """Turn the operating system's refusals within the block into a `FileError` about `path`."""
     try:
         yield
@@ -121,6 +121,7 @@ _BLOCK = 1 << 20
 _LINE = 512  # bytes to begin with, where little may be enough
 _UNFINISHED = ".part"
 _OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_ZEROS = re.compile(rb"\0*")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS)
@@ -214,7 +215,7 @@ class _Handle:
             return len(block)
 
 
-def open_bytes(path: str | os.PathLike[str], spool: Path | None = None) -> ByteSource:
+def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
     """The bytes of a file; gzip and zstd, told by their first bytes, are unpacked in `spool` or the system's folder.
 
     Raises:
@@ -252,7 +253,7 @@ def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) 
         raise FileError(f"{what} {where}: {problem.strerror or problem}. Make room there{remedy}.") from None
 
 
-def head_of(path: str | os.PathLike[str], size: int = 1 << 16) -> bytes:
+def head_of(path: PathLike, size: int = 1 << 16) -> bytes:
     """The first bytes of a file, decompressed, to tell its format by; what `open_bytes` raises."""
     path = Path(path)
     with _opened(path) as stream:
@@ -302,7 +303,8 @@ def _gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
             at = 0
             while at < len(block):
                 if member is None:
-                    at = _behind_zeros(block, at)
+                    zeros = _ZEROS.match(block, at)
+                    at = zeros.end() if zeros else at
                     member, step = (zlib.decompressobj(wbits=31) if at < len(block) else None), _LINE
                     continue
                 piece = block[at : at + step]
@@ -318,11 +320,6 @@ def _gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
         raise FormatError(f"The gzip data is damaged ({problem}); get the file again.", path=path) from None
     if member is not None:
         raise FormatError("The gzip data ends too early: the file is cut off; get it again.", path=path)
-
-
-def _behind_zeros(block: memoryview, at: int) -> int:
-    zeros = re.compile(rb"\0*").match(block, at)
-    return at if zeros is None else zeros.end()
 
 
 def _unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
@@ -352,12 +349,21 @@ def check_size(
         raise fault(joined(f"{what} would take {sizes}", remedy))
 
 
-def became_shorter(path: str | os.PathLike[str]) -> FileError:
+def is_float(text: str | bytes) -> bool:
+    """Whether text is a number to Python."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def became_shorter(path: PathLike) -> FileError:
     """The error for a source that lost bytes while it was read."""
     return FileError(f"{os.fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")
 
 
-def plain_name(path: str | os.PathLike[str]) -> Path:
+def plain_name(path: PathLike) -> Path:
     """The path without the suffix that says how it is compressed.
 
     >>> str(plain_name("train.txt.gz")), str(plain_name("train.txt"))
@@ -374,7 +380,7 @@ _SUFFIXES = {
 _INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
 
 
-def promised_format(path: str | os.PathLike[str]) -> str | None:
+def promised_format(path: PathLike) -> str | None:
     """The format that a file's name promises, or None.
 
     >>> promised_format("train.csv.gz"), promised_format("train.txt"), promised_format("train.parquet.gz")
@@ -386,7 +392,7 @@ def promised_format(path: str | os.PathLike[str]) -> str | None:
 
 
 @contextmanager
-def output(path: str | os.PathLike[str], *, compress: bool = True) -> Iterator[IO[bytes]]:
+def output(path: PathLike, *, compress: bool = True) -> Iterator[IO[bytes]]:
     """Write a file all or nothing: to a temporary sibling that takes the name when everything is written.
 
     A link stays, and the file that it leads to is replaced. What is no plain file (a device, a pipe) is never replaced:
@@ -402,7 +408,7 @@ def output(path: str | os.PathLike[str], *, compress: bool = True) -> Iterator[I
             yield stream
 
 
-def _opened_plainly(path: str | os.PathLike[str]) -> IO[bytes] | None:
+def _opened_plainly(path: PathLike) -> IO[bytes] | None:
     """What is there and no plain file, opened to write into it; also a file that is our own output already."""
     if ours := _OURS.fullmatch(os.fspath(path)):  # behind a `>` or `>>` of the shell: its place in that file counts
         sys.stdout.flush()

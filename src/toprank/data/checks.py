@@ -64,12 +64,7 @@ def is_whole(value: Any, least: int, below: int | None = None) -> bool:
 
 
 def check_whole(name: str, value: Any, least: int, below: int | None = None) -> None:
-    """Refuse what is no whole number of at least `least` (and, where that is given, below `below`).
-
-    >>> check_whole("k", 2.5, 1)
-    Traceback (most recent call last):
-    toprank.errors.DataError: k must be a whole number of at least 1, not 2.5.
-    """
+    """Refuse what is no whole number of at least `least` (and, where that is given, below `below`)."""
     if not is_whole(value, least, below):
         end = "" if below is None or not is_whole(value, below) else f" and below {below}"
         raise DataError(f"{name} must be a whole number of at least {least}{end}, not {value!r}.")
@@ -84,12 +79,7 @@ def check_number(
     below: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Refuse what is no finite number between these bounds; `above` and `below` are not reached themselves.
-
-    >>> check_number("l2", "a", least=0)
-    Traceback (most recent call last):
-    toprank.errors.DataError: l2 must be a number of at least 0, not 'a'.
-    """
+    """Refuse what is no finite number between these bounds; `above` and `below` are not reached themselves."""
     plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if (
         plain
@@ -107,12 +97,7 @@ def check_number(
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False.
-
-    >>> check_flag("scale", "no")
-    Traceback (most recent call last):
-    toprank.errors.DataError: scale must be True or False, not 'no'.
-    """
+    """Refuse what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
         raise DataError(f"{name} must be True or False, not {value!r}.")
 
@@ -147,15 +132,7 @@ def check_data(what: str, given: Any) -> None:
 
 
 def listed_paths(given: Any) -> list[Path]:
-    """One path or several, as a list; at least one, and no file may be in it twice, since its rows would be.
-
-    >>> listed_paths(["train.txt", "./train.txt"])
-    Traceback (most recent call last):
-    toprank.errors.DataError: The file train.txt is given twice; name each file once.
-    >>> listed_paths(None)
-    Traceback (most recent call last):
-    toprank.errors.DataError: Files are named by a path, such as 'train.txt', or a list of paths, not by None.
-    """
+    """One path or several, as a list; at least one, and no file may be in it twice, since its rows would be."""
     several = [given] if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(path, str | os.PathLike) for path in several):
         raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {given!r}.")

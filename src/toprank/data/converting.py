@@ -10,18 +10,10 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from toprank.data.bytesource import PathLike
 from toprank.data.dataset import RankingData
-from toprank.data.files import (
-    PathLike,
-    Paths,
-    as_plain_files,
-    check_reading,
-    common_format,
-    format_to_write,
-    read,
-    read_scores,
-    write,
-)  # fmt: skip
+from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
+from toprank.data.scores import read_scores
 from toprank.data.store import open_store
 from toprank.data.store.streaming import StoreStream
 from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
@@ -99,7 +91,9 @@ def _stored(
             if kind == "store":
                 described = _pour(StoreStream(files, verify=verify), writer)
             elif verify or "regroup" in options or kind in ("qrels", "run"):
-                described = _put(read(files, format=kind, verify=verify, threads=threads, **options), writer)
+                data = read(files, format=kind, verify=verify, threads=threads, **options)
+                writer.put_all(data.arrays(source=True))
+                described = data.X.shape, data.feature_names, data.first_feature_id
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
         writer.finish(*described)
@@ -107,12 +101,6 @@ def _stored(
 
 
 Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None]
-
-
-def _put(data: RankingData, writer: StoreWriter) -> Described:
-    """Write data that are at hand; what is still to be said of them."""
-    writer.put_all(data.arrays(source=True))
-    return data.X.shape, data.feature_names, data.first_feature_id
 
 
 def _stream(

@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data import checks
+from toprank.data.checks import Array
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["RankingData", "concatenate"]
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -141,7 +140,7 @@ class RankingData:
 
     def _set(self, **values: Any) -> None:
         for field in fields(RankingData):
-            value = values.get(field.name)
+            value: Any = values.get(field.name)
             if isinstance(value, np.ndarray):
                 value = _read_only(value)
             elif field.name == "X":

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import head_of, no_room, os_errors, promised_format
+from toprank.data.bytesource import PathLike, head_of, no_room, os_errors, promised_format
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.letor.survey import SIDES, beside
@@ -29,7 +29,6 @@ from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNam
 
 __all__ = ["cached", "format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
 
-PathLike = str | os.PathLike[str]
 Paths = PathLike | Sequence[PathLike]
 
 FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
@@ -83,12 +82,8 @@ def read(
     if cache:
         return _read_cached(files, kind, options, verify)
     if verify:
-        raise DataError(
-            remedy=Remedy(
-                "verify=True checks the hashes of a stored copy; read one, or ask for cache=True.",
-                "--verify checks the hashes of a stored copy; read one, or ask for --cache.",
-            )
-        )
+        remedy = "{} checks the hashes of a stored copy; read one, or ask for {}."
+        raise DataError(remedy=Remedy(remedy.format("verify=True", "cache=True"), remedy.format("--verify", "--cache")))
     return reader(files if len(files) > 1 else files[0], **options)
 
 
@@ -259,15 +254,9 @@ def format_of(path: PathLike) -> str:
     content = "letor" if looks_like_letor(head) else _trec_format(head)
     found = magic or named or content or promised
     if found is None:
-        raise FormatError(
-            "Neither the content nor the name tells the format;",
-            path=file,
-            remedy=Remedy(
-                f"give format= as one of {', '.join(FORMATS)}.",
-                "name it .txt, .csv … or use toprank convert --from.",
-                {"--from": f"give --from as one of {', '.join(FORMATS)}."},
-            ),
-        )
+        names, named = f"as one of {', '.join(FORMATS)}.", "name it .txt, .csv … or use toprank convert --from."
+        remedy = Remedy(f"give format= {names}", named, {"--from": f"give --from {names}"})
+        raise FormatError("Neither the content nor the name tells the format;", path=file, remedy=remedy)
     return found
 
 
@@ -349,11 +338,8 @@ def cached(
     (``.query``, ``.weight`` …) and judgments, the reader's options and toprank's version are those it was made with.
     Otherwise the file is read and the copy written again.
 
-    Args:
-        path: the file.
-        options: keyword arguments of the reader; the number of threads does not count.
-        read_function: called as ``read_function(path, **options)``.
-        verify: compare the copy's content with its hashes, and the file's with the hash noted when it was read.
+    The file is read by ``read_function(path, **options)``. To `verify` is to compare the copy's content with its
+    hashes, and the file's with the hash noted when it was read.
     """
     copy = Path(f"{os.fspath(path)}{SUFFIX}")
     source = _source_of(path, options)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.bytesource import open_bytes, output
+from toprank.data.bytesource import PathLike, open_bytes, output
 from toprank.errors import DataError, FormatError
 
 __all__ = ["read_scores", "write_scores"]
 
-PathLike = str | os.PathLike[str]
 _AT_A_TIME = 1 << 16
 
 

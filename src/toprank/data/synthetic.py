@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, blocks_of, each_block
-from toprank.data.checks import precision
+from toprank.data.checks import Array, precision
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
@@ -36,7 +36,6 @@ def mixed_words(words: Words) -> Words:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-Array = npt.NDArray[Any]
 _THRESHOLD_DOCUMENTS = 100_000  # thresholds are fitted on at most so many documents
 
 
@@ -156,14 +155,7 @@ class SyntheticData(RankingData):
 
     @classmethod
     def from_probabilities(cls, X: Any, probabilities: npt.ArrayLike, queries: Queries, seed: int = 0) -> SyntheticData:
-        """Data with given P(grade | x); the labels are drawn from it.
-
-        Args:
-            X: features.
-            probabilities: documents × grades.
-            queries: which documents belong together.
-            seed: decides the labels.
-        """
+        """Data with given P(grade | x) (documents × grades); the labels are drawn from it, as `seed` decides."""
         checked = _checked(probabilities, queries.n_documents)
         return cls(X, _draw(checked, seed), probabilities=checked, queries=queries)
 

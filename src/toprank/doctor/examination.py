@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from toprank.data.bytesource import PathLike
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.doctor.features import Examined, features_findings, rows_findings, scan
@@ -27,8 +28,6 @@ from toprank.doctor.labels import (
 from toprank.errors import DataError, ToprankError
 
 __all__ = ["Finding", "Report", "check", "check_file"]
-
-PathLike = str | os.PathLike[str]
 
 
 def check(

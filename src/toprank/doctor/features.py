@@ -30,16 +30,7 @@ _ROWS = 4096  # looked at at a time; only so many are copied where the rows of X
 
 @dataclass(frozen=True)
 class Scan:
-    """What is known of each column and each row.
-
-    Attributes:
-        smallest: least finite value by column; inf where there is none.
-        largest: greatest finite value by column; -inf where there is none.
-        missing: number of NaN by column.
-        infinite: number of infinities by column.
-        column_hash: equal for equal columns.
-        row_hash: equal for equal rows.
-    """
+    """Columns' least and greatest finite value (inf, -inf without one), NaNs, infinities, hashes; rows' hashes."""
 
     smallest: FloatArray
     largest: FloatArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.bytesource import open_bytes
+from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.dataset import RankingData
 from toprank.doctor.features import Examined, Mask
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of, some
@@ -156,7 +155,7 @@ def _shared_ids(first: RankingData, second: RankingData) -> list[str]:
 
 
 def split_queries_finding(
-    path: str | os.PathLike[str], name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
+    path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
 ) -> Finding:
     """That the rows of some queries are not neighbours; `refusal` is how the reader put it."""
     scattered = _scattered(_ids_by_row(path, options))
@@ -181,7 +180,7 @@ def _scattered(row_ids: list[str]) -> list[str]:
     return list(again)
 
 
-def _ids_by_row(path: str | os.PathLike[str], options: dict[str, Any]) -> list[str]:
+def _ids_by_row(path: PathLike, options: dict[str, Any]) -> list[str]:
     """The query id of every row, as the file has it."""
     from toprank.data.files import format_of
 

@@ -257,18 +257,11 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
     judged = data.judged
     missing = int((~judged).sum())
     if rule == "refuse":
-        raise DataError(
-            f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1).",
-            remedy=Remedy(
-                "Choose what that means: unjudged='irrelevant', 'condense' (take them out of the lists) or 'drop' "
-                "(leave their queries out).",
-                "Label them, or leave them out of the data.",
-                {
-                    "--unjudged": "Choose what that means: --unjudged irrelevant, condense (take them out of the "
-                    "lists) or drop (leave their queries out)."
-                },
-            ),
-        )
+        problem = f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1)."
+        choose = "Choose what that means: {}, {} (take them out of the lists) or {} (leave their queries out)."
+        having = {"--unjudged": choose.format("--unjudged irrelevant", "condense", "drop")}
+        python = choose.format("unjudged='irrelevant'", "'condense'", "'drop'")
+        raise DataError(problem, remedy=Remedy(python, "Label them, or leave them out of the data.", having))
     data = data.without_features()  # scores are judged by labels alone; a part of X would be a copy
     if rule == "irrelevant":
         return data.replace(labels=np.where(judged, data.labels, 0.0)), scores
@@ -276,22 +269,16 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
         return data.keep(judged), scores[judged]
     whole = data.queries.min(judged)
     if not whole.any():
-        raise DataError(
-            "Every query has unjudged documents, so",
-            remedy=Remedy("unjudged='drop' leaves none; use 'condense'.", "--unjudged drop leaves none; use condense."),
-        )
+        remedy = Remedy("unjudged='drop' leaves none; use 'condense'.", "--unjudged drop leaves none; use condense.")
+        raise DataError("Every query has unjudged documents, so", remedy=remedy)
     return data.select(whole), scores[data.queries.spread(whole)]
 
 
 def _tie_order(data: RankingData) -> IntArray:
     """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
     if data.document_ids is None:
-        raise DataError(
-            "This convention orders tied documents by their ids, but the data have none.",
-            remedy=joined(
-                Remedy("Give document_ids,", "Name the column of a table that holds them with --document-id,"),
-                "or choose another convention.",
-            ),
-        )
+        problem = "This convention orders tied documents by their ids, but the data have none."
+        give = Remedy("Give document_ids,", "Name the column of a table that holds them with --document-id,")
+        raise DataError(problem, remedy=joined(give, "or choose another convention."))
     _, rank = np.unique(data.document_ids, return_inverse=True)
     return np.lexsort((-rank.reshape(-1), data.queries.document_query))

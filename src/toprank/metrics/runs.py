@@ -7,12 +7,12 @@ the number of relevant documents, and queries may be missing altogether.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import Array
 from toprank.data.queries import Queries
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError
@@ -24,8 +24,6 @@ from toprank.metrics.ranking import rank_block
 from toprank.metrics.result import Evaluation
 
 __all__ = ["evaluate_run"]
-
-Array = npt.NDArray[Any]
 
 
 def evaluate_run(

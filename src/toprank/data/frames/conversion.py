@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import METADATA_KEY, USUAL_NAMES, Choice, Layout, is_number, layout_of, numbered
 from toprank.data.queries import Queries
@@ -24,7 +25,6 @@ __all__ = [
     "whole_numbers",
 ]  # fmt: skip
 
-Array = npt.NDArray[Any]
 ROWS_AT_A_TIME = 8192
 
 

@@ -5,7 +5,6 @@ The survey (`toprank.data.letor.survey`) measures the text; here the second pass
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import ByteSource, check_size, open_bytes
+from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float, open_bytes
 from toprank.data.checks import IN_DOUBLE, listed_paths, precision
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import (
@@ -47,7 +46,6 @@ _WIDER = Remedy(
     "asked for; raise n_features.", "of the training data.", {"--n-features": "asked for; raise --n-features."}
 )
 
-PathLike = str | os.PathLike[str]
 LARGEST_ID = 2**31 - 1
 
 
@@ -453,18 +451,10 @@ def looks_like_letor(first_bytes: bytes) -> bool:
         first.pop()  # the bytes end within the line, perhaps within a token
     label, *rest = first
     if rest and rest[0].startswith(b"qid:"):
-        return _is_number(label) and all(_is_feature(token) for token in rest[1:])
-    return bool(rest) and _is_number(label) and all(_is_feature(token) for token in rest)
-
-
-def _is_number(token: bytes) -> bool:
-    try:
-        float(token)
-    except ValueError:
-        return False
-    return True
+        return is_float(label) and all(_is_feature(token) for token in rest[1:])
+    return bool(rest) and is_float(label) and all(_is_feature(token) for token in rest)
 
 
 def _is_feature(token: bytes) -> bool:
     name, colon, value = token.partition(b":")
-    return name.isdigit() and bool(colon) and (_is_number(value) or value.lower() == b"null")
+    return name.isdigit() and bool(colon) and (is_float(value) or value.lower() == b"null")

@@ -7,7 +7,6 @@ then reads a few megabytes of text at a time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 
 from toprank.compute import available_threads
 from toprank.data import checks
-from toprank.data.bytesource import open_bytes
+from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.checks import IN_MEMORY, listed_paths
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import N_ROWS, Grouping, count_rows, per_document, queries_of, survey_chunks
@@ -26,7 +25,6 @@ from toprank.data.store.writing import Block, StartAgain, Started, sparse_block,
 
 __all__ = ["LetorStream"]
 
-PathLike = str | os.PathLike[str]
 
 _PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
 _LARGEST_PART = 2  # times as much

@@ -104,21 +104,14 @@ def _survey(chunk: Chunk) -> Survey:
 class Grouping:
     """Which rows belong to which query, and where they go.
 
-    Attributes:
-        ids: one id for each query, in order of first appearance; empty where the text has no query tokens.
-        sizes: the number of rows of each query.
-        places: for each run, the row and the entry of the result where it starts.
-        run_rows: for each run, its number of rows.
-        stretch_sizes: for each file, the sizes of its stretches of rows of one query, in order.
-        problem: what is wrong with the grouping, if something is. It waits here, since a line that cannot be read at
-            all is the better thing to report.
+    A `problem` waits here, since a line that cannot be read at all is the better thing to report.
     """
 
-    ids: npt.NDArray[Any]
-    sizes: IntArray
-    places: IntArray
-    run_rows: IntArray
-    stretch_sizes: list[IntArray]
+    ids: npt.NDArray[Any]  # one for each query, in order of first appearance; none where the text has no query tokens
+    sizes: IntArray  # of the queries, in rows
+    places: IntArray  # for each run, the row and the entry of the result where it starts
+    run_rows: IntArray  # for each run, its number of rows
+    stretch_sizes: list[IntArray]  # for each file, the sizes of its stretches of rows of one query, in order
     problem: FormatError | None
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.bytesource import output
+from toprank.data.bytesource import PathLike, output
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import SIDES, beside
 from toprank.errors import DataError, FileError, UnknownNameError
@@ -25,7 +24,7 @@ _BATCH = 1 << 20  # features turned into text at once
 
 def write_letor(
     data: RankingData,
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     first_feature_id: int = 1,
     missing: Literal["NULL", "omit"] = "NULL",

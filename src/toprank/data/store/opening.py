@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.bytesource import os_errors
+from toprank.data.bytesource import PathLike, os_errors
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData, csr_over
 from toprank.data.queries import Queries
 from toprank.data.store.writing import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
@@ -27,8 +27,6 @@ from toprank.errors import DataError, FileError, FormatError
 
 __all__ = ["check_content", "is_store", "open_described", "open_store"]
 
-Array = npt.NDArray[Any]
-PathLike = str | os.PathLike[str]
 
 _DENSE, _SPARSE = ("X",), ("X.data", "X.indices", "X.indptr")
 _REQUIRED = ("labels", "offsets", "qids")
@@ -178,7 +176,10 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
         raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
-    _check_text(folder, arrays)
+    if arrays["qids"].dtype.kind == "U":
+        check_letters(folder, "qids", arrays["qids"])
+    if "document_ids" in arrays:  # which may be many, and are checked when they are used
+        arrays["document_ids"] = StoredText.of(folder, "document_ids", arrays["document_ids"])
     data = RankingData.trusted(
         X=csr_over((arrays[name] for name in _SPARSE), (rows, width)) if sparse else arrays["X"],
         queries=queries,
@@ -195,14 +196,6 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         # At the very end: from now on, who asks for the arrays has all indices read.
         object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
     return data
-
-
-def _check_text(folder: Path, arrays: dict[str, Array]) -> None:
-    """Refuse ids of queries that are no text; those of documents, which may be many, are checked when they are used."""
-    if arrays["qids"].dtype.kind == "U":
-        check_letters(folder, "qids", arrays["qids"])
-    if "document_ids" in arrays:
-        arrays["document_ids"] = StoredText.of(folder, "document_ids", arrays["document_ids"])
 
 
 def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:

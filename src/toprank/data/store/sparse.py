@@ -9,16 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
 from scipy import sparse
 
-from toprank.data.checks import leads_outside
+from toprank.data.checks import Array, leads_outside
 from toprank.data.dataset import csr_over
 from toprank.errors import FormatError
 
 __all__ = ["StoredMatrix"]
-
-Array = npt.NDArray[Any]
 
 
 class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data import checks
+from toprank.data.bytesource import PathLike
+from toprank.data.checks import Array
 from toprank.data.dataset import CSR_PARTS, RankingData, csr_over
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
@@ -20,8 +20,6 @@ from toprank.errors import FormatError, Remedy
 
 __all__ = ["StoreStream", "open_together"]
 
-Array = npt.NDArray[Any]
-PathLike = str | os.PathLike[str]
 
 _PART = 32 << 20  # bytes of rows at a time
 _COLUMNS = {"labels": np.float64, "document_ids": str, "document_weights": np.float64, "positions": np.int64}
@@ -113,7 +111,8 @@ class StoreStream:
                     block["source_rows"] = source_row + moved
                 row += rows.stop - rows.start
                 yield block
-            source_row += _source_length(copy)
+            moved_to = -1 if copy.source_rows is None else int(copy.source_rows.max())
+            source_row += max(copy.n_documents, 1 + moved_to)  # the rows of its source, as far as it can tell
 
     def rest(self) -> Block:
         """The queries, their ids and weights."""
@@ -194,8 +193,3 @@ def _bytes_per_row(copy: RankingData) -> int:
     ids = 0 if copy.document_ids is None else copy.document_ids.itemsize
     values: int = len(copy.X.data) // copy.n_documents if copy.is_sparse else copy.n_features
     return values * 2 * int(copy.X.dtype.itemsize) + ids + 64
-
-
-def _source_length(copy: RankingData) -> int:
-    """How many rows the source of a copy had, as far as the copy can tell."""
-    return copy.n_documents if copy.source_rows is None else max(copy.n_documents, 1 + int(copy.source_rows.max()))

@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.bytesource import abandoned, check_size, os_errors, temporary_sibling
+from toprank.data.bytesource import PathLike, abandoned, check_size, os_errors, temporary_sibling
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError
 
@@ -120,7 +121,7 @@ def hash_of_names(names: Sequence[str] | None) -> str:
     return hashlib.blake2b(json.dumps(names).encode(), digest_size=16).hexdigest()
 
 
-def target_of(path: str | os.PathLike[str]) -> Path:
+def target_of(path: PathLike) -> Path:
     """Where a copy called `path` lies in truth; its name must have the suffix."""
     target = Path(os.path.realpath(path))
     if target.name.endswith(SUFFIX):
@@ -129,7 +130,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {called} not called so.")
 
 
-def refuse_what_is_no_copy(path: str | os.PathLike[str], target: Path) -> None:
+def refuse_what_is_no_copy(path: PathLike, target: Path) -> None:
     """Refuse a target that is there already, unless it is a stored copy and nothing else."""
     try:
         os.stat(target)
@@ -186,10 +187,6 @@ def put_in_place(temporary: Path, target: Path) -> None:
             raise
 
 
-Array = npt.NDArray[Any]
-PathLike = str | os.PathLike[str]
-
-
 def write_store(
     data: RankingData, path: PathLike, *, source: dict[str, Any] | None = None, source_hash: str | None = None
 ) -> None:
@@ -205,21 +202,7 @@ def write_store(
 
 
 class StoreWriter:
-    """A stored copy under construction: start arrays, append blocks of rows, finish; or leave, and nothing is left.
-
-    >>> import tempfile
-    >>> from toprank.data.store.opening import open_store
-    >>> path = Path(tempfile.mkdtemp()) / "two.toprank-data"
-    >>> with StoreWriter(path) as writer:
-    ...     writer.start("X", np.dtype("f4"), (3,), length=2)
-    ...     for row in ([1, 2, 3], [4, 5, 6]):
-    ...         writer.append("X", np.array([row], dtype="f4"))
-    ...     for name, values in (("labels", [0.0, 1.0]), ("offsets", [0, 2]), ("qids", [7])):
-    ...         writer.put(name, np.array(values))
-    ...     writer.finish((2, 3), None)
-    >>> open_store(path, verify=True).X.tolist()
-    [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    """
+    """A stored copy under construction: start arrays, append blocks of rows, finish; or leave, and nothing is left."""
 
     def __init__(self, path: PathLike) -> None:
         self.path, self._target = path, target_of(path)

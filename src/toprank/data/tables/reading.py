@@ -7,7 +7,6 @@ alone: it counts rows and queries, and refuses a query that starts again, before
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
-from toprank.data.checks import IN_MEMORY
+from toprank.data.bytesource import PathLike
+from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number
@@ -26,9 +26,6 @@ from toprank.data.tables.sources import Source, about, common_layout, sources_of
 from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["TableStream", "read_table", "refuse_drift"]
-
-Array = npt.NDArray[Any]
-PathLike = str | os.PathLike[str]
 
 
 class TableStream:

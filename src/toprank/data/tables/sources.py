@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.bytesource import became_shorter, os_errors, promised_format
+from toprank.data.bytesource import PathLike, became_shorter, is_float, os_errors, promised_format
 from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.tables.writing import delimiter_of
@@ -23,7 +23,6 @@ from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankErr
 
 __all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
 
-PathLike = str | os.PathLike[str]
 _STRIP = 16384  # rows at a time, fewer where they are wide:
 _STRIP_BYTES = 32 << 20
 _CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text at a time: usually, and where a row takes more
@@ -55,21 +54,12 @@ class Source(NamedTuple):
 
 def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[Source]:
     """The files to read: those given, and the Parquet files of given folders by name."""
-    files = _files_of(paths)
+    files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # none of them twice
     kind = format or promised_format(files[0])
     if kind not in _FORMATS:
-        names = f"as one of {', '.join(_FORMATS)};"
-        raise DataError(
-            f"{files[0]}:",
-            remedy=joined(
-                Remedy(
-                    f"give format= {names}",
-                    "name it .parquet, .csv … or use toprank convert --from;",
-                    {"--from": f"give --from {names}"},
-                ),
-                "the name does not tell.",
-            ),
-        )
+        names, named = f"as one of {', '.join(_FORMATS)};", "name it .parquet, .csv … or use toprank convert --from;"
+        give = Remedy(f"give format= {names}", named, {"--from": f"give --from {names}"})
+        raise DataError(f"{files[0]}:", remedy=joined(give, "the name does not tell."))
     return [_source(file, kind) for file in files]
 
 
@@ -78,11 +68,6 @@ def _source(path: Path, kind: str) -> Source:
         schema, n_rows = _FORMATS[kind].described(path, stack)
         schema.names  # noqa: B018  decodes the names, which may not be UTF-8
         return Source(path, kind, schema, n_rows)
-
-
-def _files_of(paths: PathLike | Sequence[PathLike]) -> list[Path]:
-    inside = [file for path in listed_paths(paths) for file in files_in(path)]
-    return listed_paths(inside)  # a folder may hold a file named beside it
 
 
 def files_in(path: Path) -> list[Path]:
@@ -283,7 +268,7 @@ def _refuse_overflow(path: Path, types: dict[str, Any]) -> None:
             large = pc.match_substring_regex(batch.column(name), "[eE][+]?[0-9]{2}|[0-9]{38}")
             for place in np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist():
                 text = batch.column(name)[place].as_py()
-                if _is_float(text) and _overflows(text, kind):
+                if is_float(text) and _overflows(text, kind):
                     single = kind == pa.float32()
                     size, remedy = ("float32;", IN_DOUBLE) if single else ("float64.", "")
                     problem = f"The value {text[:24]!r} in column '{name}' is too large for {size}"
@@ -306,18 +291,10 @@ def _csv_schema(reader: Any) -> Any:
     schema = reader.schema
     for batch in reader:
         for place, field in enumerate(schema):
-            if pa.types.is_string(field.type) and _is_float(batch.column(place)[0].as_py()):
+            if pa.types.is_string(field.type) and is_float(batch.column(place)[0].as_py()):
                 schema = schema.set(place, pa.field(field.name, pa.float64()))
         break
     return schema
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _compression_of(path: Path) -> str | None:

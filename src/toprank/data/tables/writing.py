@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-from toprank.data.bytesource import output, promised_format
+from toprank.data.bytesource import PathLike, output, promised_format
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
@@ -14,7 +13,6 @@ from toprank.errors import DataError, Remedy
 
 __all__ = ["delimiter_of", "write_table"]
 
-PathLike = str | os.PathLike[str]
 _KINDS = ("parquet", "arrow", "csv")
 
 

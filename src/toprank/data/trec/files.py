@@ -5,7 +5,6 @@ Both have the same shape: a query id, a document id and a number on each row.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
-from toprank.data.bytesource import ByteSource, check_size, open_bytes, output
+from toprank.data.bytesource import ByteSource, PathLike, check_size, open_bytes, output
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError, FormatError, Remedy, joined
@@ -27,7 +27,6 @@ __all__ = [
     "write_qrels", "write_run",
 ]  # fmt: skip
 
-Array = npt.NDArray[Any]
 _COLUMNS, _VALUE, _FINITE, _SIZE = range(1, 5)  # what is wrong with a line, as in native/trec.c
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}
 
@@ -89,13 +88,13 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
     return None
 
 
-def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
+def table_of(given: Any, number: str) -> Iterable[Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
     if isinstance(given, Mapping):
         triples = [
             (str(qid), str(document), value) for qid, inner in given.items() for document, value in inner.items()
         ]
-        return tuple(zip(*triples, strict=True)) if triples else ((), (), ())
+        return zip(*triples, strict=True) if triples else ((), (), ())
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
         raise DataError(f"Expected {{query: {{document: {number}}}}} or a data frame, not {type(given).__name__}.")
@@ -111,15 +110,11 @@ def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
 
 
 def read_table(
-    path: str | os.PathLike[str], layout: str, value_column: int, what: str, rest: bool = False
+    path: PathLike, layout: str, value_column: int, what: str, rest: bool = False
 ) -> tuple[ByteSource, npt.NDArray[np.int64], Array, Array, FloatArray]:
-    """Read a file of lines like `layout`: the source, where each row stands, query ids, document ids, numbers.
+    """Read a file of lines like `layout` (with `rest`, more words may follow).
 
-    With `rest`, more words may follow on a line.
-
-    Raises:
-        FileError: the file cannot be read.
-        FormatError: a line is not like the layout.
+    Returns the source, where each row stands, query ids, document ids and numbers.
     """
     source = open_bytes(path)
     lone = kernels.lone_return(source.text)
@@ -180,7 +175,7 @@ def check_words(words: Iterable[str], where: str) -> None:
         checks.check_utf8(word, "word")
 
 
-def write_table(path: str | os.PathLike[str], columns: list[Any]) -> None:
+def write_table(path: PathLike, columns: list[Any]) -> None:
     """Write columns (arrays, or one string for all rows) as lines of words, all or nothing."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -195,17 +190,9 @@ def write_table(path: str | os.PathLike[str], columns: list[Any]) -> None:
         stream.write(("\n".join(lines) + "\n").encode())
 
 
-PathLike = str | os.PathLike[str]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Qrels:
-    """Judgments: one row for each judged pair of query and document; no pair twice.
-
-    Attributes:
-        qids: the query of each row, strings.
-        document_ids: the document of each row, strings.
-        grades: its grade, float64.
+    """Judgments: one row for each judged pair of query and document (ids as strings); no pair twice.
 
     >>> Qrels.of({"q1": {"d1": 1, "d2": 0}, "q2": {"d1": 2}})
     Qrels(2 queries, 3 judgments)
@@ -232,13 +219,7 @@ class Qrels:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A ranking: one row for each retrieved pair of query and document, in any order; no pair twice.
-
-    Attributes:
-        qids: the query of each row, strings.
-        document_ids: the document of each row, strings.
-        scores: its score, float64, higher is better.
-        tag: the name of the system.
+    """A ranking by the system `tag`: rows of query, document (ids as strings) and score, in any order; no pair twice.
 
     >>> Run.of({"q1": {"d1": 0.5, "d2": 1.5}})
     Run('toprank', 1 queries, 2 documents)
@@ -366,18 +347,9 @@ def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank") -> Ru
 
 
 def data_of_qrels(qrels: Qrels) -> RankingData:
-    """Ranking data without features whose documents and labels are the judgments, rows of a query brought together.
-
-    >>> data_of_qrels(Qrels.of({"q": {"a": 1, "b": 0}})).X.shape
-    (2, 0)
-    """
-    return RankingData(
-        np.empty((len(qrels), 0), dtype=np.float32),
-        qrels.grades,
-        qid=qrels.qids,
-        document_ids=qrels.document_ids,
-        regroup=True,
-    )
+    """Ranking data without features whose documents and labels are the judgments, rows of a query brought together."""
+    X = np.empty((len(qrels), 0), dtype=np.float32)
+    return RankingData(X, qrels.grades, qid=qrels.qids, document_ids=qrels.document_ids, regroup=True)
 
 
 def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
