@@ -327,13 +327,7 @@ class Placed(Source):
         return work.Whole(weight, np.unique(np.concatenate([one.grades for one in self.facts])))
 
     def objective(
-        self,
-        scorer: Scorer,
-        loss: Loss,
-        standardisation: Standardisation,
-        threads: int | None,
-        *,
-        weighted: bool = True,
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
     ) -> ClusterObjective:
         """See `Source.objective`.
 

@@ -19,16 +19,9 @@ KINDS = {
 """Every ranker that a model file may hold, and its home."""
 
 __all__ = [
-    "KINDS",
-    "AdaRank",
-    "BlendRanker",
-    "CoordinateAscent",
-    "ExpectedGainRanker",
-    "LinearRanker",
-    "NeuralRanker",
-    "RankBoost",
-    "TreeRanker",
-]
+    "KINDS", "AdaRank", "BlendRanker", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "NeuralRanker",
+    "RankBoost", "TreeRanker",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from toprank.rankers.adarank import AdaRank

@@ -18,7 +18,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite, warn_unconverged
 from toprank.rankers.files import State, under
-from toprank.rankers.schema import Numbers, needed, read_parameters, read_training, read_value
+from toprank.rankers.schema import Numbers, needed, read_training, read_value
 
 __all__ = ["BlendRanker", "score_spread"]
 
@@ -204,12 +204,8 @@ class BlendRanker(Ranker):
             member = getattr(kinds, kind).restore(own)
             member.training_ = read_training(described)
             members.append(member)
-        parameters = read_parameters(cls, needed(state.values, "parameters"))
-        blend = cls(members, parameters.get("weights"))
-        for name, numbers in cls.saved_arrays.items():
-            part = name.rstrip("_")
-            setattr(blend, name, numbers.read(part, needed(state.arrays, part)))
-        blend.rankers_ = members
+        blend = super().restore(state._replace(values=state.values | {"fitted": {}}))
+        blend.rankers = blend.rankers_ = members
         return blend
 
     def check_restored(self) -> None:

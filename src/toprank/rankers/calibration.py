@@ -12,7 +12,6 @@ the documents of a query have in common (`shared`, a share of the variance), and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
@@ -180,49 +179,32 @@ class Spread(NamedTuple):
 
 
 def simulate(
-    P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, level: float
+    P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, chance: float
 ) -> Spread:
-    """Grades drawn as the calibration says, and what becomes of Σ weight·gain."""
-    rng = np.random.default_rng(_SEED)
+    """Grades drawn as the calibration says, and what becomes of Σ weight·gain; `chance`: the level of the intervals."""
+    rng, shared = np.random.default_rng(_SEED), calibration.shared
     everywhere = rng.standard_normal(_DRAWS) * np.sqrt(calibration.common)
     low, high, total = np.empty(len(queries)), np.empty(len(queries)), np.zeros(_DRAWS)
     for first in range(0, len(queries), _QUERIES):
         last = min(first + _QUERIES, len(queries))
-        rows = slice(queries.offsets[first], queries.offsets[last])
-        of_query = queries.document_query[rows] - first
-        values = _draw(rng, P[rows], weights[rows], gains, of_query, last - first, everywhere, calibration)
-        low[first:last], high[first:last] = _shortest(values, level)
+        begin, end = queries.offsets[[first, last]]
+        used = begin + np.flatnonzero(weights[begin:end] != 0)
+        level = everywhere + np.sqrt(shared) * rng.standard_normal((last - first, _DRAWS))
+        values = np.zeros((last - first, _DRAWS))
+        for place in range(0, len(used), _DOCUMENTS):
+            rows = used[place : place + _DOCUMENTS]
+            of_query = queries.document_query[rows] - first
+            behind = rng.standard_normal((len(rows), _DRAWS)) * np.sqrt(1 - shared) + level[of_query]
+            cuts = _cuts(P[rows]) * np.sqrt(1 + calibration.common)
+            drawn = np.full(behind.shape, gains[0])
+            for k, rise in enumerate(np.diff(gains)):
+                drawn += rise * (behind > cuts[:, k, None])
+            drawn *= weights[rows, None]
+            begins = np.flatnonzero(np.r_[True, np.diff(of_query) > 0])
+            values[of_query[begins]] += np.add.reduceat(drawn, begins, axis=0)
+        low[first:last], high[first:last] = _shortest(values, chance)
         total += values.sum(axis=0)
-    return Spread(low, high, total / len(queries), level)
-
-
-def _draw(
-    rng: np.random.Generator,
-    P: FloatArray,
-    weights: FloatArray,
-    gains: FloatArray,
-    of_query: Any,
-    n: int,
-    everywhere: FloatArray,
-    calibration: Calibration,
-) -> FloatArray:
-    """(queries, draws): Σ weight·gain of a block of queries."""
-    level = everywhere + np.sqrt(calibration.shared) * rng.standard_normal((n, _DRAWS))
-    values = np.zeros((n, _DRAWS))
-    for rows in _chunks(np.flatnonzero(weights != 0)):
-        behind = rng.standard_normal((len(rows), _DRAWS)) * np.sqrt(1 - calibration.shared) + level[of_query[rows]]
-        cuts = _cuts(P[rows]) * np.sqrt(1 + calibration.common)
-        drawn = np.full(behind.shape, gains[0])
-        for k, rise in enumerate(np.diff(gains)):
-            drawn += rise * (behind > cuts[:, k, None])
-        drawn *= weights[rows, None]
-        begins = np.flatnonzero(np.r_[True, np.diff(of_query[rows]) > 0])
-        values[of_query[rows[begins]]] += np.add.reduceat(drawn, begins, axis=0)
-    return values
-
-
-def _chunks(rows: Any) -> Iterator[Any]:
-    return (rows[first : first + _DOCUMENTS] for first in range(0, len(rows), _DOCUMENTS))
+    return Spread(low, high, total / len(queries), chance)
 
 
 def _shortest(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:

@@ -166,21 +166,21 @@ class NeuralRanker(GradeProbabilities):
         if self.init_model is not None:
             self.init_model._check_features(data)
         trained = train_network(parameters, data, valid, getattr(self, "_team", None))
-        self.network_, self.inputs_, self.gains_ = trained.network, trained.inputs, trained.gains
+        self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
         self.calibration_ = None
-        self.best_epoch_, self.history_, self.stopped_ = trained.epochs, trained.history, trained.stopped
+        self.best_epoch_, self.history_, self.stopped_ = trained.epochs, watch.history, watch.stopped
         self.l2_ = float(self.weight_decay)
-        self.path_: list[dict[str, Any]] = [{"epochs": trained.epochs, "interrupted": trained.interrupted}]
-        if trained.valid is not None:
+        self.path_: list[dict[str, Any]] = [{"epochs": trained.epochs, "interrupted": watch.interrupted}]
+        if (judge := trained.judge) is not None:
             self.path_[0]["valid"] = trained.valid
-            self.training_["valid"] = {trained.metric: trained.valid, "convention": trained.convention}
+            self.training_["valid"] = {judge.name: trained.valid, "convention": judge.convention.name}
         if (data.labels == data.labels[0]).all():
             warn_constant(
                 f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
                 "the scores mean nothing."
             )
-        if trained.unfinished:
-            warn_unconverged(f"NeuralRanker: {trained.stopped} The model of epoch {trained.epochs} is kept.")
+        if watch.unfinished:
+            warn_unconverged(f"NeuralRanker: {watch.stopped} The model of epoch {trained.epochs} is kept.")
 
     # ---- prediction ----
 
@@ -203,22 +203,16 @@ class NeuralRanker(GradeProbabilities):
 
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)
-        from toprank.rankers.neural_scoring import (
-            Rows,
-            chosen_device,
-            outputs_of,
-            prediction_network,
-            threads_for,
-            torch_threads,
-        )
+        from toprank.rankers import neural_scoring as scoring
 
         rows = self._prediction_rows(X)
         order, queries = self._grouped(X, qid, rows.shape[0])
-        device = chosen_device(self.device)
-        network = self.network_ if device.type == "cpu" else prediction_network(self.network_, device)
-        with torch_threads(threads_for(self.threads, rows.shape[0], network)) as threads:
+        device = scoring.chosen_device(self.device)
+        network = self.network_ if device.type == "cpu" else scoring.prediction_network(self.network_, device)
+        with scoring.torch_threads(scoring.threads_for(self.threads, rows.shape[0], network)) as threads:
             source = rows if order is None else rows[order]
-            outputs = outputs_of(network, Rows(source, self.inputs_, device, threads, keep=False), queries)
+            prepared = scoring.Rows(source, self.inputs_, device, threads, keep=False)
+            outputs = scoring.outputs_of(network, prepared, queries)
         if order is None:
             return outputs
         scattered = np.empty_like(outputs)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.scorers.features import refuse_infinite
 
 __all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "padding_waste", "plan_epoch", "plan_prediction"]
 
@@ -59,7 +59,7 @@ class Inputs:
         knots = _knots(X, names, threads) if kind == "quantile" else np.zeros((0, d))
         mapped = cls(kind, np.zeros(d), np.ones(d), knots)
         sums, counts, infinite = mapped._added(kernels.mapped_sums, X, np.empty((3, d)), threads)
-        _refuse_infinite(infinite, names)
+        refuse_infinite(infinite, names)
         centre = sums / np.maximum(counts, 1.0)
         (squares,) = mapped._added(kernels.mapped_squares, X, np.empty((1, d)), threads, centre)
         spread = np.sqrt(squares / np.maximum(counts, 1.0))
@@ -74,14 +74,10 @@ class Inputs:
 
         def work(first: int) -> None:
             last = first + _CHUNK
-            kernels.mapped_rows(self._block(X[first:last]), self._logarithm, *how, out[first:last])
+            kernels.mapped_rows(self._block(X[first:last]), self.kind == "log1p", *how, out[first:last])
 
         each_block(work, range(0, X.shape[0], _CHUNK), threads)
         return out
-
-    @property
-    def _logarithm(self) -> bool:
-        return self.kind == "log1p"
 
     def _block(self, rows: Any) -> npt.NDArray[Any]:
         """Some rows as a kernel takes them, quantiles already mapped: f depends on the column there."""
@@ -100,7 +96,7 @@ class Inputs:
 
         def work(first: int) -> FloatArray:
             found = np.empty_like(out)
-            kernel(self._block(X[first : first + _CHUNK]), self._logarithm, *how, *found)
+            kernel(self._block(X[first : first + _CHUNK]), self.kind == "log1p", *how, *found)
             return found
 
         total = np.zeros_like(out)
@@ -118,32 +114,19 @@ def _share_below(values: FloatArray, knots: FloatArray) -> FloatArray:
     return result
 
 
-def _column(X: Any, column: int) -> FloatArray:
-    values = X[:, column] if isinstance(X, np.ndarray) else X[:, [column]].toarray()[:, 0]
-    return np.asarray(values, dtype=np.float64)
-
-
 def _knots(X: Any, names: tuple[str, ...] | None, threads: int | None) -> FloatArray:
     step = -(-X.shape[0] // _SAMPLE)
     sample = X[::step] if isinstance(X, np.ndarray) else X[::step].tocsc()
     count = min(_KNOTS, sample.shape[0])
 
     def knots(column: int) -> FloatArray:
-        values = _column(sample, column)
-        values = values[~np.isnan(values)]
+        present = sample[:, column] if isinstance(sample, np.ndarray) else sample[:, [column]].toarray()[:, 0]
+        values = np.asarray(present[~np.isnan(present)], dtype=np.float64)
         if not np.isfinite(values).all():
-            _refuse_infinite(np.arange(X.shape[1]) == column, names)
+            refuse_infinite(np.arange(X.shape[1]) == column, names)
         return np.quantile(values, np.linspace(0.0, 1.0, count)) if len(values) else np.zeros(count)
 
     return np.column_stack(each_block(knots, range(X.shape[1]), threads))
-
-
-def _refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -> None:
-    """`infinite` is true where a column holds such values."""
-    if infinite.any():
-        column = int(np.flatnonzero(infinite)[0])
-        called = f"'{names[column]}'" if names else f"number {column} (from 0)"
-        raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
 
 
 _JITTER = 0.1
@@ -181,7 +164,8 @@ def plan_epoch(queries: Queries, budget: int, rng: np.random.Generator, *, alike
     (True, [1, 2, 1])
     """
     if not alike:
-        return _planned(queries, rng.permutation(len(queries)), budget)
+        order = rng.permutation(len(queries))
+        return _with_rows(queries, order, blocks_of(np.append(0, np.cumsum(queries.sizes[order])), budget))
     lengths = queries.sizes * rng.uniform(1 - _JITTER, 1 + _JITTER, len(queries))
     order = np.argsort(lengths, kind="stable")
     parts = [order[first:last] for first, last in _padded_blocks(queries.sizes[order], budget)]
@@ -202,11 +186,6 @@ def padding_waste(plan: EpochPlan) -> float:
     sizes = plan.queries.sizes
     padded = sum(int(sizes[first:last].max()) * (last - first) for first, last in plan.batches)
     return padded / plan.queries.n_documents - 1.0
-
-
-def _planned(queries: Queries, order: IntArray, budget: int) -> EpochPlan:
-    offsets = np.concatenate([[0], np.cumsum(queries.sizes[order])])
-    return _with_rows(queries, order, blocks_of(offsets, budget))
 
 
 def _with_rows(queries: Queries, order: IntArray, batches: list[tuple[int, int]]) -> EpochPlan:

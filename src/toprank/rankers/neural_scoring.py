@@ -28,16 +28,9 @@ if TYPE_CHECKING:
     from toprank.rankers.neural import NeuralRanker
 
 __all__ = [
-    "Rows",
-    "check_inputs",
-    "chosen_device",
-    "outputs_of",
-    "prediction_network",
-    "restored_network",
-    "scores_of",
-    "threads_for",
-    "torch_threads",
-]
+    "Rows", "check_inputs", "chosen_device", "outputs_of", "prediction_network", "restored_network", "scores_of",
+    "threads_for", "torch_threads",
+]  # fmt: skip
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
 _MOST_THREADS = 8  # batches of a few thousand rows keep no more busy
@@ -196,10 +189,8 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
     `known` are arrays of the file that are no weights.
     """
     parameters = NeuralParameters.of_form(ranker)
-    n_inputs, n_outputs = len(ranker.inputs_.centre), max(len(ranker.gains_), 1)
-    shape = parameters.architecture(n_inputs, n_outputs)
-    with torch.device("meta"):  # a network of any size that a file may announce, without its memory
-        network = build(shape)
+    shape = parameters.architecture(len(ranker.inputs_.centre), max(len(ranker.gains_), 1))
+    network = build(shape)  # of any size that a file may announce, without its memory
     wanted_weights = network.state_dict()
     if set(arrays) - known - {name.replace(".", "_") for name in wanted_weights}:
         raise DataError("there are arrays that do not belong to the network")
@@ -220,8 +211,6 @@ def check_inputs(ranker: NeuralRanker) -> None:
     inputs, d = ranker.inputs_, ranker.n_features_in_
     if inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,):
         raise DataError("the transform does not fit the number of features")
-    if any(not np.isfinite(part).all() for part in (inputs.centre, inputs.spread, inputs.knots)):
-        raise DataError("the transform does not hold finite numbers")
     if not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0):
         raise DataError("the transform is not what the parameters say")
     if (np.diff(inputs.knots, axis=0) < 0).any():

@@ -60,13 +60,8 @@ class Trained(NamedTuple):
     """Epochs in the model that is kept."""
     valid: float | None
     """Its metric on the validation data."""
-    metric: str
-    convention: str
-    history: dict[str, list[float]]
-    stopped: str
-    """Why training ended, as a sentence."""
-    interrupted: bool
-    unfinished: bool
+    judge: Judge | None
+    watch: EpochWatch
 
 
 def train_network(
@@ -91,20 +86,7 @@ def train_network(
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
-    judge = judges.get("valid")
-    names = ("", "") if judge is None else (judge.name, judge.convention.name)
-    return Trained(
-        network,
-        run.inputs,
-        run.objective.gains,
-        epochs,
-        value,
-        *names,
-        watch.history,
-        watch.stopped,
-        watch.interrupted,
-        watch.unfinished,
-    )
+    return Trained(network, run.inputs, run.objective.gains, epochs, value, judges.get("valid"), watch)
 
 
 def _make_epochs(run: _Run, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from toprank import kernels
 from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
-from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["PoolFeatures"]
@@ -29,52 +28,6 @@ Array = npt.NDArray[Any]
 PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
 """The statistics of a column in a query; their places are their numbers in the kernel."""
 _BLOCK = 1 << 16  # values of a block: half a megabyte, which stays in the cache
-
-
-class Unusable(NamedTuple):
-    """The first place where statistics are not finite."""
-
-    query: int
-    column: int
-
-
-def add_statistics(
-    X: Array,
-    queries: Queries,
-    columns: IntArray,
-    statistics: tuple[str, ...],
-    out: Array,
-    base: int,
-    threads: int | None = None,
-) -> Unusable | None:
-    """Fill columns of `out`: for each of `columns` its statistics, in their order, side by side.
-
-    Args:
-        X: features, documents × columns.
-        queries: which documents belong together.
-        columns: the columns to look at.
-        statistics: names of `PER_COLUMN`.
-        out: the result, C order, float32 or float64.
-        base: its first column to fill.
-        threads: number of threads; the result is the same bits on any.
-
-    Returns:
-        A query and a column (a number of X) with infinite or enormous values, where there are any.
-    """
-    codes = np.array([PER_COLUMN.index(name) for name in statistics], dtype=np.int64)
-    offsets = queries.offsets
-
-    def fill(block: tuple[int, int]) -> int:
-        first, last = block
-        start, stop = offsets[first], offsets[last]
-        values = np.array(X[start:stop, columns].T, dtype=np.float64, order="C")
-        return int(kernels.fill_statistics(values, offsets[first : last + 1] - start, codes, base, out[start:stop]))
-
-    blocks = blocks_of(offsets, max(1, _BLOCK // max(1, len(columns))))
-    for (first, _), place in zip(blocks, each_block(fill, blocks, threads), strict=True):
-        if place >= 0:
-            return Unusable(first + place // len(columns), int(columns[place % len(columns)]))
-    return None
 
 
 _SIZE = "size"
@@ -203,19 +156,31 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return np.array([*(names if self.keep else ()), *new], dtype=object)
 
     def _widened(self, data: RankingData) -> Array:
-        """The columns of the result for every document of the data."""
+        """The columns of the result for every document of the data; the same bits on any number of threads."""
         per_column, with_size = self._wanted()
-        kept, new = (self.n_features_in_ if self.keep else 0), len(self.columns_) * len(per_column)
+        columns, offsets = self.columns_, data.queries.offsets
+        kept, new = (self.n_features_in_ if self.keep else 0), len(columns) * len(per_column)
         result = np.empty((data.n_documents, kept + new + with_size), dtype=data.X.dtype)
         result[:, :kept] = data.X[:, :kept]
         if with_size:
             result[:, -1] = data.queries.spread(data.queries.sizes)
-        bad = add_statistics(data.X, data.queries, self.columns_, per_column, result, kept, self.threads)
-        if bad is not None:
-            raise DataError(
-                f"Feature {self._called(bad.column)} holds infinite or enormous values in query "
-                f"{data.qids[bad.query]}; replace them, or make them NaN (missing)."
-            )
+        codes = np.array([PER_COLUMN.index(name) for name in per_column], dtype=np.int64)
+
+        def fill(block: tuple[int, int]) -> int:
+            first, last = block
+            start, stop = offsets[first], offsets[last]
+            values = np.array(data.X[start:stop, columns].T, dtype=np.float64, order="C")
+            own = offsets[first : last + 1] - start
+            return int(kernels.fill_statistics(values, own, codes, kept, result[start:stop]))
+
+        blocks = blocks_of(offsets, max(1, _BLOCK // max(1, len(columns))))
+        for (first, _), place in zip(blocks, each_block(fill, blocks, self.threads), strict=True):
+            if place >= 0:  # where statistics are not finite
+                query, column = divmod(place, len(columns))
+                raise DataError(
+                    f"Feature {self._called(int(columns[column]))} holds infinite or enormous values in query "
+                    f"{data.qids[first + query]}; replace them, or make them NaN (missing)."
+                )
         return result
 
     # ---- the door ----
@@ -244,13 +209,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         for column in self.columns:
             if isinstance(column, str):
                 if column not in names:
-                    raise (
-                        UnknownNameError("feature", column, names)
-                        if names
-                        else DataError(
-                            f"columns names '{column}', but the features have no names; give the numbers of columns."
-                        )
-                    )
+                    nameless = f"columns names '{column}', but the features have no names; give the numbers of columns."
+                    raise UnknownNameError("feature", column, names) if names else DataError(nameless)
                 numbers.append(names.index(column))
             elif not isinstance(column, int | np.integer) or not 0 <= column < self.n_features_in_:
                 raise DataError(f"There is no column {column!r}; they run from 0 to {self.n_features_in_ - 1}.")
@@ -276,10 +236,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             )
 
     def _plain(self, X: Any, *, reset: bool) -> Array:
-        result: Array = validate_data(
-            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
-        )
-        return result
+        kinds = [np.float64, np.float32]
+        return np.asarray(validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan"))
 
     @staticmethod
     def _refuse_sparse(data: RankingData) -> None:

@@ -27,14 +27,9 @@ from toprank.rankers.files import State
 from toprank.rankers.heads import gain_table
 
 __all__ = [
-    "CalibrationCurve",
-    "ExpectedValue",
-    "GradeProbabilities",
-    "calibration_curve",
-    "expected_dcg",
-    "has_grades",
+    "CalibrationCurve", "ExpectedValue", "GradeProbabilities", "calibration_curve", "expected_dcg", "has_grades",
     "rank_weights",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,7 @@ class Source(ABC):
 
     @abstractmethod
     def objective(
-        self,
-        scorer: Scorer,
-        loss: Loss,
-        standardisation: Standardisation,
-        threads: int | None,
-        *,
-        weighted: bool = True,
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
     ) -> WithHessian:
         """The mean loss over all queries as a function of the scorer's weights; `weighted` as the data say."""
 
@@ -125,13 +119,7 @@ class InMemory(Source):
 
     @override
     def objective(
-        self,
-        scorer: Scorer,
-        loss: Loss,
-        standardisation: Standardisation,
-        threads: int | None,
-        *,
-        weighted: bool = True,
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
     ) -> RankingObjective:
         data = self.data
         weights = {"document_weights": data.document_weights, "query_weights": data.query_weights} if weighted else {}

@@ -21,56 +21,19 @@ if TYPE_CHECKING:
     from toprank.rankers.trees import TreeRanker
 
 __all__ = [
-    "Columns",
-    "Grown",
-    "TreeParameters",
-    "built_in",
-    "categorical_columns",
-    "lightgbm_parameters",
+    "Columns", "Grown", "TreeParameters", "built_in", "categorical_columns", "lightgbm_parameters",
     "monotone_directions",
-]
+]  # fmt: skip
 
 _FURTHER = (
-    "max_depth",
-    "min_sum_hessian_in_leaf",
-    "lambda_l1",
-    "min_gain_to_split",
-    "max_delta_step",
-    "path_smooth",
-    "extra_trees",
-    "feature_fraction_bynode",
-    "feature_contri",
-    "interaction_constraints",
-    "data_sample_strategy",
-    "top_rate",
-    "other_rate",
-    "drop_rate",
-    "max_drop",
-    "skip_drop",
-    "uniform_drop",
-    "xgboost_dart_mode",
-    "monotone_constraints_method",
-    "monotone_penalty",
-    "cat_smooth",
-    "cat_l2",
-    "max_cat_threshold",
-    "max_cat_to_onehot",
-    "min_data_per_group",
-    "min_data_in_bin",
-    "max_bin_by_feature",
-    "bin_construct_sample_cnt",
-    "enable_bundle",
-    "use_missing",
-    "zero_as_missing",
-    "feature_pre_filter",
-    "histogram_pool_size",
-    "force_col_wise",
-    "force_row_wise",
-    "use_quantized_grad",
-    "num_grad_quant_bins",
-    "quant_train_renew_leaf",
-    "stochastic_rounding",
-)
+    "max_depth", "min_sum_hessian_in_leaf", "lambda_l1", "min_gain_to_split", "max_delta_step", "path_smooth",
+    "extra_trees", "feature_fraction_bynode", "feature_contri", "interaction_constraints", "data_sample_strategy",
+    "top_rate", "other_rate", "drop_rate", "max_drop", "skip_drop", "uniform_drop", "xgboost_dart_mode",
+    "monotone_constraints_method", "monotone_penalty", "cat_smooth", "cat_l2", "max_cat_threshold",
+    "max_cat_to_onehot", "min_data_per_group", "min_data_in_bin", "max_bin_by_feature", "bin_construct_sample_cnt",
+    "enable_bundle", "use_missing", "zero_as_missing", "feature_pre_filter", "histogram_pool_size", "force_col_wise",
+    "force_row_wise", "use_quantized_grad", "num_grad_quant_bins", "quant_train_renew_leaf", "stochastic_rounding",
+)  # fmt: skip
 _OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
 _COLUMNS_PER_THREAD = 8
 _CELLS_PER_THREAD = 1 << 18

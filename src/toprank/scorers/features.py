@@ -19,7 +19,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, blocks_of, each_block
 from toprank.errors import DataError
 
-__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "row_blocks"]
+__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "refuse_infinite", "row_blocks"]
 
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time
@@ -36,11 +36,6 @@ class Standardisation:
     """Whether the data it was learned from have no missing values, nor centres far from 0."""
 
     @classmethod
-    def none(cls, n_features: int) -> Standardisation:
-        """Features as they are (missing values count 0)."""
-        return cls(np.zeros(n_features), np.ones(n_features))
-
-    @classmethod
     def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardisation:
         """Mean and standard deviation of the present values; a column without spread is left unscaled.
 
@@ -52,11 +47,7 @@ class Standardisation:
     def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardisation:
         """The same from sums over the rows, which may have been made part by part."""
         shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
-        bad = ~np.isfinite(total)
-        if bad.any():
-            column = int(np.argmax(bad))
-            called = f"'{names[column]}'" if names else f"number {column} (from 0)"
-            raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
+        refuse_infinite(~np.isfinite(total), names)
         if moments.sparse:
             spread = np.sqrt(squares / moments.rows)
             return cls(np.zeros(len(spread)), np.where(spread == 0, 1.0, spread))
@@ -71,6 +62,14 @@ class Standardisation:
         # The fast products subtract centres last; where those dwarf the spread, digits would be lost.
         complete = (count == moments.rows).all() and (np.abs(centre) <= _MODEST * spread).all()
         return cls(centre, spread, bool(complete))
+
+
+def refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -> None:
+    """Refuse features, by the name of the first column where `infinite` is true."""
+    if infinite.any():
+        column = int(np.flatnonzero(infinite)[0])
+        called = f"'{names[column]}'" if names else f"number {column} (from 0)"
+        raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
 
 
 def first_row(X: Any) -> FloatArray:

@@ -31,20 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of a network.
-
-    Args:
-        network: ``mlp`` or ``attention``.
-        n_inputs: number of features.
-        n_outputs: 1 (a score), or the number of grades.
-        hidden: sizes of the hidden layers of an MLP.
-        activation: a name of `ACTIVATIONS`.
-        norm: what follows each hidden layer of an MLP; ``batch`` also normalises its inputs.
-        dropout: share of the activations that are left out in training.
-        width: numbers that stand for a document between the layers of an attention network.
-        n_heads: heads of each attention; they share the width.
-        n_layers: blocks of attention.
-    """
+    """The shape of a network; `n_outputs` is 1 (a score) or the number of grades, the others as in `NeuralRanker`."""
 
     network: Literal["mlp", "attention"]
     n_inputs: int
