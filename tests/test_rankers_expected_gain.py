@@ -9,8 +9,15 @@ import toprank as tr
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.gains import Discount
 from toprank.rankers.base import ConstantScoresWarning
-from toprank.rankers.calibration import Calibration, fit_calibration, simulate, variances
-from toprank.rankers.probabilities import calibration_curve, expected_dcg, rank_weights
+from toprank.rankers.probabilities import (
+    Calibration,
+    calibration_curve,
+    expected_dcg,
+    fit_calibration,
+    rank_weights,
+    simulate,
+    variances,
+)
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,9 @@ _HOMES = {
     "TreeRanker": "toprank.rankers.trees",
     "NeuralRanker": "toprank.rankers.neural",
     "BlendRanker": "toprank.rankers.blend",
-    "AdaRank": "toprank.rankers.adarank",
-    "RankBoost": "toprank.rankers.rankboost",
-    "CoordinateAscent": "toprank.rankers.coordinate_ascent",
+    "AdaRank": "toprank.rankers.one_by_one",
+    "RankBoost": "toprank.rankers.one_by_one",
+    "CoordinateAscent": "toprank.rankers.one_by_one",
     "load": "toprank.rankers.files",
     "scorer": "toprank.rankers.scoring",
     "select": "toprank.selection",
@@ -111,15 +111,13 @@ if TYPE_CHECKING:
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.portfolio import auto
-    from toprank.rankers.adarank import AdaRank
     from toprank.rankers.blend import BlendRanker
-    from toprank.rankers.coordinate_ascent import CoordinateAscent
     from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.files import load
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.neural import NeuralRanker
+    from toprank.rankers.one_by_one import AdaRank, CoordinateAscent, RankBoost
     from toprank.rankers.pool import PoolFeatures
-    from toprank.rankers.rankboost import RankBoost
     from toprank.rankers.scoring import scorer
     from toprank.rankers.trees import TreeRanker
     from toprank.selection import select

@@ -11,9 +11,9 @@ KINDS = {
     "ExpectedGainRanker": "expected_gain",
     "TreeRanker": "trees",
     "NeuralRanker": "neural",
-    "AdaRank": "adarank",
-    "RankBoost": "rankboost",
-    "CoordinateAscent": "coordinate_ascent",
+    "AdaRank": "one_by_one",
+    "RankBoost": "one_by_one",
+    "CoordinateAscent": "one_by_one",
     "BlendRanker": "blend",
 }
 """Every ranker that a model file may hold, and its home."""
@@ -24,13 +24,11 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from toprank.rankers.adarank import AdaRank
     from toprank.rankers.blend import BlendRanker
-    from toprank.rankers.coordinate_ascent import CoordinateAscent
     from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.neural import NeuralRanker
-    from toprank.rankers.rankboost import RankBoost
+    from toprank.rankers.one_by_one import AdaRank, CoordinateAscent, RankBoost
     from toprank.rankers.trees import TreeRanker
 
 

@@ -1,7 +1,14 @@
-"""What a `TreeRanker` is asked for: checked once, frozen, and said in LightGBM's words."""
+"""What a `TreeRanker` is asked for: checked once, frozen, and said in LightGBM's words, threads included.
+
+A fork copies the memory of LightGBM's pool of threads (OpenMP) but not the threads: the child would wait for them for
+ever. With one thread it asks for none of them.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +20,6 @@ from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
-from toprank.rankers.tree_library import allowed_threads
 from toprank.rankers.watching import Round
 
 if TYPE_CHECKING:
@@ -21,9 +27,42 @@ if TYPE_CHECKING:
     from toprank.rankers.trees import TreeRanker
 
 __all__ = [
-    "Columns", "Grown", "TreeParameters", "built_in", "categorical_columns", "lightgbm_parameters",
+    "Columns", "ForkedTreesWarning", "Grown", "TreeParameters", "categorical_columns", "lightgbm_parameters",
     "monotone_directions",
 ]  # fmt: skip
+
+_forked = False
+
+
+class ForkedTreesWarning(UserWarning):
+    """Trees were asked for several threads in a process that was forked from one that had used LightGBM."""
+
+
+def allowed_threads(threads: int, asked: bool) -> int:
+    """So many threads, or one in a forked process; said in a warning where several were asked for."""
+    if not _forked or threads == 1:
+        return threads
+    if asked:
+        warnings.warn(
+            "This process was forked from one that had used LightGBM, whose threads do not survive that: trees have "
+            "one thread here. For more, start processes with the 'spawn' or 'forkserver' method of multiprocessing.",
+            ForkedTreesWarning,
+            stacklevel=2,
+        )
+    return 1
+
+
+def _keep_to_one_thread() -> None:
+    global _forked
+    basic = sys.modules.get("lightgbm.basic")
+    if basic is not None:
+        _forked = True
+        basic._safe_call(basic._LIB.LGBM_SetMaxThreads(1))
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where there is no fork
+    os.register_at_fork(after_in_child=_keep_to_one_thread)
+
 
 _FURTHER = (
     "max_depth", "min_sum_hessian_in_leaf", "lambda_l1", "min_gain_to_split", "max_delta_step", "path_smooth",

@@ -19,8 +19,7 @@
 
 from toprank.solvers.base import Callback, Objective, Penalty, Solution, StopSolving, WithHessian, WithHessianTimes
 from toprank.solvers.bundle import Bundle
-from toprank.solvers.descent import GradientDescent
-from toprank.solvers.lbfgs import LBFGS
+from toprank.solvers.first_order import LBFGS, GradientDescent
 from toprank.solvers.newton import Newton
 from toprank.solvers.proximal import Proximal
 from toprank.solvers.run import Solver

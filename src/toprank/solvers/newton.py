@@ -21,8 +21,18 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Solution, WithHessianTimes, offers
-from toprank.solvers.line_search import backtrack, until_finite
-from toprank.solvers.run import Point, Run, Solver, Stuck, counted, descend, hessian_of, negligible
+from toprank.solvers.run import (
+    Point,
+    Run,
+    Solver,
+    Stuck,
+    backtrack,
+    counted,
+    descend,
+    hessian_of,
+    negligible,
+    until_finite,
+)
 
 __all__ = ["Newton", "levenberg_step"]
 

@@ -20,9 +20,8 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution, offers
-from toprank.solvers.line_search import backtrack
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
-from toprank.solvers.run import Point, Run, Solver, descend, hessian_of, negligible
+from toprank.solvers.run import Point, Run, Solver, backtrack, descend, hessian_of, negligible
 
 __all__ = ["Proximal"]
 

@@ -1,0 +1,343 @@
+"""Rankers that move one feature at a time: AdaRank (Xu & Li 2007) and coordinate ascent (Metzler & Croft 2007) climb a
+metric directly, RankBoost (Freund et al. 2003) lowers the exponential loss of pairs by thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank import kernels
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import make as make_loss
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.schema import Numbers
+from toprank.scorers.features import Features, Standardisation
+
+__all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AdaRank(Ranker):
+    """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
+
+    Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, E the metric of the query ranked by that
+    feature alone; its weight is α = ½ ln(Σ P(1 + E) / Σ P(1 − E)); then P(q) ∝ exp(−E_q of the sum so far).
+
+    E lies in [0, 1], so no query ever weighs more than e times another, and one strong feature may win every round: the
+    sum then ranks as before, P stays as it is, and the algorithm as published stands still. So a feature that wins
+    `max_in_a_row` rounds in a row keeps the weight it has and is set aside, and the next best has its turn.
+
+    Args:
+        metric: the metric E, with values in [0, 1]; "map" and "ndcg@10" in the literature.
+        convention: its rules.
+        max_rounds: at most so many rounds.
+        max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
+        patience: stop after so many rounds without a better training metric (validation metric, where given).
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `coef_` on the scale of the raw features; `rounds_`; the best round on `valid` is kept where given.
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    standardises: ClassVar[bool] = True
+    saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
+
+    metric: str = "map"
+    convention: str = "standard"
+    max_rounds: int = 500
+    max_in_a_row: int = 2
+    patience: int = 50
+    threads: int | None = None
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        check_whole("max_rounds", self.max_rounds, 1)
+        check_whole("max_in_a_row", self.max_in_a_row, 1)
+        check_whole("patience", self.patience, 1)
+        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
+        judge = self._judge(data)
+        if not judge.higher_is_better:
+            raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
+        pool = _Pool(self._single_features(data, judge), self.max_in_a_row)
+        selection = judge if valid is None else self._judge(valid).for_choosing()
+        watched = data if valid is None else valid
+        worth, weights = np.full(data.n_queries, 1 / data.n_queries), np.zeros(data.n_features)
+        scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
+        best, best_value, since, self.rounds_ = weights.copy(), -np.inf, 0, 0
+        try:
+            for round_number in range(1, self.max_rounds + 1):
+                column, step = pool.winner(worth)
+                weights[column] += step
+                scores += step * self._column(data, column)
+                watched_scores += step * self._column(watched, column)
+                value = selection(watched_scores)
+                since += 1
+                if value > best_value + 1e-12:
+                    best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
+                if since >= self.patience or not pool.open.any():
+                    break
+                worth = np.exp(-np.nan_to_num(judge.per_query(scores)))
+                worth /= worth.sum()
+        except KeyboardInterrupt:
+            warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
+        self.coef_ = best / self.standardisation_.spread
+        self.training_["valid" if valid is not None else "train"] = {selection.name: best_value}
+
+    def _judge(self, data: RankingData) -> Judge:
+        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
+
+    def _single_features(self, data: RankingData, judge: Judge) -> FloatArray:
+        """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
+        table = np.empty((2 * data.n_features, data.n_queries))
+        for column in range(data.n_features):
+            values = self._column(data, column)
+            table[2 * column] = np.nan_to_num(judge.per_query(values))
+            table[2 * column + 1] = np.nan_to_num(judge.per_query(-values))
+        return table
+
+    def _column(self, data: RankingData, column: int) -> FloatArray:
+        return Features(data.X, self.standardisation_).column(column)
+
+    def _scores(self, X: Any) -> FloatArray:
+        scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
+        return scores
+
+
+class _Pool:
+    """The features that may win: each as it is and as its negative, until it has won too often in a row."""
+
+    def __init__(self, alone: FloatArray, max_in_a_row: int) -> None:
+        self.alone, self.max_in_a_row = alone, max_in_a_row
+        self.open = np.ones(len(alone), dtype=bool)
+        self.last, self.in_a_row = -1, 0
+
+    def winner(self, worth: FloatArray) -> tuple[int, float]:
+        """The best column under these weights of the queries, and its own weight, negative for its negative."""
+        correct = self.alone @ worth
+        choice = int(np.argmax(np.where(self.open, correct, -np.inf)))
+        column, negative = divmod(choice, 2)
+        self.in_a_row = self.in_a_row + 1 if column == self.last else 1
+        self.last = column
+        if self.in_a_row == self.max_in_a_row:
+            self.open[2 * column : 2 * column + 2] = False
+        step = 0.5 * float(np.log((1 + correct[choice]) / max(1 - correct[choice], 1e-12)))
+        return column, -step if negative else step
+
+
+_SUREST = 1 - 1e-6
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RankBoost(Ranker):
+    """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
+
+    The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
+    is minus the gradient of the exponential pair loss at the scores so far. Round t takes the threshold with the
+    largest |r|, r = Σ_i π_i h(x_i), and α = ½ ln((1 + r)/(1 − r)), with D normalised over all pairs.
+
+    Args:
+        max_rounds: at most so many rounds.
+        n_thresholds: candidate thresholds per feature, at quantiles of the training data.
+        metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
+        convention: the rules of that metric.
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round. Missing values are below every threshold.
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {
+        "features_": Numbers("rounds", whole=True),
+        "thresholds_": Numbers("rounds"),
+        "alphas_": Numbers("rounds"),
+    }
+
+    max_rounds: int = 300
+    n_thresholds: int = 64
+    metric: str = "map"
+    convention: str = "standard"
+    threads: int | None = None
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        check_whole("max_rounds", self.max_rounds, 1)
+        check_whole("n_thresholds", self.n_thresholds, 1, 256)
+        bound = make_loss("Exponential").on(
+            data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
+        )
+        cuts = self._cuts(data.X)
+        bins = np.empty(data.X.shape, dtype=np.uint8)
+        for j, cut_points in enumerate(cuts):
+            column = data.X[:, j]
+            bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
+        watch = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        if watch is not None:
+            watch.for_choosing()
+        scores, watched = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
+        chosen: list[tuple[int, float, float]] = []
+        best_value, best_rounds = -np.inf, 0
+        try:
+            for _ in range(self.max_rounds):
+                now = bound.at(scores, threads=self.threads)
+                potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
+                column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
+                if not abs(r) > 1e-9:
+                    break
+                sure = min(max(r, -_SUREST), _SUREST)  # a threshold that never errs would weigh infinitely
+                alpha = 0.5 * np.log((1 + sure) / (1 - sure))
+                threshold = float(cuts[column][cut])
+                chosen.append((column, threshold, alpha))
+                scores += alpha * (bins[:, column] > cut)
+                if watch is not None and valid is not None:
+                    watched += alpha * (valid.X[:, column] > threshold)
+                    value = watch.signed(watched)
+                    if value > best_value:
+                        best_value, best_rounds = value, len(chosen)
+        except KeyboardInterrupt:
+            warn_unconverged("RankBoost: interrupted; these are the rounds so far.")
+        kept = chosen[:best_rounds] if watch is not None else chosen
+        self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
+        self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
+        self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
+        if watch is not None:
+            self.training_["valid"] = {watch.name: best_value if watch.higher_is_better else -best_value}
+
+    @override
+    def check_restored(self) -> None:
+        super().check_restored()
+        if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_features_in_:
+            raise DataError("a round names a feature that does not exist")
+
+    def _cuts(self, X: Any) -> list[FloatArray]:
+        """Candidate thresholds of each feature: distinct quantiles of its values; at least one, even of a constant."""
+        shares = np.linspace(0, 1, self.n_thresholds + 2)[1:-1]
+        columns = (np.asarray(X[:, j], dtype=np.float64) for j in range(X.shape[1]))
+        present = (column[np.isfinite(column)] for column in columns)
+        return [np.unique(np.quantile(c, shares, method="lower")) if len(c) else np.zeros(1) for c in present]
+
+    def _scores(self, X: Any) -> FloatArray:
+        scores = np.zeros(len(X))
+        for column, threshold, alpha in zip(self.features_, self.thresholds_, self.alphas_, strict=True):
+            scores += alpha * (X[:, column] > threshold)
+        return scores
+
+
+def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
+    """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
+    sums = np.zeros((bins.shape[1], n_cuts + 1))
+    kernels.add_potentials(bins, potentials, sums)
+    above = np.cumsum(sums[:, :0:-1], axis=1)  # the highest cut first
+    column, place = divmod(int(np.argmax(np.abs(above))), n_cuts)
+    return column, n_cuts - 1 - place, float(above[column, place])
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoordinateAscent(Ranker):
+    """Maximise a metric over w by line searches along the coordinates, from several starts.
+
+    Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random
+    order) is repeated until it gains less than `tolerance`. The metric is not smooth, so this finds a local optimum.
+
+    Args:
+        metric: the metric to climb.
+        convention: its rules.
+        restarts: starts; the first from equal weights, the others from random ones.
+        max_cycles: at most so many cycles per start.
+        tolerance: the least gain of a cycle worth another.
+        steps: number of step sizes tried in each direction.
+        first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
+        seed: decides orders and random starts.
+        threads: number of threads; results do not depend on it.
+
+    After fitting: `coef_` on the scale of the raw features; the start that is best on `valid` is kept where given.
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    standardises: ClassVar[bool] = True
+
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    restarts: int = 3
+    max_cycles: int = 25
+    tolerance: float = 1e-3
+    steps: int = 10
+    first_step: float = 0.05
+    seed: int = 0
+    threads: int | None = None
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        for name in ("restarts", "max_cycles", "steps"):
+            check_whole(name, getattr(self, name), 1)
+        check_number("first_step", self.first_step, above=0)
+        check_number("tolerance", self.tolerance, least=0)
+        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
+        features = Features(data.X, self.standardisation_)
+        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
+        if selection is not None and self.restarts > 1:
+            selection.for_choosing()
+        rng = np.random.default_rng(self.seed)
+        best_value = -np.inf
+        self._interrupted = False
+        for restart in range(self.restarts):
+            d = data.n_features
+            start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
+            weights, value = self._climb(features, judge, start, rng)
+            if selection is not None and valid is not None:
+                scores = Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights)
+                value = selection.signed(scores)
+            if value > best_value or restart == 0:
+                best_value, best = value, weights
+            if self._interrupted:
+                warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
+                break
+        self.coef_ = best / self.standardisation_.spread
+        reached = best_value if judge.higher_is_better else -best_value
+        self.training_["valid" if valid is not None else "train"] = {judge.name: reached}
+
+    def _climb(
+        self, features: Features, judge: Judge, start: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        every = slice(0, features.X.shape[0])
+        weights, scores = start.copy(), features.times(every, start)
+        value = judge.signed(scores)
+        for _ in range(self.max_cycles):
+            before = value
+            try:
+                for j in rng.permutation(len(weights)):
+                    column = features.column(j)
+                    changes = self._changes(weights[j], len(weights))
+                    gains = [judge.signed(scores + change * column) for change in changes]
+                    best = int(np.argmax(gains))
+                    if gains[best] > value + 1e-12:
+                        value = gains[best]
+                        weights[j] += changes[best]
+                        scores = scores + changes[best] * column
+            except KeyboardInterrupt:
+                self._interrupted = True
+                return weights, value
+            scale = np.abs(weights).sum()
+            if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
+                weights, scores = weights / scale, scores / scale
+            if value - before < self.tolerance:
+                break
+        return weights, value
+
+    def _changes(self, weight: float, d: int) -> list[float]:
+        """Steps to try: growing ones in both directions, and back to 0."""
+        unit = abs(weight) if weight != 0 else 1.0 / d
+        steps = [unit * self.first_step * 2.0**i for i in range(self.steps)]
+        return [*steps, *(-step for step in steps), *([-weight] if weight != 0 else [])]
+
+    def _scores(self, X: Any) -> FloatArray:
+        features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
+        return features.times(slice(0, X.shape[0]), self.coef_)
