@@ -474,10 +474,18 @@ def test_a_key_tells_versions_apart(monkeypatch):
     assert key(own) != key(own, torch="0.0.0")
 
 
+class Bent(tr.LinearRanker):
+    """A ranker of somebody's own, with a parameter that its parent does not know."""
+
+    def __init__(self, bend=1.0):
+        super().__init__()
+        self.bend = bend
+
+
 def test_descriptions_tell_values_apart():
     values = [1, 2, 0.5, "a", None, True, np.arange(3), np.arange(4), [1, 2], {"a": 1}]
     values += [tr.losses.ListNet(), tr.losses.ListNet(alpha=2.0), tr.losses.Squared()]
-    values += [tr.LinearRanker(), tr.LinearRanker(l2=1.0)]
+    values += [tr.LinearRanker(), tr.LinearRanker(l2=1.0), Bent(), Bent(2.0)]
     texts = [json.dumps(described(value)) for value in values]
     assert len(set(texts)) == len(values)
     assert described(np.float64(0.5)) == 0.5

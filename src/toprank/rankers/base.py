@@ -299,15 +299,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
             )
-        matrix, labels = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse=self._sparse,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            y_numeric=True,
-        )
+        matrix, labels = self._validated(X, y, y_numeric=True)
         if qid is None:
             warn_one_query(len(labels), "Training", stacklevel=5)
         names = getattr(self, "feature_names_in_", None)
@@ -338,10 +330,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         columns = getattr(X, "columns", None)
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
             X = X[names]
-        kinds = [np.float64, np.float32]
-        return validate_data(
-            self, X, reset=False, accept_sparse=self._sparse, dtype=kinds, ensure_all_finite="allow-nan"
-        )
+        return self._validated(X, reset=False)
+
+    def _validated(self, *data: Any, **options: Any) -> Any:
+        sparse, kinds = "csr" if self.takes_sparse else False, [np.float64, np.float32]
+        return validate_data(self, *data, accept_sparse=sparse, dtype=kinds, ensure_all_finite="allow-nan", **options)
 
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
@@ -382,10 +375,6 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
                 f"Feature number {place} (from 0) is called '{theirs[place]}', but the model was trained with "
                 f"'{mine[place]}' there; bring the columns into the order of training."
             )
-
-    @property
-    def _sparse(self) -> str | bool:
-        return "csr" if self.takes_sparse else False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

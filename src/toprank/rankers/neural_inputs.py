@@ -153,11 +153,7 @@ class EpochPlan(NamedTuple):
 def plan_epoch(queries: Queries, budget: int, rng: np.random.Generator, *, alike: bool = False) -> EpochPlan:
     """Batches of at most `budget` documents in a random order; a query with more is a batch of its own.
 
-    Args:
-        queries: all queries.
-        budget: documents of a batch; with `alike`, after padding.
-        rng: where chance comes from.
-        alike: bring queries of similar length together.
+    `alike`: bring queries of similar length together; `budget` then counts documents after padding.
 
     >>> plan = plan_epoch(Queries([0, 3, 5, 9, 10]), 5, np.random.default_rng(0))
     >>> sorted(plan.rows.tolist()) == list(range(10)), [last - first for first, last in plan.batches]

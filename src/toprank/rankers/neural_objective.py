@@ -69,12 +69,6 @@ def bridged(
 ) -> Callable[[Tensor], Tensor]:
     """The part of a bound loss's value that the queries first … last − 1 contribute, as a function of their scores.
 
-    Args:
-        bound: a loss on data.
-        first: the first query.
-        last: the query after the last; None: all.
-        threads: number of threads; results do not depend on it.
-
     >>> from toprank import Queries, losses
     >>> value = bridged(losses.ListNet().on([1, 0], Queries([0, 2])))
     >>> scores = torch.zeros(2, dtype=torch.float64, requires_grad=True)
@@ -99,23 +93,16 @@ BatchLoss = Callable[[int, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss on training data, as the training loop asks for it.
-
-    Args:
-        loss: the loss.
-        data: the training data.
-        gains: G of each grade where the network has an output for each; else empty.
-        start: what the biases of the outputs start from; None: from chance.
-        native: the loss as kernels of the GPU; None: the bridge to the reference.
-        device: where the scores are.
-        threads: number of threads of the bridge.
-    """
+    """A loss on training data, as the training loop asks for it."""
 
     loss: Loss
     data: RankingData
     gains: FloatArray
+    """G of each grade where the network has an output for each; else empty."""
     start: FloatArray | None
+    """What the biases of the outputs start from; None: from chance."""
     native: Any
+    """The loss as kernels of the GPU; None: the bridge to the reference."""
     device: torch.device
     threads: int | None
 
@@ -156,12 +143,7 @@ class Objective:
         return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
 
     def drawn_anew(self, seed: int, number: int) -> Objective:
-        """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch.
-
-        Args:
-            seed: the ranker's.
-            number: the epoch's.
-        """
+        """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
         if not is_dataclass(self.loss) or all(field.name != "seed" for field in fields(self.loss)):
             return self
         given: Any = self.loss

@@ -115,12 +115,7 @@ _SHARE = 0.5  # of a GPU's free memory that the features may take
 class Rows:
     """Features as the network sees them: prepared once, or batch by batch where they are sparse or lie on a disk.
 
-    Args:
-        X: features, as they come.
-        inputs: what is done to them.
-        device: where the rows are wanted.
-        threads: number of threads.
-        keep: prepare all of them now, where X lies in memory.
+    `keep`: prepare all of them now, where X lies in memory.
     """
 
     def __init__(
@@ -144,10 +139,7 @@ class Rows:
 
 
 def _fits(whole: Tensor, device: torch.device) -> bool:
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return whole.nbytes < _SHARE * free
+    return device.type != "cuda" or whole.nbytes < _SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def prediction_network(network: nn.Module, device: torch.device) -> nn.Module:

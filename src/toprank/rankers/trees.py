@@ -5,6 +5,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -35,6 +36,7 @@ __all__ = ["Round", "TreeRanker"]
 _ROWS = 1 << 18
 
 
+@dataclass(eq=False, repr=False)
 class TreeRanker(GradeProbabilities):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
@@ -111,68 +113,32 @@ class TreeRanker(GradeProbabilities):
     rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
     family: ClassVar[str | None] = "trees"
 
-    _trees: _Trees
-    intercept_: FloatArray
-    gains_: FloatArray
-    best_iteration_: int
-    history_: dict[str, list[float]]
-    stopped_: str
-    directions_: list[int] | None
-    path_: list[dict[str, Any]]
-    l2_: float
-
-    def __init__(
-        self,
-        loss: Loss | str = "LambdaRank",
-        *,
-        n_trees: int = 300,
-        num_leaves: int = 31,
-        learning_rate: float = 0.1,
-        min_data_in_leaf: int = 20,
-        l2: float = 0.0,
-        feature_fraction: float = 1.0,
-        row_fraction: float = 1.0,
-        query_fraction: float = 1.0,
-        boosting: Literal["gbdt", "dart"] = "gbdt",
-        monotone: Sequence[int] | Mapping[str | int, int] | None = None,
-        categorical: Sequence[int | str] = (),
-        outputs: Literal["score", "grades"] = "score",
-        gain: str | Sequence[float] = "exponential",
-        metric: str = "ndcg@10",
-        convention: str = "standard",
-        early_stopping: int | None = 50,
-        max_bin: int = 255,
-        init_model: TreeRanker | None = None,
-        callbacks: Sequence[Callable[[Round], Any]] = (),
-        extra: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        threads: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.n_trees = n_trees
-        self.num_leaves = num_leaves
-        self.learning_rate = learning_rate
-        self.min_data_in_leaf = min_data_in_leaf
-        self.l2 = l2
-        self.feature_fraction = feature_fraction
-        self.row_fraction = row_fraction
-        self.query_fraction = query_fraction
-        self.boosting = boosting
-        self.monotone = monotone
-        self.categorical = categorical
-        self.outputs = outputs
-        self.gain = gain
-        self.metric = metric
-        self.convention = convention
-        self.early_stopping = early_stopping
-        self.max_bin = max_bin
-        self.init_model = init_model
-        self.callbacks = callbacks
-        self.extra = extra
-        self.seed = seed
-        self.threads = threads
-        self.verbose = verbose
+    loss: Loss | str = "LambdaRank"
+    _: KW_ONLY
+    n_trees: int = 300
+    num_leaves: int = 31
+    learning_rate: float = 0.1
+    min_data_in_leaf: int = 20
+    l2: float = 0.0
+    feature_fraction: float = 1.0
+    row_fraction: float = 1.0
+    query_fraction: float = 1.0
+    boosting: Literal["gbdt", "dart"] = "gbdt"
+    monotone: Sequence[int] | Mapping[str | int, int] | None = None
+    categorical: Sequence[int | str] = ()
+    outputs: Literal["score", "grades"] = "score"
+    gain: str | Sequence[float] = "exponential"
+    metric: str = "ndcg@10"
+    convention: str = "standard"
+    early_stopping: int | None = 50
+    max_bin: int = 255
+    init_model: TreeRanker | None = None
+    callbacks: Sequence[Callable[[Round], Any]] = ()
+    extra: Mapping[str, Any] | None = None
+    seed: int = 0
+    threads: int | None = None
+    verbose: bool = False
+    _trees: _Trees = field(init=False)
 
     @override
     def search_space(self) -> dict[str, Any]:
@@ -196,7 +162,9 @@ class TreeRanker(GradeProbabilities):
         self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
-        self.path_ = [{"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}]
+        self.path_: list[dict[str, Any]] = [
+            {"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}
+        ]
         self.directions_ = monotone_directions(self.monotone, data)
         if boosted.valid is not None:
             self.path_[0]["valid"] = boosted.valid

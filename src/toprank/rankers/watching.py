@@ -103,14 +103,8 @@ def seconds_left(seconds: float, made: int, more: int) -> float:
 class Watch(ABC):
     """Keeps the history and the best model, and says when to stop.
 
-    Args:
-        steps: how many to make.
-        first: steps made before (continued training).
-        first_value: the validation metric after those: the value to beat.
-        first_model: the model after those.
-        higher_is_better: the direction of the metric.
-        patience: stop after so many steps without a better validation metric, and keep the best; None: keep the last.
-        callbacks: called with what there is to see after each step.
+    Of `steps` to make; `first` were made before (continued training), and led to `first_model` and the `first_value` of
+    the validation metric to beat. Stops after `patience` steps without a better one and keeps the best; None: the last.
     """
 
     unit: ClassVar[str]
@@ -236,11 +230,8 @@ class EpochWatch(Watch):
 class RoundWatch(Watch):
     """A watch of rounds, and a callback of LightGBM's; the model is its booster, of which any beginning can be kept.
 
-    Args:
-        dart: whether trees are left out at random. DART changes the weights of old trees, so that the best model is
-            not the beginning of a later one and its text must be kept.
-        sampled: whether a round that finds no split may be followed by one that does.
-        options: see `Watch`.
+    But `dart` changes the weights of old trees, so that the best model is not the beginning of a later one and its text
+    must be kept. `sampled`: a round that finds no split may be followed by one that does.
     """
 
     unit = "round"
