@@ -17,7 +17,7 @@ import numpy as np
 
 import toprank as tr
 from toprank.compute import one_blas_thread
-from toprank.rankers.objective import RankingObjective
+from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
 

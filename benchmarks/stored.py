@@ -127,7 +127,7 @@ def passes(path: Path, limit: int) -> dict[str, Any]:
     del limit
     import toprank as tr
     from toprank.compute import available_threads, each_block, one_blas_thread
-    from toprank.rankers.objective import RankingObjective
+    from toprank.rankers.source import RankingObjective
     from toprank.scorers.features import Features, Standardisation
     from toprank.scorers.linear import Linear
 

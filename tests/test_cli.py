@@ -493,7 +493,7 @@ def test_what_breaks_by_an_interrupt_is_no_news(files, number, words):
 INTERRUPTED = """
 import os, signal, sys
 from toprank.cli import main
-from toprank.rankers.objective import RankingObjective
+from toprank.rankers.source import RankingObjective
 
 value_and_grad, calls = RankingObjective.value_and_grad, []
 

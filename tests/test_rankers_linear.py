@@ -13,7 +13,7 @@ from support import shared_data
 from toprank import losses
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
-from toprank.rankers.objective import RankingObjective
+from toprank.rankers.source import RankingObjective
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear, Thresholds

@@ -16,9 +16,9 @@ import toprank as tr
 from toprank.data import checks
 from toprank.data.queries import Queries
 from toprank.data.store import open_store
-from toprank.rankers import objective as objectives
+from toprank.rankers import source as objectives
 from toprank.rankers import trees as tree_rankers
-from toprank.rankers.objective import RankingObjective
+from toprank.rankers.source import RankingObjective
 from toprank.scorers import expected_gain
 from toprank.scorers import features as scorer_features
 from toprank.scorers.expected_gain import ExpectedGain, Logits

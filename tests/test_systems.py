@@ -407,7 +407,7 @@ def test_error_measures_are_lowered_by_every_ranker(parts):
 
 
 def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
-    from toprank.rankers.objective import RankingObjective
+    from toprank.rankers.source import RankingObjective
 
     train, valid, _ = parts
     calls, real = iter(range(10_000)), RankingObjective.value_and_grad

@@ -24,8 +24,8 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import blind
 from toprank.metrics.parsing import parse
 from toprank.rankers.source import Score, ScoreJudge, Source
-from toprank.scorers.base import Scorer
 from toprank.scorers.features import Moments, Standardisation
+from toprank.scorers.linear import Scorer
 
 if TYPE_CHECKING:
     from toprank.cluster.connecting import Parts

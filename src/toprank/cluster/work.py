@@ -21,9 +21,9 @@ from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
 from toprank.losses.base import BoundLoss
 from toprank.losses.judgments import Judgments
-from toprank.rankers.objective import RankingObjective
-from toprank.scorers.base import Scorer
+from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
+from toprank.scorers.linear import Scorer
 
 __all__ = ["Facts", "Rows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
 

@@ -91,22 +91,14 @@ class NeuralParameters:
         if not isinstance(given.native, bool) and not (isinstance(given.native, str) and given.native == "auto"):
             raise DataError(f"native must be 'auto', True or False, not {given.native!r}.")
         _check_numbers(given)
-        return replace(given, hidden=_sizes(given))
+        width, n_heads, n_layers = (int(getattr(given, name)) for name in ("width", "n_heads", "n_layers"))
+        plain = replace(given, dropout=float(given.dropout), width=width, n_heads=n_heads, n_layers=n_layers)
+        return replace(plain, hidden=_sizes(given))
 
     def architecture(self, n_inputs: int, n_outputs: int) -> Architecture:
         """The shape of the network that the parameters ask for."""
-        return Architecture(
-            network=self.network,
-            n_inputs=n_inputs,
-            n_outputs=n_outputs,
-            hidden=self.hidden,
-            activation=self.activation,
-            norm=self.norm,
-            dropout=float(self.dropout),
-            width=int(self.width),
-            n_heads=int(self.n_heads),
-            n_layers=int(self.n_layers),
-        )
+        own = {field.name: getattr(self, field.name) for field in fields(Architecture) if hasattr(self, field.name)}
+        return Architecture(n_inputs=n_inputs, n_outputs=n_outputs, **own)
 
 
 def _check_numbers(given: NeuralParameters) -> None:

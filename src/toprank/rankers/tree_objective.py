@@ -28,16 +28,9 @@ from toprank.losses.base import BoundLoss, Loss
 from toprank.scorers.expected_gain import grade_probabilities
 
 __all__ = [
-    "ExpectedGainObjective",
-    "LikelihoodObjective",
-    "QuerySample",
-    "ScoreObjective",
-    "Stride",
-    "Together",
-    "TreeObjective",
-    "diverging",
-    "needs_search",
-]
+    "ExpectedGainObjective", "LikelihoodObjective", "QuerySample", "ScoreObjective", "Stride", "Together",
+    "TreeObjective", "diverging", "needs_search",
+]  # fmt: skip
 
 Single = npt.NDArray[np.float32]
 

@@ -32,17 +32,9 @@ from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_c
 from toprank.rankers.watching import Progress, RoundWatch, judges_of
 
 __all__ = [
-    "Boosted",
-    "Start",
-    "booster_of",
-    "datasets",
-    "finished",
-    "first_intercept",
-    "loss_on_labels",
-    "make_rounds",
-    "objective_of",
-    "train_trees",
-]
+    "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "loss_on_labels", "make_rounds",
+    "objective_of", "train_trees",
+]  # fmt: skip
 
 Metric = Callable[[FloatArray], float]
 
