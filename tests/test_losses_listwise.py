@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
+from toprank.losses.base import Judgments
 from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
-from toprank.losses.judgments import Judgments
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.softmax import MAX_PREFIXES, XENDCG, ListNet, Multicategory, TopKBound, count_prefixes
 

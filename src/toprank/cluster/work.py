@@ -19,8 +19,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
-from toprank.losses.base import BoundLoss
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import BoundLoss, Judgments
 from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 from toprank.scorers.linear import Scorer

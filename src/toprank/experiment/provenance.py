@@ -58,10 +58,12 @@ def source_hash() -> str:
     """A hash of the source of every room that scores depend on, the kernels included."""
     home = Path(__file__).parent.parent
     files = [path for room in _ROOMS for path in [home / room, *(home / room).rglob("*.py")] if path.is_file()]
-    result = hashlib.blake2b(library().identity.encode(), digest_size=16)
-    for path in sorted(files):
-        result.update(f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0")
-    return result.hexdigest()
+    parts = (f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0" for path in sorted(files))
+    return _hash(library().identity.encode() + b"".join(parts))
+
+
+def _hash(content: bytes, size: int = 16) -> str:
+    return hashlib.blake2b(content, digest_size=size).hexdigest()
 
 
 @cache
@@ -85,7 +87,7 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
     used = {name: version for name, version in versions().items() if name in packages}
     what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
     text = json.dumps(what, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return _hash(text.encode())
 
 
 def described(value: Any) -> Any:
@@ -163,7 +165,7 @@ def _source_of(kind: type, within: tuple[Any, ...]) -> str:
         return ""
     # Typed at a prompt or into a notebook, a class has no file: what it was compiled to counts.
     parts = [[_name(one), _module_source(one.__module__) or _members(one, (*within, kind))] for one in foreign]
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
 def _module_source(name: str | None) -> str | None:
@@ -176,7 +178,7 @@ def _module_source(name: str | None) -> str | None:
         text = inspect.getsource(sys.modules[name])
     except (OSError, TypeError, KeyError):
         return None
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return _hash(text.encode())
 
 
 def _members(kind: type, within: tuple[Any, ...]) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def _constant(value: Any) -> str:
 
 def _pickled(value: Any) -> str:
     try:
-        return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+        return _hash(pickle.dumps(value))
     except Exception:  # noqa: BLE001 - pickling fails in as many ways as there are objects
         raise DataError(
             f"{value!r} is part of a system, but has no content that could be compared with that of an earlier run; "
@@ -225,7 +227,7 @@ def experiment_key(provenance: Mapping[str, Any]) -> str:
     """A name for what was asked for, the same for every run of it: data, systems, metrics and rules."""
     asked = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
     text = json.dumps(plain(asked), sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return _hash(text.encode(), 8)
 
 
 def provenance_of(

@@ -17,8 +17,7 @@ import numpy as np
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
-from toprank.losses.base import BoundLoss, Curvature, Eval, Loss, Traits
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import BoundLoss, Curvature, Eval, Judgments, Loss, Traits
 
 _OF_MODULES = {
     "pointwise": "Squared QuerySquared ModifiedSquared PowerRegression ImportanceWeightedSquared",

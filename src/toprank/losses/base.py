@@ -1,4 +1,4 @@
-"""One protocol for every loss: judge scores, and say how to change them.
+"""One protocol for every loss: it is given judgments, judges scores, and says how to change them.
 
 A `Loss` is a frozen dataclass of hyper-parameters. `loss.on(labels, queries)` binds it to data: whatever depends on
 the labels alone (ideal orders, masses, pair counts) is computed once. The bound loss is then asked `at(scores)`.
@@ -6,13 +6,17 @@ the labels alone (ideal orders, masses, pair counts) is computed once. The bound
 The mean over queries is the only mean there is: value = Σ_q scale_q · loss_q, where scale_q = 1/number of queries, or
 the query's weight over the sum of weights. A bound loss works on blocks of whole queries, so a linear scorer can run
 through its features once, block by block, while they are in the cache.
+
+A loss may be bound to a part of the data only: a partition of a cluster. What it derives from all labels (the top grade
+of ERR, a number of classes) and the mean over all queries are then those of the whole, as `grades` and `total_weight`
+say; so the losses of the parts add up.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -22,13 +26,107 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import PlainArguments
+from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.judgments import Judgments
+from toprank.metrics.gains import Gain
 
 __all__ = [
-    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Loss", "Stacked", "Traits", "Want", "by_columns",
+    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want", "by_columns",
 ]  # fmt: skip
+
+_OF_DOCUMENTS = ("document_weights", "teacher_scores", "positions", "propensities")
+
+
+@dataclass(frozen=True, eq=False)
+class Judgments:
+    """Labels, queries and weights as one value, checked when it is made; a loss is bound to it.
+
+    Args:
+        labels: one for each document, finite; so are the weights and the rest, but for `query_weights`.
+        grades: the distinct labels of the whole data, rising (the lowest and the highest will do where they are too
+            many); None: these labels are all there are.
+        total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.
+        teacher_scores: scores of another ranker.
+        positions: where each document was shown.
+        propensities: the chance of each document to have been looked at.
+
+    >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
+    2.0
+    """
+
+    labels: FloatArray
+    queries: Queries
+    document_weights: FloatArray | None = None
+    query_weights: FloatArray | None = None
+    grades: FloatArray | None = None
+    total_weight: float | None = None
+    teacher_scores: FloatArray | None = None
+    positions: FloatArray | None = None
+    propensities: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and field.name not in ("queries", "total_weight"):
+                object.__setattr__(self, field.name, np.ascontiguousarray(value, dtype=np.float64))
+        n, labels = self.queries.n_documents, self.labels
+        if labels.shape != (n,):
+            raise DataError(f"There are {labels.size} labels for {n} documents.")
+        if not np.isfinite(labels).all():
+            row = int(np.argmin(np.isfinite(labels)))
+            raise DataError(f"The label of document {row} is {labels[row]}; training needs judged documents only.")
+        if labels.max() > self.top_grade:
+            row = int(np.argmax(labels))
+            raise DataError(
+                f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
+                f"{labels[row]:g}. Give all of them."
+            )
+        for name, needed in {**dict.fromkeys(_OF_DOCUMENTS, n), "query_weights": len(self.queries)}.items():
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if values.shape != (needed,):
+                raise DataError(f"There are {values.size} {name}, but {needed} are needed.")
+            # A part of the data may weigh nothing; the whole may not, or there would be no mean.
+            may_vanish = self.total_weight is not None or values.any()
+            if "weights" in name and not (np.isfinite(values).all() and (values >= 0).all() and may_vanish):
+                raise DataError(f"{name} must be finite, not negative, and not all zero.")
+
+    @property
+    def top_grade(self) -> float:
+        """The largest label of the whole data."""
+        return float(self.labels.max() if self.grades is None else self.grades[-1])
+
+    @property
+    def distinct_grades(self) -> FloatArray:
+        """The distinct labels of the whole data, rising."""
+        return np.unique(self.labels) if self.grades is None else self.grades
+
+    @property
+    def weights(self) -> FloatArray:
+        """One weight for each document: 1 where none are given."""
+        return np.ones(len(self.labels)) if self.document_weights is None else self.document_weights
+
+    def weighted(self, values: FloatArray) -> FloatArray:
+        """Values of the documents times their weights, where there are any."""
+        return values if self.document_weights is None else values * self.document_weights
+
+    def scale(self) -> FloatArray:
+        """What each query's loss is multiplied by in the mean over the queries of the whole data."""
+        weights = np.ones(len(self.queries)) if self.query_weights is None else self.query_weights
+        return weights / (weights.sum() if self.total_weight is None else self.total_weight)
+
+    def gains(self, gain: Any) -> FloatArray:
+        """The gain of each label, looked up by grade.
+
+        >>> Judgments([0, 2, 1], Queries([0, 3])).gains("exponential").tolist()
+        [0.0, 3.0, 1.0]
+        """
+        grades = Grades.of(self.labels)
+        table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade)
+        return np.take(table, grades.codes)
+
 
 BLOCK = 1 << 14  # documents that `at` hands to one call
 

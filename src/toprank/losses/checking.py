@@ -17,8 +17,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Loss, Traits, Want
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Traits, Want
 
 __all__ = ["check_loss"]
 

@@ -21,8 +21,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
 
 __all__ = ["Multinomial", "Ordinal"]
 

@@ -19,8 +19,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Traits, Want
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Traits, Want
 from toprank.losses.reading import BoundTargets, Targeted, groups_of
 
 __all__ = ["ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]

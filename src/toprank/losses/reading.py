@@ -20,8 +20,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import BoundLoss, Loss
-from toprank.losses.judgments import Judgments, non_negative
+from toprank.losses.base import BoundLoss, Judgments, Loss
 from toprank.metrics.binary import AP, RR
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, ERR, NDCG
@@ -29,8 +28,8 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 __all__ = [
-    "BoundTargets", "GainLike", "Reading", "Targeted", "check_gain", "check_psi", "groups_of", "ideal_dcg", "psi_of",
-    "readable", "reading_of", "refuse_long_queries", "targets_of", "worth_of",
+    "BoundTargets", "GainLike", "Reading", "Targeted", "check_gain", "check_psi", "groups_of", "ideal_dcg",
+    "non_negative", "psi_of", "readable", "reading_of", "refuse_long_queries", "targets_of", "worth_of",
 ]  # fmt: skip
 
 
@@ -219,6 +218,17 @@ class BoundTargets(BoundLoss):
         super().__init__(judgments)
         self.targets = loss.targets(judgments.labels, judgments.top_grade)
         self.weights = loss.term_weights(judgments)
+
+
+def non_negative(labels: FloatArray, loss: Any) -> FloatArray:
+    """The labels, refused where one is negative (exponential gains and -1 for 'not judged' do not go together)."""
+    if (labels < 0).any():
+        row = int(np.argmax(labels < 0))
+        raise DataError(
+            f"{type(loss).__name__} needs labels of at least 0, but document {row} has {labels[row]:g}. "
+            "Take unjudged documents (-1) out before training."
+        )
+    return labels
 
 
 def check_psi(psi: str) -> None:

@@ -29,8 +29,7 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Loss, Traits, Want, by_columns
-from toprank.losses.judgments import Judgments
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.reading import readable, reading_of, refuse_long_queries, worth_of
 from toprank.metrics.binary import RR
 from toprank.metrics.gains import Discount, Gain

@@ -26,9 +26,8 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Loss, Traits, Want, by_columns
-from toprank.losses.judgments import Judgments, non_negative
-from toprank.losses.reading import check_psi, psi_of
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.reading import check_psi, non_negative, psi_of
 from toprank.metrics.gains import Gain
 
 __all__ = ["MAX_PREFIXES", "XENDCG", "ListNet", "Multicategory", "TopKBound", "count_prefixes"]
