@@ -117,16 +117,6 @@ def _check_lengths(columns: Columns) -> None:
                 raise DataError(f"{metric} is not defined on any query for system '{name}'; leave the metric out.")
 
 
-def check_scores(name: str, scores: Any, n_documents: int) -> None:
-    """Refuse a column of scores of a wrong length, saying whose it is."""
-    try:
-        size = np.size(scores)
-    except ValueError:
-        raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
-    if size != n_documents:
-        raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
-
-
 def compare(
     systems: Mapping[str, npt.ArrayLike] | Iterable[tuple[str, npt.ArrayLike]],
     data: RankingData | npt.ArrayLike,
@@ -174,7 +164,12 @@ def compare(
     pairs_of(tuple(scores), baseline)  # an unknown baseline is refused before the work
     n_documents = len(data) if isinstance(data, RankingData) else np.size(data)
     for name, values in scores.items():
-        check_scores(name, values, n_documents)
+        try:
+            size = np.size(values)
+        except ValueError:
+            raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
+        if size != n_documents:
+            raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
     evaluations = {
         name: evaluate(values, data, metrics, convention=convention, threads=threads, **evaluate_options)
         for name, values in scores.items()
@@ -269,10 +264,7 @@ def _difference(plan: Plan, metric: str, pair: tuple[str, str], columns: Columns
         wins=wins,
         ties=ties,
         losses=losses,
-        queries_needed=None,
         equivalence_p=significance.equivalence_test(a, b, margin=plan.margin, alpha=plan.alpha).p,
-        equivalent=False,
-        significant=False,
         lower_is_better=lower_is_better,
     )
 

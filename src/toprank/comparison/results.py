@@ -67,7 +67,7 @@ class Plan:
 _CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """Two systems under one metric. Signs are those of ``a - b``; against a baseline, `b` is the baseline.
 
@@ -104,10 +104,10 @@ class Difference:
     wins: int
     ties: int
     losses: int
-    queries_needed: int | None
+    queries_needed: int | None = None
     equivalence_p: float
-    equivalent: bool
-    significant: bool
+    equivalent: bool = False
+    significant: bool = False
     lower_is_better: bool = False
 
     @property

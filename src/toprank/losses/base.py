@@ -32,7 +32,8 @@ from toprank.errors import DataError
 from toprank.metrics.gains import Gain
 
 __all__ = [
-    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want", "by_columns",
+    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
+    "by_columns",
 ]  # fmt: skip
 
 _OF_DOCUMENTS = ("document_weights", "teacher_scores", "positions", "propensities")
@@ -43,7 +44,8 @@ class Judgments:
     """Labels, queries and weights as one value, checked when it is made; a loss is bound to it.
 
     Args:
-        labels: one for each document, finite; so are the weights and the rest, but for `query_weights`.
+        labels: finite, one for each document; so are weights, teacher's scores, positions and propensities.
+        query_weights: one for each query.
         grades: the distinct labels of the whole data, rising (the lowest and the highest will do where they are too
             many); None: these labels are all there are.
         total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.

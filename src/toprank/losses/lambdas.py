@@ -207,9 +207,9 @@ class LambdaBound(BoundLoss):
     def ranked(self, block: Block, scores: FloatArray) -> tuple[Any, ...]:
         """What the kernels take beside the scores: the ranking of a block, and what its pairs weigh."""
         rows, whole = block.rows, (0, block.n_queries)
-        worst_first = slice(None) if self._worst_first is None else self._worst_first[rows] - rows.start
-        ranked = rank_block(scores[worst_first], block.offsets, whole, None, False)
-        order = ranked.order if self._worst_first is None else worst_first[ranked.order]
+        rising = None if self._worst_first is None else self._worst_first[rows] - rows.start
+        ranked = rank_block(scores if rising is None else scores[rising], block.offsets, whole, None, False)
+        order = ranked.order if rising is None else rising[ranked.order]
         gains, reads, weights = self.gains[rows], self.reads[rows], self.document_weights[rows]
         of_ranks = self.rank_weights, self.distance, self.distance_sums
         options = _DELTAS.index(self.delta), self.last, self.sigma, self.mu, 1.0 / self.sigma if self.norm else 0.0

@@ -38,14 +38,10 @@ class IdealOrder(NamedTuple):
     """The documents of all queries by falling grade; every field is in that order."""
 
     labels: FloatArray
-    sizes: IntArray
-    """Number of documents in the document's query."""
-    position: IntArray
-    """1, 2 … within the query."""
-    grade: IntArray
-    """Number of the document's group of equal grades, counted through all queries."""
-    grade_sizes: IntArray
-    """Documents in each such group."""
+    sizes: IntArray  # number of documents in the document's query
+    position: IntArray  # 1, 2 … within the query
+    grade: IntArray  # number of the document's group of equal grades, counted through all queries
+    grade_sizes: IntArray  # documents in each such group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,14 +212,10 @@ class Layout(NamedTuple):
     def cut(self, block: Block) -> Layout:
         """The part of a block: views, whose numbers still count from the first document and group of all."""
         first, last = self.groups[block.first], self.groups[block.last]
-        order, weights, mass, scale = (
-            self.order[block.rows],
-            self.weights[block.rows],
-            self.mass[block.queries],
-            self.scale[block.queries],
-        )
-        starts, groups = self.starts[first : last + 1], self.groups[block.first : block.last + 1]
-        return Layout(order, weights, mass, scale, starts, self.group_weights[first:last], groups)
+        of_documents = (self.order[block.rows], self.weights[block.rows])
+        of_queries = (self.mass[block.queries], self.scale[block.queries])
+        of_groups = (self.starts[first : last + 1], self.group_weights[first:last])
+        return Layout(*of_documents, *of_queries, *of_groups, self.groups[block.first : block.last + 1])
 
 
 class _BoundLikelihood(BoundLoss):

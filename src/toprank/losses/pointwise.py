@@ -19,8 +19,9 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Traits, Want
 from toprank.losses.reading import BoundTargets, Targeted, groups_of
+from toprank.losses.softmax import SoftmaxCurvature
 
 __all__ = ["ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
 
@@ -33,12 +34,8 @@ class _Pointwise(Targeted):
     """A sum of φ(s, t) over documents."""
 
     @abstractmethod
-    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """φ(s, t) and dφ/ds for each document."""
-
-    @abstractmethod
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        """d²φ/ds² for each document."""
+    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """φ(s, t), dφ/ds and d²φ/ds² for each document."""
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -53,11 +50,10 @@ class _BoundPointwise(BoundTargets):
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         targets, weights = self.targets[block.rows], self.weights[block.rows]
-        values, slopes = self.loss.terms(scores, targets)
+        values, slopes, bends = self.loss.terms(scores, targets)
         factor = weights * block.spread(block.scale)
         np.multiply(slopes, factor, out=grad)
-        curvature = Diagonal(self.loss.second(scores, targets) * factor) if want.curvature else None
-        return block.sum(values * weights), curvature
+        return block.sum(values * weights), Diagonal(bends * factor) if want.curvature else None
 
 
 @dataclass(frozen=True)
@@ -82,13 +78,9 @@ class Squared(_Pointwise):
     )
 
     @override
-    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         residuals = scores - targets
-        return residuals**2, 2 * residuals
-
-    @override
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        return np.full_like(scores, 2.0)
+        return residuals**2, 2 * residuals, np.full_like(scores, 2.0)
 
 
 @dataclass(frozen=True)
@@ -112,13 +104,10 @@ class ModifiedSquared(_Pointwise):
     _unit_targets: ClassVar[bool] = True
 
     @override
-    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        above, below = np.maximum(scores, 0.0), np.maximum(1.0 - scores, 0.0)
-        return (1 - targets) * above**2 + targets * below**2, 2 * ((1 - targets) * above - targets * below)
-
-    @override
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        return 2 * ((1 - targets) * (scores >= 0) + targets * (scores <= 1))
+    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        above, below, rest = np.maximum(scores, 0.0), np.maximum(1.0 - scores, 0.0), 1 - targets
+        bends = 2 * (rest * (scores >= 0) + targets * (scores <= 1))
+        return rest * above**2 + targets * below**2, 2 * (rest * above - targets * below), bends
 
 
 @dataclass(frozen=True)
@@ -151,15 +140,10 @@ class PowerRegression(_Pointwise):
         check_number("power", self.power, least=2, most=_MAX_POWER)
 
     @override
-    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-        size = np.abs(scores)
-        slope = np.copysign(size ** (self.power - 1), scores)
-        return size**self.power / self.power - scores * targets, slope - targets
-
-    @override
-    def second(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
-        curved: FloatArray = (self.power - 1) * np.abs(scores) ** (self.power - 2)
-        return curved
+    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        size, p = np.abs(scores), self.power
+        slopes = np.copysign(size ** (p - 1), scores) - targets
+        return size**p / p - scores * targets, slopes, (p - 1) * size ** (p - 2)
 
 
 @dataclass(frozen=True)
@@ -189,39 +173,15 @@ class QuerySquared(Targeted):
 class _BoundQuerySquared(BoundTargets):
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        weights = self.weights[block.rows]
-        residuals = _centred(scores - self.targets[block.rows], weights, block)
+        weights, residuals = self.weights[block.rows], scores - self.targets[block.rows]
+        masses = block.sum(weights)
+        totals = np.where(masses > 0, masses, 1.0)  # a query without weight loses nothing
+        residuals -= block.spread(block.sum(weights * residuals) / totals)
         np.multiply(2 * residuals, weights * block.spread(block.scale), out=grad)
-        return block.sum(weights * residuals**2), _CentredCurvature(weights, block) if want.curvature else None
-
-
-def _centred(values: FloatArray, weights: FloatArray, block: Block) -> FloatArray:
-    """Values (n,) or (n, d) less their weighted mean within each query; a query without weight loses nothing."""
-    columns = weights.reshape((-1,) + (1,) * (values.ndim - 1))
-    totals = block.sum(columns)
-    means = block.sum(columns * values) / np.where(totals > 0, totals, 1.0)
-    return values - block.spread(means)
-
-
-@dataclass(frozen=True)
-class _CentredCurvature(Curvature):
-    """2·scale·(diag(w) − w wᵀ/Σw) for each query."""
-
-    weights: FloatArray
-    block: Block
-
-    def __matmul__(self, V: FloatArray) -> FloatArray:
-        factor: FloatArray = self._factor().reshape((-1,) + (1,) * (V.ndim - 1))
-        return factor * _centred(V, self.weights, self.block)
-
-    @override
-    def diagonal(self) -> FloatArray:
-        totals = self.block.sum(self.weights)
-        share: FloatArray = self.weights / self.block.spread(np.where(totals > 0, totals, 1.0))
-        return self._factor() * (1 - share)
-
-    def _factor(self) -> FloatArray:
-        return 2 * self.block.spread(self.block.scale) * self.weights
+        # 2·scale·(diag(w) − w wᵀ/Σw): that of a softmax with p = w/Σw.
+        shares = weights / block.spread(totals)
+        curvature = SoftmaxCurvature(shares, 2 * block.scale * masses, block.offsets) if want.curvature else None
+        return block.sum(weights * residuals**2), curvature
 
 
 Flags = npt.NDArray[np.bool_]

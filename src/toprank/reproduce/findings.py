@@ -234,9 +234,9 @@ class Reproduction:
         if a is None or b is None:
             return None
         first, second = _paired(a, b)
-        means = [float(np.mean([np.nanmean(values) for values in of.values()])) for of in (a, b)]
+        new_mean, old_mean = (float(np.mean([np.nanmean(values) for values in of.values()])) for of in (a, b))
         p, difference = randomization_test(first, second, seed=0).p, float(np.mean(first - second))
-        return Case(duel.title, dataset, convention, new, old, metric, *means, p=p, difference=difference)
+        return Case(duel.title, dataset, convention, new, old, metric, new_mean, old_mean, p, difference)
 
     def counts(self, convention: str) -> list[Count]:
         """The cases counted, set by set."""
@@ -326,9 +326,9 @@ def _counted(cases: list[Case], study: Study) -> Count:
     told = [value for value in paper if value is not None]
     given_counts = (int(told[0]), int(told[1]), int(told[2]), told[3]) if len(told) == len(paper) else None
     verdicts = [case.verdict for case in cases]
-    counts = [verdicts.count(verdict) for verdict in ("better", "same", "worse")]
+    better, same, worse = (verdicts.count(verdict) for verdict in ("better", "same", "worse"))
     change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))
-    return Count(first.duel, first.dataset, first.convention, *counts, change=change, paper=given_counts)
+    return Count(first.duel, first.dataset, first.convention, better, same, worse, change, given_counts)
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
