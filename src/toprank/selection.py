@@ -144,7 +144,8 @@ class _Search:
         self.at_once = 1 if system.kind.trains_alone else threads
         own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads
         self.shared = {**options, "metric": metric, "convention": convention, "threads": own_threads}
-        self.rough = _rough(system)
+        kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
+        self.rough = {"tolerance": _ROUGH} if kinked else {}
         self.candidates: list[_Candidate] = []
         self.kept: _Candidate | None = None
         self.notes: list[str] = []
@@ -248,9 +249,8 @@ class _Search:
             return None
         path = {} if l2 is None else {"l2": list(l2)}
         try:
-            ranker = self.system.make(**{**self.shared, **combination, **path, **self.rough}).fit(
-                self.train, valid=self.valid
-            )
+            unfitted = self.system.make(**{**self.shared, **combination, **path, **self.rough})
+            ranker = unfitted.fit(self.train, valid=self.valid)
         except KeyboardInterrupt:
             self.stopped = self.lost = True
             return None
@@ -305,11 +305,6 @@ def _path(ranker: Ranker, metric: str) -> list[dict[str, Any]]:
 
 def _is_unconverged(row: Mapping[str, Any]) -> bool:
     return row.get("converged", 1.0) == 0.0 and not row.get("interrupted")
-
-
-def _rough(system: System) -> dict[str, float]:
-    kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
-    return {"tolerance": _ROUGH} if kinked else {}
 
 
 def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -191,7 +191,11 @@ class _Run:
     # ---- computing ----
 
     def _compute(self) -> None:
-        tasks, tick, here = self._tasks(), self.progress.tick, self.workers == 1
+        """Fold by fold; a fold is read when its turn comes, and not kept."""
+        seen: set[str] = set()
+        places = ((one, number) for one in self.experiment.datasets for number in range(len(one.fold_names)))
+        tasks = (task for dataset, number in places for task in self._tasks_of(dataset, number, seen))
+        tick, here = self.progress.tick, self.workers == 1
         tick()
         finished = compute_here(tasks, tick) if here else compute_apart(tasks, self.workers, self.scratch, tick)
         with closing(finished):
@@ -207,13 +211,6 @@ class _Run:
         self.progress.finished(task.entry.name, where, outcome.seconds, outcome.error is not None)
         if not place.missing:
             shutil.rmtree(self._copies(place), ignore_errors=True)
-
-    def _tasks(self) -> Iterator[Task]:
-        """What must be computed, fold by fold; a fold is read when its turn comes, and not kept."""
-        seen: set[str] = set()
-        for dataset in self.experiment.datasets:
-            for number in range(len(dataset.fold_names)):
-                yield from self._tasks_of(dataset, number, seen)
 
     def _place(self, dataset: Dataset, fold: Fold, seen: set[str]) -> _Place:
         """Look up every cell of a fold; two names for one thing make one cell."""

@@ -342,8 +342,9 @@ def _datasets(given: Any, k: int, seed: int) -> tuple[Dataset, ...]:
 def _dataset(name: str | None, what: Any, k: int, seed: int) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
-        its = folds(path, seed=seed) if path.is_dir() and not _divided(path) else folds(path, k, seed=seed)
-        return Dataset(name or _stem(path), its, its.names, without_place(str(path)))
+        called, of_folds = path.resolve().name, path.is_dir() and not _divided(path)
+        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed)
+        return Dataset(name or (called if of_folds else called.split(".")[0]), its, its.names, without_place(str(path)))
     if isinstance(what, RankingData):
         its = folds(what, k, seed=seed)
         return Dataset(name or "data", its, its.names, "")
@@ -365,12 +366,6 @@ def _divided(path: Path) -> bool:
     from toprank.data.files import is_readable_folder
 
     return bool(is_readable_folder(path))
-
-
-def _stem(path: Path) -> str:
-    """What a dataset is called after its path: a folder's name, a file's without suffixes."""
-    name = path.resolve().name
-    return name if path.is_dir() and not _divided(path) else name.split(".")[0]
 
 
 def _is_sequence(value: Any) -> bool:

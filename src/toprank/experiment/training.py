@@ -119,7 +119,8 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
             warnings.simplefilter("always")
             chosen = task.entry.choose(fold, task.metric, task.convention, task.seed, task.threads)
             scores = np.asarray(chosen.ranker.predict(fold.test), dtype=np.float64)
-            relevance = _relevance(chosen.ranker, fold.test)
+            graded = hasattr(chosen.ranker, "predict_proba")
+            relevance = chosen.ranker.predict_proba(fold.test)[:, 1:].sum(axis=1) if graded else None  # P(grade ≥ 1)
     except ToprankError as problem:
         return Outcome(time.perf_counter() - start, problem.args[0])
     except MemoryError:
@@ -132,14 +133,6 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
     record = _record(task, chosen, [str(one.message) for one in caught], seconds)
     CellStore(task.folder).write(task.key, record, scores, relevance, chosen.ranker if task.keep_model else None)
     return Outcome(seconds, None)
-
-
-def _relevance(ranker: Ranker, test: RankingData) -> FloatArray | None:
-    """P(grade ≥ 1) of the test documents, where the ranker gives P(grade | x)."""
-    if not hasattr(ranker, "predict_proba"):
-        return None
-    found: FloatArray = ranker.predict_proba(test)[:, 1:].sum(axis=1)
-    return found
 
 
 def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict[str, Any]:

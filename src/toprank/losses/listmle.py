@@ -67,7 +67,10 @@ class PlackettLuce(Loss):
     def bind(self, judgments: Judgments) -> BoundLoss:
         labels, queries = judgments.labels, judgments.queries
         order = self._order(labels, queries)
-        ideal, starts = _ideal_order(labels, queries, order)
+        _, grade, starts = groups_of(labels, queries, order)
+        position = np.arange(1, len(labels) + 1) - queries.spread(queries.offsets[:-1])
+        sizes, grade_sizes = queries.spread(queries.sizes), np.diff(starts, append=len(labels))
+        ideal = IdealOrder(labels[order], sizes, position, grade, grade_sizes)
         weights = self.term_weights(ideal)
         if self.ties in ("efron", "breslow"):
             weights = (np.add.reduceat(weights, starts) / ideal.grade_sizes)[ideal.grade]
@@ -188,14 +191,6 @@ class CostSensitiveListMLE(PlackettLuce):
                 f"{ideal.labels.max():g}. Choose a smaller pcf, or smaller grades."
             )
         return costs
-
-
-def _ideal_order(labels: FloatArray, queries: Queries, order: IntArray) -> tuple[IdealOrder, IntArray]:
-    """The ideal order, and where in it each group of equal grades begins."""
-    _, grade, starts = groups_of(labels, queries, order)
-    grade_sizes = np.diff(starts, append=len(labels))
-    position = np.arange(1, len(labels) + 1) - queries.spread(queries.offsets[:-1])
-    return IdealOrder(labels[order], queries.spread(queries.sizes), position, grade, grade_sizes), starts
 
 
 class Layout(NamedTuple):

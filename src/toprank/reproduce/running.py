@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -48,8 +49,9 @@ def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -
     found: dict[str, Folds] = {}
     for folder in sorted(_folders(root, _DEEP), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
         name = _set_of(folder.name)
-        if name in wanted and name not in found and (its := _folds_of(folder)) is not None:
-            found[name] = its
+        if name in wanted and name not in found:
+            with suppress(DataError, FileError):  # it has the name, but nothing of the kind in it
+                found[name] = folds(folder)
     absent = [name for name in wanted if name not in found]
     if sets is not None and absent:
         raise FileError(f"{', '.join(absent)} is not under {root}: no folder of that name holds LETOR folds.")
@@ -80,14 +82,6 @@ def _folders(root: Path, deep: int) -> Iterator[Path]:
     if deep:
         for child in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
             yield from _folders(child, deep - 1)
-
-
-def _folds_of(folder: Path) -> Folds | None:
-    """The folds in a folder; None where it has the name but nothing of the kind."""
-    try:
-        return folds(folder)
-    except (DataError, FileError):
-        return None
 
 
 NEEDS_IDS = "trec_eval"
