@@ -27,13 +27,9 @@ class Table(NamedTuple):
         flat = [tuple(" ".join(cell.split()) for cell in row) for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
         lines = [flat[0], tuple("-" * width for width in widths), *flat[1:]]
-        return "\n".join("  ".join(self._aligned(line, widths)).rstrip() for line in lines)
-
-    def _aligned(self, cells: tuple[str, ...], widths: list[int]) -> list[str]:
-        return [
-            cell.ljust(width) if column < self.names else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
+        pads = [str.ljust if column < self.names else str.rjust for column in range(len(widths))]
+        padded = [[pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)] for line in lines]
+        return "\n".join("  ".join(cells).rstrip() for cells in padded)
 
     def markdown(self) -> str:
         """A pipe table; characters that Markdown would interpret are escaped."""

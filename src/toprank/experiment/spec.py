@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -140,21 +141,24 @@ def entries_of(systems: Any) -> tuple[Entry, ...]:
     if isinstance(systems, str | System):
         systems = [systems]
     if isinstance(systems, Mapping):
-        pairs = [(str(name), _entry(str(name), what)) for name, what in systems.items()]
+        entries = [_entry(str(name), what) for name, what in systems.items()]
     elif isinstance(systems, Iterable):
-        pairs = [(entry.name, entry) for entry in (_entry(None, what) for what in systems)]
+        entries = [_entry(None, what) for what in systems]
     else:
         raise DataError(f"systems must be names, or a mapping from names to systems, not {systems!r}.")
-    if not pairs:
+    if not entries:
         raise DataError("There is no system to run; name at least one, such as 'LambdaMART'.")
-    entries = dict(pairs)
-    for place, (name, _) in enumerate(pairs):
-        if name in dict(pairs[:place]):
-            raise DataError(f"Two systems are called '{name}'; give a mapping with different names.")
-    for entry in entries.values():
+    _refuse_twins("systems", entries)
+    for entry in entries:
         entry.random  # noqa: B018 - unknown options are refused here, before any work
         _check_penalty(entry)
-    return tuple(entries.values())
+    return tuple(entries)
+
+
+def _refuse_twins(kind: str, given: Sequence[Entry | Dataset]) -> None:
+    for name, times in Counter(one.name for one in given).items():
+        if times > 1:
+            raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
 
 
 def _entry(name: str | None, what: Any) -> Entry:
@@ -333,9 +337,7 @@ def _datasets(given: Any, k: int, seed: int) -> tuple[Dataset, ...]:
         found = [_dataset(None, given, k, seed)]
     if not found:
         raise DataError("There is no dataset; give at least one.")
-    for place, one in enumerate(found):
-        if one.name in [other.name for other in found[:place]]:
-            raise DataError(f"Two datasets are called '{one.name}'; give a mapping with different names.")
+    _refuse_twins("datasets", found)
     return tuple(found)
 
 

@@ -110,6 +110,10 @@ class Judgments:
         """One weight for each document: 1 where none are given."""
         return np.ones(len(self.labels)) if self.document_weights is None else self.document_weights
 
+    def term_weights(self, per_document: bool) -> FloatArray:
+        """The factor of each document's term in its query's loss; with `per_document` the terms are averaged."""
+        return self.weights / self.queries.spread(self.queries.sizes) if per_document else self.weights
+
     def weighted(self, values: FloatArray) -> FloatArray:
         """Values of the documents times their weights, where there are any."""
         return values if self.document_weights is None else values * self.document_weights

@@ -71,8 +71,7 @@ class _BoundClass(BoundLoss):
     def __init__(self, loss: _ClassLoss, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.codes, self.n_columns = loss.codes(judgments)
-        sizes = self.queries.spread(self.queries.sizes)
-        self.weights = judgments.weights / sizes if loss.per_document else judgments.weights
+        self.weights = judgments.term_weights(loss.per_document)
 
     def part(self, block: Block, scores: FloatArray) -> tuple[Codes, FloatArray, FloatArray]:
         """Grades and weights of the block's documents, and their weights in the mean over queries, as a column."""

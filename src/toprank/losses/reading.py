@@ -201,14 +201,8 @@ class Targeted(Loss):
 
     def targets(self, labels: FloatArray, top_grade: float) -> FloatArray:
         """The target of each label, where the labels of the data go up to `top_grade`."""
-        return targets_of(
-            labels, self.gain, top_grade if self.max_grade is None else self.max_grade, self._unit_targets
-        )
-
-    def term_weights(self, judgments: Judgments) -> FloatArray:
-        """The factor of each document's term in its query's loss."""
-        queries = judgments.queries
-        return judgments.weights / queries.spread(queries.sizes) if self.per_document else judgments.weights
+        top = top_grade if self.max_grade is None else self.max_grade
+        return targets_of(labels, self.gain, top, self._unit_targets)
 
 
 class BoundTargets(BoundLoss):
@@ -217,7 +211,7 @@ class BoundTargets(BoundLoss):
     def __init__(self, loss: Targeted, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.targets = loss.targets(judgments.labels, judgments.top_grade)
-        self.weights = loss.term_weights(judgments)
+        self.weights = judgments.term_weights(loss.per_document)
 
 
 def non_negative(labels: FloatArray, loss: Any) -> FloatArray:
