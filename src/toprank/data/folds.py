@@ -97,18 +97,14 @@ def folds(
         return _k_fold(source, k, seed)
     from toprank.data.files import is_readable_folder, read
 
-    path = _path(source)
+    if not isinstance(source, str | os.PathLike):
+        check_data("folds", source)
+    path = Path(source)
     if not path.is_dir() or is_readable_folder(path):
         return _k_fold(read(path, **read_options), k, seed)
     if k != _N_PARTITIONS:
         raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
-
-
-def _path(source: Any) -> Path:
-    if not isinstance(source, str | os.PathLike):
-        check_data("folds", source)
-    return Path(source)
 
 
 def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> tuple[RankingData, ...]:
@@ -208,11 +204,7 @@ def _part_files(folder: Path) -> dict[str, Path]:
 
 
 def _from_part_files(names: list[str], files: list[dict[str, Path]], read: Callable[..., RankingData]) -> Folds:
-    def load(number: int) -> Fold:
-        parts = _alike(list(files[number].values()), read)
-        return Fold(names[number], *parts)
-
-    return Folds(names, load)
+    return Folds(names, lambda number: Fold(names[number], *_alike(list(files[number].values()), read)))
 
 
 def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable[..., RankingData]) -> Folds:

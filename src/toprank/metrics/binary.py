@@ -12,19 +12,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.metrics.conventions import Blank
-from toprank.metrics.measure import (
-    Measure,
-    PerQuery,
-    Rules,
-    View,
-    count_relevant,
-    divided,
-    length_of,
-    relevant_table,
-    skipping_blank,
-    weighted,
-    with_blank,
-)
+from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
 __all__ = ["AP", "RR", "Precision", "RPrecision", "Recall", "Success"]
 
@@ -50,11 +38,11 @@ class AP(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, norm = relevant_table(rules, self.rel), self.norm or rules.convention.ap_norm
-        limit, rule = length_of(self.k, rules), self.blank or rules.convention.blank
+        relevant, norm = rules.relevant(self.rel), self.norm or rules.convention.ap_norm
+        limit, rule = rules.length(self.k), self.blank or rules.convention.blank
 
         def values(view: View) -> FloatArray:
-            total = count_relevant(view, relevant)
+            total = view.count_relevant(relevant)
             out = view.filled(kernels.average_precision, *view.ranked, relevant, limit, norm == "hits")
             if norm != "hits":
                 out = divided(out, total if norm == "all" or self.k is None else np.minimum(total, self.k))
@@ -73,7 +61,7 @@ class _FirstHit(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, limit = relevant_table(rules, self.rel), length_of(self.k, rules)
+        relevant, limit = rules.relevant(self.rel), rules.length(self.k)
 
         def values(view: View) -> FloatArray:
             both = np.empty((2, len(view.sizes)))
@@ -108,12 +96,12 @@ class Precision(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, ones = relevant_table(rules, self.rel), np.ones(length_of(self.k, rules))
+        relevant, ones = rules.relevant(self.rel), np.ones(rules.length(self.k))
         rule = rules.convention.short_precision
 
         def values(view: View) -> FloatArray:
             depth = np.minimum(view.sizes, len(ones)) if self.k is None or rule == "end" else self.k
-            out = weighted(view, relevant, ones) / depth
+            out = view.weighted(relevant, ones) / depth
             if self.k is not None and rule == "zero":
                 out[view.sizes < self.k] = 0.0
             return out
@@ -122,11 +110,11 @@ class Precision(Measure):
 
 
 def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> PerQuery:
-    relevant, ones = relevant_table(rules, rel), np.ones(length_of(k, rules))
+    relevant, ones = rules.relevant(rel), np.ones(rules.length(k))
 
     def values(view: View) -> FloatArray:
-        total = count_relevant(view, relevant)
-        found = divided(weighted(view, relevant, ones, total.astype(np.int64) if to_their_number else None), total)
+        total = view.count_relevant(relevant)
+        found = divided(view.weighted(relevant, ones, total.astype(np.int64) if to_their_number else None), total)
         return with_blank(found, total == 0, rules.convention.blank)
 
     return values

@@ -18,18 +18,7 @@ from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.metrics.conventions import Blank
 from toprank.metrics.gains import Discount, Gain
-from toprank.metrics.measure import (
-    Measure,
-    PerQuery,
-    Rules,
-    View,
-    divided,
-    length_of,
-    relevant_table,
-    skipping_blank,
-    weighted,
-    with_blank,
-)
+from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
 __all__ = ["DCG", "ERR", "NDCG", "RBP", "ApproxERR", "AvgNDCG"]
 
@@ -47,12 +36,12 @@ class DCG(Measure):
 
     def _tables(self, rules: Rules) -> tuple[FloatArray, FloatArray]:
         gain, discount = self.gain or rules.convention.gain, self.discount or rules.convention.discount
-        return gain.table(rules.grades, rules.max_grade), discount.weights(length_of(self.k, rules))
+        return gain.table(rules.grades, rules.max_grade), discount.weights(rules.length(self.k))
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
         table, weights = self._tables(rules)
-        return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
+        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
 
 
 def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
@@ -76,7 +65,7 @@ class NDCG(DCG):
 
         def values(view: View) -> FloatArray:
             ideal = _ideal(view, table, weights)
-            ratio = divided(weighted(view, table, weights), ideal)
+            ratio = divided(view.weighted(table, weights), ideal)
             if self.k is not None and convention.short_ndcg == "zero":
                 ratio[view.sizes < self.k] = 0.0
             return with_blank(ratio, ideal <= 0, rule)
@@ -129,8 +118,8 @@ class ApproxERR(Measure):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         table = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "approxerr"))
-        weights = Discount.of(f"zipf({self.beta!r})").weights(length_of(self.k, rules))
-        return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
+        weights = Discount.of(f"zipf({self.beta!r})").weights(rules.length(self.k))
+        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
 
 
 @dataclass(frozen=True)
@@ -144,7 +133,7 @@ class ERR(Measure):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         stops = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "ERR"))
-        limit, kernel = length_of(self.k, rules), kernels.expected_reciprocal_rank
+        limit, kernel = rules.length(self.k), kernels.expected_reciprocal_rank
         return skipping_blank(stops, lambda view: view.filled(kernel, *view.ranked, stops, limit), rules)
 
 
@@ -165,9 +154,9 @@ class RBP(Measure):
     @override
     def bind(self, rules: Rules) -> PerQuery:
         if self.rel is not None:
-            table = relevant_table(rules, self.rel)
+            table = rules.relevant(self.rel)
         else:
             top = _top(rules, self.max_grade, "RBP")
             table = Gain.of("clipped").table(rules.grades, top) / (top if top > 0 else 1.0)
-        weights = (1 - self.p) * self.p ** np.arange(length_of(self.k, rules), dtype=np.float64)
-        return skipping_blank(table, lambda view: weighted(view, table, weights), rules)
+        weights = (1 - self.p) * self.p ** np.arange(rules.length(self.k), dtype=np.float64)
+        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)

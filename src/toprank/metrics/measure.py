@@ -53,6 +53,14 @@ class View(NamedTuple):
         kernel(*arguments, out)
         return out
 
+    def weighted(self, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
+        """Σ over ranks (up to `limits`) of the grade's entry in the table times the rank's weight."""
+        return self.filled(kernels.weighted_sum, *self.ranked, table, weights, self.sizes if limits is None else limits)
+
+    def count_relevant(self, relevant: FloatArray) -> FloatArray:
+        """How many judged documents have a relevant grade."""
+        return self.filled(kernels.count_relevant, *self.judged, relevant)
+
 
 class Rules(NamedTuple):
     """What a measure needs to know besides the ranking."""
@@ -65,6 +73,14 @@ class Rules(NamedTuple):
     """Grades of at least this much count as relevant, unless the measure says otherwise."""
     longest: int
     """Number of documents of the longest list."""
+
+    def length(self, k: int | None) -> int:
+        """How many ranks count under a cut-off."""
+        return self.longest if k is None else min(k, self.longest)
+
+    def relevant(self, rel: float | None) -> FloatArray:
+        """1 for each grade that is relevant, else 0."""
+        return (self.grades >= (self.relevant_from if rel is None else rel)).astype(np.float64)
 
 
 PerQuery = Callable[[View], FloatArray]
@@ -119,23 +135,6 @@ class Measure(ABC):
                 object.__setattr__(self, name, kind.of(value))
 
 
-def length_of(k: int | None, rules: Rules) -> int:
-    return rules.longest if k is None else min(k, rules.longest)
-
-
-def weighted(view: View, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
-    return view.filled(kernels.weighted_sum, *view.ranked, table, weights, view.sizes if limits is None else limits)
-
-
-def count_relevant(view: View, relevant: FloatArray) -> FloatArray:
-    return view.filled(kernels.count_relevant, *view.judged, relevant)
-
-
-def relevant_table(rules: Rules, rel: float | None) -> FloatArray:
-    threshold = rules.relevant_from if rel is None else rel
-    return (rules.grades >= threshold).astype(np.float64)
-
-
 def with_blank(values: FloatArray, blank: Any, rule: Blank) -> FloatArray:
     """Apply the rule for queries without anything relevant to a measure divided by what an ideal ranking gets."""
     return np.where(blank, {"zero": 0.0, "one": 1.0, "skip": np.nan}[rule], values)
@@ -150,7 +149,7 @@ def skipping_blank(table: FloatArray, values: PerQuery, rules: Rules) -> PerQuer
     if rules.convention.blank != "skip":
         return values
     some = (table > 0).astype(np.float64)
-    return lambda view: with_blank(values(view), count_relevant(view, some) == 0, "skip")
+    return lambda view: with_blank(values(view), view.count_relevant(some) == 0, "skip")
 
 
 @dataclass(frozen=True)

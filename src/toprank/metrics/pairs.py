@@ -17,7 +17,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import UnknownNameError
-from toprank.metrics.measure import Measure, PerQuery, Rules, View, relevant_table, weighted
+from toprank.metrics.measure import Measure, PerQuery, Rules, View
 
 __all__ = ["OWA", "KendallTau", "PairwiseAccuracy", "SpearmanRho", "TCriterion"]
 
@@ -38,7 +38,7 @@ class TCriterion(Measure):
         def values(view: View) -> FloatArray:
             m = view.sizes.astype(np.float64)
             # Σ_{i<i'} (y_(i) − y_(i')) = Σ_i (m + 1 − 2i) y_(i)
-            total = (m + 1) * weighted(view, labels, ones) - 2 * weighted(view, labels, ranks)
+            total = (m + 1) * view.weighted(labels, ones) - 2 * view.weighted(labels, ranks)
             scaled = np.divide(2 * total, m * (m - 1), out=np.full(len(m), np.nan), where=m > 1)
             return np.where(_equal_labels(view), np.nan, scaled)
 
@@ -131,7 +131,7 @@ class OWA(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, generator = relevant_table(rules, self.rel), _OWA_WEIGHTS.index(self.weights)
+        relevant, generator = rules.relevant(self.rel), _OWA_WEIGHTS.index(self.weights)
         return lambda view: view.filled(kernels.owa_error, *view.ranked, relevant, generator, self.p)
 
 

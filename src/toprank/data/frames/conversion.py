@@ -16,7 +16,16 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
-from toprank.data.frames.layout import METADATA_KEY, USUAL_NAMES, Choice, Layout, is_number, layout_of, numbered
+from toprank.data.frames.layout import (
+    METADATA_KEY,
+    USUAL_NAMES,
+    Choice,
+    Layout,
+    is_number,
+    layout_of,
+    numbered,
+    refuse_repeated,
+)
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
@@ -122,6 +131,7 @@ def _floats(column: Any) -> Array:
 def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> Array:
     """The column of a role as an array: ids as they are, everything else as floats; messages count from `first_row`."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = pieces[0].type
     if pa.types.is_dictionary(kind):
@@ -132,8 +142,8 @@ def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> 
     if not (is_number(kind) or (is_id and text)):
         expected = "whole numbers or text" if is_id else "numbers"
         raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {kind}.")
-    missing = _first_null(pieces)
-    if missing is not None and role != "label":
+    missing = pc.index(pa.chunked_array([piece.is_null() for piece in pieces]), True).as_py()
+    if missing >= 0 and role != "label":
         raise DataError(
             f"Column '{name}' ({role}) is empty in row {first_row + missing} (counted from 0); every row needs a value."
         )
@@ -153,15 +163,6 @@ def _whole_decimals(values: list[Any], name: str, first_row: int) -> Array:
             where = f"row {first_row + row} (counted from 0)"
             raise DataError(f"Column '{name}' holds ids, which must be whole numbers or text; {where} has {value}.")
     return np.array([int(value) for value in values], dtype=object)
-
-
-def _first_null(pieces: list[Any]) -> int | None:
-    before = 0
-    for piece in pieces:
-        if piece.null_count:
-            return before + int(np.argmax(piece.is_null().to_numpy(zero_copy_only=False)))
-        before += len(piece)
-    return None
 
 
 def whole_numbers(ids: Array) -> Array:
@@ -303,7 +304,8 @@ def _table_of(frame: Any) -> Any:
         return frame
     try:
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
-            return _table_of_pandas(frame)
+            refuse_repeated([str(name) for name in frame.columns])
+            return pa.Table.from_pandas(frame, preserve_index=False)
         if hasattr(frame, "to_arrow"):
             return _table_of(frame.to_arrow())
         if hasattr(frame, "__arrow_c_stream__"):
@@ -314,13 +316,3 @@ def _table_of(frame: Any) -> Any:
         f"A {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
         "(collect a lazy one first) or an Arrow table."
     )
-
-
-def _table_of_pandas(frame: Any) -> Any:
-    import pyarrow as pa
-
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
-    return pa.Table.from_pandas(frame, preserve_index=False)

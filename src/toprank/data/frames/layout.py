@@ -49,10 +49,7 @@ def layout_of(
     schema: Any, given: dict[str, Choice], features: Sequence[str] | None, dtype: npt.DTypeLike | None
 ) -> Layout:
     """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules."""
-    names = list(schema.names)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
+    names = refuse_repeated(list(schema.names))
     wanted = None if features is None else tuple(str(name) for name in features)
     for name in (*(wanted or ()), *(choice for choice in given.values() if choice)):
         if name not in names:
@@ -68,6 +65,14 @@ def layout_of(
     left_out = {*taken, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     return Layout(roles, chosen, _precision(schema, chosen, dtype))
+
+
+def refuse_repeated(names: list[str]) -> list[str]:
+    """The names, which must differ."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
+    return names
 
 
 def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | None:

@@ -450,9 +450,8 @@ def looks_like_letor(first_bytes: bytes) -> bool:
     if len(lines) == 1 and len(first) > 2 and b"#" not in lines[0]:
         first.pop()  # the bytes end within the line, perhaps within a token
     label, *rest = first
-    if rest and rest[0].startswith(b"qid:"):
-        return is_float(label) and all(_is_feature(token) for token in rest[1:])
-    return bool(rest) and is_float(label) and all(_is_feature(token) for token in rest)
+    features = rest[1:] if rest and rest[0].startswith(b"qid:") else rest
+    return bool(rest) and is_float(label) and all(_is_feature(token) for token in features)
 
 
 def _is_feature(token: bytes) -> bool:
