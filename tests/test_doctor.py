@@ -20,7 +20,7 @@ from toprank.data.queries import Queries
 from toprank.data.synthetic import synthetic
 from toprank.data.tables import write_table
 from toprank.doctor import check, check_file
-from toprank.doctor.features import scan
+from toprank.doctor.examination import scan
 from toprank.doctor.findings import Report
 from toprank.errors import DataError, FileError, FormatError
 

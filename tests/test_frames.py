@@ -20,7 +20,7 @@ from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.frames import from_frame, to_frame
-from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.frames.conversion import USUAL_NAMES
 from toprank.data.tables import read_table, sources, write_table
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 

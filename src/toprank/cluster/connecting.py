@@ -18,7 +18,7 @@ from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, ag
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.frames.layout import USUAL_NAMES, layout_of
+from toprank.data.frames.conversion import USUAL_NAMES, layout_of
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.errors import ClusterError, DataError, UnknownNameError, needs

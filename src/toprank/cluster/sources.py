@@ -19,8 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
-from toprank.data.frames.conversion import one_for_each_query
-from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.frames.conversion import USUAL_NAMES, one_for_each_query
 from toprank.data.store import open_store
 from toprank.data.tables.reading import refuse_drift
 from toprank.data.tables.sources import about, common_layout, sources_of

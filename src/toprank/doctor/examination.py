@@ -1,33 +1,388 @@
 """The data doctor: what is wrong with these data, in sentences, each with counts and a remedy.
 
-Features are looked at once (`toprank.doctor.features`), labels and ids a few times; memory is a few words for each
-document.
+One pass over the features (`scan`) tells everything that is asked about them. Rows and columns get 64-bit hashes that
+add up over their non-zero values, so dense and sparse data agree, and strips of rows can be scanned by different
+threads. Equal hashes are taken for equal content: among ten million rows a chance agreement has a probability of about
+1 in 400,000. Labels and ids are looked at a few times; memory is a few words for each document.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toprank.data.bytesource import PathLike
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray, available_threads, each_block
+from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.doctor.features import Examined, features_findings, rows_findings, scan
-from toprank.doctor.findings import Finding, Report, Subject
-from toprank.doctor.labels import (
-    between_findings,
-    labels_findings,
-    order_findings,
-    queries_findings,
-    split_queries_finding,
-)
-from toprank.errors import DataError, ToprankError
+from toprank.data.synthetic import Words, mixed_words
+from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of, some
+from toprank.errors import DataError, Remedy, ToprankError, joined
+from toprank.metrics.evaluation import Judge
+from toprank.metrics.gains import Gain
+from toprank.metrics.graded import NDCG
 
-__all__ = ["Finding", "Report", "check", "check_file"]
+__all__ = ["Finding", "Report", "check", "check_file", "scan"]
+
+Mask = npt.NDArray[np.bool_]
+_ROWS = 4096  # looked at at a time; only so many are copied where the rows of X are not contiguous
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Columns' least and greatest finite value (inf, -inf without one), NaNs, infinities, hashes; rows' hashes."""
+
+    smallest: FloatArray
+    largest: FloatArray
+    missing: IntArray
+    infinite: IntArray
+    column_hash: Words
+    row_hash: Words
+
+
+def scan(data: RankingData, threads: int | None = None) -> Scan:
+    """Look at every value of X once."""
+    n, width = data.X.shape
+    edges = np.linspace(0, n, min(n, available_threads(threads)) + 1).astype(np.int64)
+    row_hash = np.zeros(n, dtype=np.uint64)
+    column_keys = mixed_words(np.arange(width, dtype=np.uint64) + np.uint64(1))
+
+    def run(strip: tuple[int, int]) -> tuple[FloatArray, FloatArray, IntArray, IntArray, Words, IntArray]:
+        result = (
+            np.full(width, np.inf),
+            np.full(width, -np.inf),
+            np.zeros(width, dtype=np.int64),
+            np.zeros(width, dtype=np.int64),
+            np.zeros(width, dtype=np.uint64),
+            np.zeros(width, dtype=np.int64),
+        )
+        for first in range(*strip, _ROWS):
+            last = min(first + _ROWS, strip[1])
+            if data.is_sparse:
+                starts = data.X.indptr[first : last + 1].astype(np.int64)
+                stored = slice(starts[0], starts[-1])
+                columns = data.X.indices[stored].astype(np.int32, copy=False)
+                values = (data.X.data[stored], columns, starts - starts[0])
+                kernels.scan_sparse(*values, first, column_keys, row_hash[first:last], *result)
+            else:
+                rows = np.ascontiguousarray(data.X[first:last])
+                kernels.scan_dense(rows, first, column_keys, row_hash[first:last], *result[:-1])
+        return result
+
+    strips = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    smallest, largest, missing, infinite, column_hash, stored = zip(*each_block(run, strips, threads), strict=True)
+    low, high = np.min(smallest, axis=0), np.max(largest, axis=0)
+    if data.is_sparse:
+        has_zeros = np.sum(stored, axis=0) < n
+        low, high = np.where(has_zeros, np.minimum(low, 0), low), np.where(has_zeros, np.maximum(high, 0), high)
+    return Scan(low, high, np.sum(missing, axis=0), np.sum(infinite, axis=0), np.sum(column_hash, axis=0), row_hash)
+
+
+_WILD = 1e4  # features whose ranges differ by more than this are worth a note
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Data and what one look at their features told."""
+
+    data: RankingData
+    scan: Scan
+
+    def feature(self, column: np.signedinteger[Any]) -> str:
+        """What to call a column: its name, or its number from 1."""
+        names = self.data.feature_names
+        return names[column] if names else str(column + 1)
+
+
+def features_findings(one: Examined) -> Iterator[Finding]:
+    """Constant, duplicate, infinite, missing, and wildly different features."""
+    look, n, width = one.scan, one.data.n_documents, one.data.n_features
+
+    def some_features(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        columns = np.flatnonzero(which)
+        names = (one.feature(column) for column in columns)
+        return about_some(code, severity, len(columns), width, f"feature|features {what}", names, remedy)
+
+    constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
+    what, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
+    yield from some_features(constant, "constant-features", "warning", what, remedy)
+    yield from _duplicate_features(one, ~constant)
+    what = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
+    remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
+    yield from some_features(look.infinite > 0, "infinite-features", "problem", what, remedy)
+    missing = int(look.missing.sum())
+    what = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
+    remedy = joined(
+        "Nothing, or read text with",
+        Remedy("missing='zero'", "--missing zero"),
+        "where absent means 0: trees learn where to send missing values, linear models and networks take the mean of "
+        "the feature.",
+    )
+    yield from some_features(look.missing > 0, "missing-values", "note", what, remedy)
+    yield from _scales(one, ~constant & (look.infinite == 0))
+
+
+def _duplicate_features(one: Examined, varying: Mask) -> Iterator[Finding]:
+    columns = np.flatnonzero(varying)
+    _, first, inverse = np.unique(one.scan.column_hash[columns], return_index=True, return_inverse=True)
+    originals = columns[first[inverse.reshape(-1)]]
+    copies = np.flatnonzero(originals != columns)
+    pairs = (f"{one.feature(columns[copy])} = {one.feature(originals[copy])}" for copy in copies)
+    words = "feature|features repeats|repeat another|others exactly"
+    remedy = "Drop the copies: they share the weight of the original and make solutions ambiguous."
+    yield from about_some("duplicate-features", "warning", len(copies), one.data.n_features, words, pairs, remedy)
+
+
+def _scales(one: Examined, which: Mask) -> Iterator[Finding]:
+    columns = np.flatnonzero(which & (one.scan.largest > one.scan.smallest))
+    ranges = one.scan.largest[columns] / 2 - one.scan.smallest[columns] / 2  # halves cannot overflow
+    if len(ranges) < 2 or ranges.max() / _WILD < ranges.min():
+        return
+    narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
+    sentence = (
+        f"Features have very different ranges: {2 * ranges.min():.3g} for {one.feature(narrow)}, "
+        f"{2 * ranges.max():.3g} for {one.feature(wide)}."
+    )
+    remedy = (
+        "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
+        "mind. Scale them for other tools."
+    )
+    yield Finding("scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _WILD)), (), remedy)
+
+
+def rows_findings(one: Examined) -> Iterator[Finding]:
+    """Documents that occur twice in a query, by content or by id, and labels that contradict each other."""
+    data = one.data
+    query_keys = mixed_words(np.arange(1, data.n_queries + 1, dtype=np.uint64))
+    of_query = data.queries.spread(query_keys)
+    if data.n_features:
+        first, second = _alike(one.scan.row_hash ^ of_query)
+        what = "has|have the same features as another of its|their query"
+        remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
+        yield from _repeats(data, second, "duplicate-documents", what, remedy)
+        yield from _conflicts(data, first, second)
+    if data.document_ids is not None:
+        ids = np.fromiter(map(hash, data.document_ids.tolist()), dtype=np.int64, count=data.n_documents)
+        _, second = _alike(mixed_words(ids.view(np.uint64)) ^ of_query)
+        what = "has|have the id of another of its|their query"
+        remedy = "Keep one of each: evaluation counts a document that is listed twice twice."
+        yield from _repeats(data, second, "duplicate-document-ids", what, remedy, data.document_ids)
+
+
+def _alike(keys: Words) -> tuple[IntArray, IntArray]:
+    """Pairs of neighbours (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    return order[again], order[again + 1]
+
+
+def _repeats(
+    data: RankingData, repeated: IntArray, code: str, what: str, remedy: str, ids: npt.NDArray[Any] | None = None
+) -> Iterator[Finding]:
+    rows = np.sort(repeated)
+    queries = data.queries.document_query[rows]
+    pairs = zip(rows.tolist(), data.qids[queries].tolist(), strict=True)
+    examples = (f"{f'row {row}' if ids is None else ids[row]} of query {qid}" for row, qid in pairs)
+    concerned = len(np.unique(queries))
+    words = f"document|documents {what}, in {concerned:,} {agreeing(concerned, 'query|queries')}"
+    return about_some(code, "warning", len(rows), data.n_documents, words, examples, remedy)
+
+
+def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator[Finding]:
+    judged = data.judged[first] & data.judged[second]
+    against = judged & (data.labels[first] != data.labels[second])
+    if not against.any():
+        return
+    queries = np.unique(data.queries.document_query[second[against]])
+    count = int(np.count_nonzero(against))
+    words = "pair|pairs of documents with the same features in the same query has|have different labels."
+    examples = examples_of(f"query {data.qids[query]}" for query in queries)
+    remedy = "No function of these features can order them; add features, or agree on one label."
+    yield Finding("conflicting-labels", "warning", f"{count:,} {agreeing(count, words)}", count, examples, remedy)
+
+
+def labels_findings(data: RankingData) -> Iterator[Finding]:
+    """Unjudged documents; labels that are negative, not whole, very large, or all the same."""
+    unjudged = int(np.count_nonzero(~data.judged))
+    severity: Severity = "note" if unjudged == data.n_documents else "warning"
+    remedy = "Say how to treat them when you evaluate: as not relevant, dropped, or as condensed lists."
+    what = "document|documents is|are not judged (label NaN or -1)"
+    yield from about_some("unjudged", severity, unjudged, data.n_documents, what, (), remedy)
+    labels = data.labels[data.judged]
+    if len(labels) == 0:
+        return
+
+    def odd(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        examples = (f"{value:g}" for value in np.unique(labels[which]))
+        count = int(np.count_nonzero(which))
+        return about_some(code, severity, count, len(labels), f"label|labels is|are {what}", examples, remedy)
+
+    what = "negative but not -1, so its|their gain|gains is|are, too"
+    remedy = "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN."
+    yield from odd(labels < 0, "negative-labels", "problem", what, remedy)
+    fractional = labels != np.floor(labels)
+    what = "not a whole number" if np.count_nonzero(fractional) == 1 else "not whole numbers"
+    remedy = "Real grades are legal here; LightGBM and XGBoost want whole ones, and binary metrics a threshold."
+    yield from odd(fractional, "fractional-labels", "note", what, remedy)
+    what = "above 31, where the gain 2^y - 1 outgrows everything else"
+    remedy = "Use a linear gain, or bring the grades to a scale such as 0 to 4."
+    yield from odd(labels > 31, "large-labels", "warning", what, remedy)
+    if labels.min() == labels.max():
+        sentence = f"All judged documents have the label {labels[0]:g}, so every order is as good as any other."
+        remedy = "Check that the right column was read as the label."
+        yield Finding("one-grade", "problem", sentence, len(labels), (), remedy)
+
+
+def queries_findings(data: RankingData, cutoffs: tuple[int, ...]) -> Iterator[Finding]:
+    """Queries of one document, without anything relevant, with equal labels, shorter than a cut-off."""
+
+    def some_queries(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+        count, words = int(np.count_nonzero(which)), f"query|queries has|have {what}"
+        return about_some(code, severity, count, data.n_queries, words, data.qids[which], remedy)
+
+    sizes = data.queries.sizes
+    single = sizes == 1
+    what = "a single document, which is always ranked perfectly"
+    remedy = "Leave them out of training and of means: they teach nothing and measure nothing."
+    yield from some_queries(single, "one-document-queries", "warning", what, remedy)
+    if data.judged.any():
+        highest = data.queries.max(np.where(data.judged, data.labels, -np.inf))
+        lowest = data.queries.min(np.where(data.judged, data.labels, np.inf))
+        blank = highest <= 0
+        what = "nothing relevant: no judged label is above 0"
+        remedy = "Conventions differ on them: 0, 1, or left out of the mean; say which one you use."
+        yield from some_queries(blank, "blank-queries", "warning", what, remedy)
+        remedy = (
+            "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn equal "
+            "scores from them."
+        )
+        equal = (highest == lowest) & ~blank & ~single
+        yield from some_queries(equal, "equal-labels", "note", "the same label on all judged documents", remedy)
+    for cutoff in sorted(set(cutoffs)):
+        remedy = (
+            f"What a metric at {cutoff} means there depends on the convention: LETOR's scripts give 0, others cut at "
+            "the list's end."
+        )
+        yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
+
+
+def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
+    """Whether the order of the rows is itself a ranking: constant scores in file order would then look good."""
+    gains = _gains(data)
+    if not gains.any() or data.queries.sizes.max() == 1:
+        return
+    in_file_order, at_random = _mean_ndcg(data, gains, cutoff)
+    differences = in_file_order - at_random
+    lead = differences.mean()
+    error = differences.std() / np.sqrt(len(differences))
+    if lead < 0.02 or lead < 4 * error:
+        return
+    sentence = (
+        f"The rows lie in an order that is itself a ranking: equal scores evaluated in file order would get "
+        f"NDCG@{cutoff} {in_file_order.mean():.2f}, in random order {at_random.mean():.2f}."
+    )
+    remedy = "Use a convention that does not break ties by row (standard does not), or shuffle the rows of each query."
+    yield Finding("file-order", "warning", sentence, int(np.count_nonzero(differences > 0)), (), remedy)
+
+
+def _gains(data: RankingData) -> FloatArray:
+    """2^y - 1, linear where that would overflow, 0 for what is not judged or negative."""
+    grades = np.where(data.judged, np.maximum(data.labels, 0), 0.0)
+    return np.asarray(grades if grades.max() > 31 else np.exp2(grades) - 1)
+
+
+def _mean_ndcg(data: RankingData, gains: FloatArray, cutoff: int) -> tuple[FloatArray, FloatArray]:
+    """NDCG by query of the rows as they lie, and its mean over all orders; queries without gain left out."""
+    relative = data.without_features().replace(labels=gains / gains.max())  # NDCG does not mind, and sums stay finite
+    judge = Judge(relative, NDCG(cutoff, gain=Gain.of("linear"), blank="skip"))
+    in_file_order, at_random = judge.per_query(-np.arange(len(gains))), judge.per_query(np.zeros(len(gains)))
+    some_gain = ~np.isnan(at_random)
+    return in_file_order[some_gain], at_random[some_gain]
+
+
+def between_findings(a: str, first: Examined, b: str, second: Examined) -> Iterator[Finding]:
+    """What two splits share: queries, and documents with identical features."""
+    shared = [] if _counted(first.data) and _counted(second.data) else _shared_ids(first.data, second.data)
+    if count := len(shared):
+        number, verb = some(count, second.data.n_queries, "query|queries of"), agreeing(count, "occurs|occur")
+        remedy = "Split by query, so that nothing is tested on what was trained on."
+        sentence = f"{number} {b} {verb} in {a}, too."
+        yield Finding("shared-queries", "problem", sentence, count, examples_of(shared), remedy)
+    widths = first.data.n_features, second.data.n_features
+    if widths[0] != widths[1]:
+        sentence = f"{a} has {widths[0]:,} features, {b} has {widths[1]:,}."
+        remedy = "Read both with the same n_features."
+        yield Finding("different-widths", "problem", sentence, abs(widths[0] - widths[1]), (), remedy)
+        return
+    present = second.scan.row_hash != 0  # rows of zeros say nothing
+    known = np.isin(second.scan.row_hash, first.scan.row_hash) & present
+    if count := int(np.count_nonzero(known)):
+        number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")
+        queries = np.unique(second.data.queries.document_query[known])
+        examples = examples_of(f"query {second.data.qids[query]}" for query in queries)
+        remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
+        sentence = f"{number} {b} {verb} exactly the features of a document of {a}."
+        yield Finding("shared-documents", "warning", sentence, count, examples, remedy)
+
+
+def _counted(data: RankingData) -> bool:
+    """Whether the ids are only the numbers 0, 1, 2 … or 1, 2, 3 … that queries without ids get."""
+    qids = data.qids
+    return qids.dtype.kind == "i" and int(qids[0]) in (0, 1) and bool((np.diff(qids) == 1).all())
+
+
+def _shared_ids(first: RankingData, second: RankingData) -> list[str]:
+    known = {str(qid) for qid in first.qids.tolist()}
+    return [str(qid) for qid in second.qids.tolist() if str(qid) in known]
+
+
+def split_queries_finding(
+    path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
+) -> Finding:
+    """That the rows of some queries are not neighbours; `refusal` is how the reader put it."""
+    scattered = _scattered(_ids_by_row(path, options))
+    number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
+    line = getattr(refusal, "line", None)
+    sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
+    regroup = Remedy("regroup=True,", "--regroup,")
+    remedy = joined("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
+    return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
+
+
+def _scattered(row_ids: list[str]) -> list[str]:
+    """The ids that come back after another one, in the order in which they first do."""
+    seen: set[str] = set()
+    again: dict[str, None] = {}
+    previous = None
+    for qid in row_ids:
+        if qid != previous and qid in seen:
+            again[qid] = None
+        seen.add(qid)
+        previous = qid
+    return list(again)
+
+
+def _ids_by_row(path: PathLike, options: dict[str, Any]) -> list[str]:
+    """The query id of every row, as the file has it."""
+    from toprank.data.files import format_of
+
+    kind = options.get("format") or format_of(path)
+    if kind == "letor":
+        tokens = re.findall(rb"^[^#\n]*?[ \t]qid:(\S+)", open_bytes(path).text.data, re.MULTILINE)
+        return [token.decode("utf-8", "replace") for token in tokens]
+    from toprank.data.tables.reading import query_ids
+
+    return [str(qid) for qid in query_ids(path, format=kind, qid=options.get("qid")).tolist()]
 
 
 def check(

@@ -18,8 +18,18 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike
 from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
-from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number
+from toprank.data.frames.conversion import (
+    USUAL_NAMES,
+    Choice,
+    Layout,
+    fill_rows,
+    gather,
+    index_columns,
+    is_number,
+    role_values,
+    several_weights,
+    whole_numbers,
+)
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
 from toprank.data.tables.sources import Source, about, common_layout, sources_of

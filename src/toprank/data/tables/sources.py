@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import PathLike, became_shorter, is_float, os_errors, promised_format
 from toprank.data.checks import IN_DOUBLE, listed_paths
-from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, layout_of
+from toprank.data.frames.conversion import USUAL_NAMES, Choice, Layout, layout_of
 from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, joined
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from toprank.data.bytesource import PathLike, output, promised_format
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import batches_of, schema_of
-from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.frames.conversion import USUAL_NAMES, batches_of, schema_of
 from toprank.errors import DataError, Remedy
 
 __all__ = ["delimiter_of", "write_table"]
