@@ -15,7 +15,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, Rules, View
 from toprank.metrics.parsing import parse, parse_all
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.ranking import checked_scores, rank_block
 from toprank.metrics.result import Evaluation
 
 __all__ = ["Evaluation", "Judge", "blind", "evaluate", "evaluate_under_all", "evaluate_views"]
@@ -68,7 +68,7 @@ def evaluate(
         data, scores = _from_arrays(scores, data, qid)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
-    values = _scores(scores, data.n_documents)
+    values = checked_scores(scores, data.n_documents)
     data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)
     permutation = _tie_order(data) if rules_of.ties == "document-id" else None
     codes = data.grades.codes
@@ -224,18 +224,6 @@ def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]
     return results
 
 
-def _scores(scores: npt.ArrayLike, n: int) -> FloatArray:
-    try:
-        values = np.ascontiguousarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"Scores must be numbers: {problem}.") from None
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape != (n,):
-        raise DataError(f"There are {values.size} scores for {n} documents; there must be one for each.")
-    return values
-
-
 def _from_arrays(
     scores: npt.ArrayLike, labels: npt.ArrayLike, qid: npt.ArrayLike | None
 ) -> tuple[RankingData, npt.ArrayLike]:
@@ -244,7 +232,7 @@ def _from_arrays(
     data = RankingData(rows, labels, qid=qid, regroup=True)
     order = data.X[:, 0].astype(np.int64)
     in_place = bool((order[1:] > order[:-1]).all())
-    return data, scores if in_place else _scores(scores, len(order))[order]
+    return data, scores if in_place else checked_scores(scores, len(order))[order]
 
 
 def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:

@@ -36,6 +36,19 @@ class Ranked(NamedTuple):
     starts: IntArray
 
 
+def checked_scores(scores: npt.ArrayLike, n: int) -> FloatArray:
+    """One score for each of `n` documents; a column of them will do."""
+    try:
+        values = np.ascontiguousarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"Scores must be numbers: {problem}.") from None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (n,):
+        raise DataError(f"There are {values.size} scores for {n} documents; there must be one for each.")
+    return values
+
+
 def rank_block(
     scores: FloatArray, offsets: IntArray, block: tuple[int, int], depth: int | None, keep_ties: bool
 ) -> Ranked:
@@ -64,10 +77,6 @@ def ranking(scores: npt.ArrayLike, queries: Queries, depth: int | None = None) -
     >>> ranking([0.1, 0.9, 0.5, 0.5], Queries([0, 2, 4])).order.tolist()
     [1, 0, 2, 3]
     """
-    values = np.ascontiguousarray(scores, dtype=np.float64)
-    if values.shape != (queries.n_documents,):
-        raise DataError(
-            f"There are {values.size} scores for {queries.n_documents} documents; there must be one for each."
-        )
+    values = checked_scores(scores, queries.n_documents)
     ranked = rank_block(values, queries.offsets, (0, len(queries)), depth, keep_ties=False)
     return Ranked(ranked.order[: ranked.starts[-1]], ranked.ends[: ranked.starts[-1]], ranked.starts)

@@ -72,15 +72,16 @@ def write_letor(
         stale = beside(path, suffix) if columns.get(suffix) is None else None
         if stale is not None:
             raise FileError(f"{stale} lies there and would be read as part of the new {path}; move it away first.")
-    matrix = _matrix(data, missing)
+    if data.is_sparse and missing == "omit" and np.isnan(data.X.data).any():
+        raise DataError("missing='omit' would turn the NaN entries of a sparse matrix into zeros; use 'NULL'.")
     with ExitStack() as files:
         text = files.enter_context(output(path))
         for suffix, column in columns.items():
             if column is not None:
                 side = files.enter_context(output(path.with_name(path.name + suffix)))
                 side.write("".join(f"{value}\n" for value in column.tolist()).encode())
-        for first, last in _batches(matrix):
-            text.write(_lines(data, matrix, first, last, first_feature_id, missing == "omit"))
+        for first, last in _batches(data.X):
+            text.write(_lines(data, first, last, first_feature_id, missing == "omit"))
 
 
 def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
@@ -92,19 +93,6 @@ def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
         if word == "" or re.search(forbidden, word):
             what = "is empty" if word == "" else "holds a blank, a line break or #"
             raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")
-
-
-def _matrix(data: RankingData, missing: str) -> Any:
-    """X as a dense array, or as CSR with sorted rows and no entry twice."""
-    if not data.is_sparse:
-        return data.X
-    if missing == "omit" and np.isnan(data.X.data).any():
-        raise DataError("missing='omit' would turn the NaN entries of a sparse matrix into zeros; use 'NULL'.")
-    if data.X.has_canonical_format:
-        return data.X
-    matrix = data.X.copy()
-    matrix.sum_duplicates()
-    return matrix
 
 
 def _batches(matrix: Any) -> Iterator[tuple[int, int]]:
@@ -137,7 +125,7 @@ def _entries(
     return np.tile(np.arange(width), n_rows), block.reshape(-1), np.arange(n_rows + 1) * width
 
 
-def _lines(data: RankingData, matrix: Any, first: int, last: int, first_feature_id: int, omit: bool) -> Any:
+def _lines(data: RankingData, first: int, last: int, first_feature_id: int, omit: bool) -> Any:
     """The text of some rows, as one buffer of bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -147,7 +135,7 @@ def _lines(data: RankingData, matrix: Any, first: int, last: int, first_feature_
             return pa.array(values.tolist(), pa.string())
         return pc.fill_null(pc.cast(pa.array(values, from_pandas=True), pa.string()), "NULL")
 
-    columns, values, starts = _entries(matrix, first, last, omit)
+    columns, values, starts = _entries(data.X, first, last, omit)
     features = pc.binary_join_element_wise(text(columns + first_feature_id), text(values), ":")
     rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), features), " ")
     labels = data.labels[first:last]

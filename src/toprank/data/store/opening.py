@@ -86,6 +86,11 @@ def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> No
         raise FormatError("The feature names are not what was written: the hash differs.", path=path)
 
 
+def damaged(folder: Path, how: str) -> FormatError:
+    """The error for a stored copy that is not what was written."""
+    return FormatError(f"The stored copy is damaged: {how}", path=folder)
+
+
 def _read_meta(folder: Path) -> dict[str, Any]:
     """The description of a stored copy of a version that can be read."""
     try:
@@ -111,31 +116,28 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             path=folder,
         )
     if not isinstance(meta.get("arrays"), dict) or not all(isinstance(d, dict) for d in meta["arrays"].values()):
-        raise FormatError(f"The stored copy is damaged: {META} does not describe its arrays.", path=folder)
+        raise damaged(folder, f"{META} does not describe its arrays.")
     return dict(meta)
 
 
 def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
     """One memory-mapped array, as its description promises."""
     if name not in KINDS:
-        raise FormatError(f"The stored copy is damaged: it lists an array '{name}' that cannot exist.", path=folder)
+        raise damaged(folder, f"it lists an array '{name}' that cannot exist.")
     file = folder / f"{name}.npy"
     try:
         array = _mapped(file)
     except FileNotFoundError:
-        raise FormatError(f"The stored copy is damaged: {file.name} is missing.", path=folder) from None
+        raise damaged(folder, f"{file.name} is missing.") from None
     except _UNREADABLE as problem:
-        raise FormatError(f"The stored copy is damaged: {file.name} is cut off or not ours.", path=folder) from problem
+        raise damaged(folder, f"{file.name} is cut off or not ours.") from problem
     except OSError as problem:
         raise FileError(f"{file} cannot be opened: {problem.strerror or problem}.") from problem
     promised = (described.get("dtype"), described.get("shape"))
     if array.dtype.kind not in KINDS[name] or (array.dtype.str, list(array.shape)) != promised:
-        raise FormatError(
-            f"The stored copy is damaged: {file.name} holds {array.dtype} {array.shape}, not what {META} says.",
-            path=folder,
-        )
+        raise damaged(folder, f"{file.name} holds {array.dtype} {array.shape}, not what {META} says.")
     if array.size and not array.flags.c_contiguous:
-        raise FormatError(f"The stored copy is damaged: {file.name} is not stored by rows.", path=folder)
+        raise damaged(folder, f"{file.name} is not stored by rows.")
     return array
 
 
@@ -175,7 +177,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
-        raise FormatError("The stored copy is damaged: its arrays do not fit together.", path=folder) from problem
+        raise damaged(folder, "its arrays do not fit together.") from problem
     if arrays["qids"].dtype.kind == "U":
         check_letters(folder, "qids", arrays["qids"])
     if "document_ids" in arrays:  # which may be many, and are checked when they are used
@@ -203,17 +205,17 @@ def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
     if given is None:
         return None
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise FormatError("The stored copy is damaged: its feature names are not a list of names.", path=folder)
+        raise damaged(folder, "its feature names are not a list of names.")
     try:
         return checks.names(given, width)
     except DataError as problem:
-        raise FormatError(f"The stored copy is damaged: {problem}", path=folder) from None
+        raise damaged(folder, f"{problem}") from None
 
 
 def _first_id(folder: Path, given: Any) -> int | None:
     """The feature id of the first column, of a description; older copies do not say it."""
     if given not in (None, 0, 1) or isinstance(given, bool | float):
-        raise FormatError(f"The stored copy is damaged: its first feature id is {given!r}.", path=folder)
+        raise damaged(folder, f"its first feature id is {given!r}.")
     return given if given is None else int(given)
 
 
@@ -256,6 +258,4 @@ def check_letters(folder: Path, name: str, array: Array) -> None:
     for piece in checks.in_pieces(array):
         letters = np.ascontiguousarray(piece).view(np.uint32)
         if letters.size and letters.max() > _LAST_LETTER:
-            raise FormatError(
-                f"The stored copy is damaged: {name}.npy holds what is no text. Make the copy again.", path=folder
-            )
+            raise damaged(folder, f"{name}.npy holds what is no text. Make the copy again.")

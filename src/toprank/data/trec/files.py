@@ -44,9 +44,8 @@ def _check(table: Qrels | Run, what: str) -> None:
     """Make the columns read-only arrays of strings, strings and float64, after the checks that all tables pass."""
     values = np.array(getattr(table, f"{what}s"), dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
-        raise DataError(
-            f"There are no {what}s; at least one is needed." if values.ndim == 1 else f"{what}s: one column."
-        )
+        none = f"There are no {what}s; at least one is needed."
+        raise DataError(none if values.ndim == 1 else f"{what}s: one column.")
     wrong = ~np.isfinite(values)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -91,9 +90,7 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
 def table_of(given: Any, number: str) -> Iterable[Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
     if isinstance(given, Mapping):
-        triples = [
-            (str(qid), str(document), value) for qid, inner in given.items() for document, value in inner.items()
-        ]
+        triples = [(str(qid), str(name), value) for qid, inner in given.items() for name, value in inner.items()]
         return zip(*triples, strict=True) if triples else ((), (), ())
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
@@ -291,9 +288,8 @@ def read_run(path: PathLike) -> Run:
         FileError: the file cannot be read.
         FormatError: a line is not like that, or a pair of query and document appears twice.
     """
-    source, spans, qids, document_ids, scores = read_table(
-        path, "query Q0 document rank score tag", 4, "score", rest=True
-    )
+    layout = "query Q0 document rank score tag"
+    source, spans, qids, document_ids, scores = read_table(path, layout, 4, "score", rest=True)
     tag = line_from(source, int(spans[0, 3])).split()[2].decode("utf-8", "replace")
     try:
         return Run(qids, document_ids, scores, tag)
