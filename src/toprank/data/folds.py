@@ -97,9 +97,10 @@ def folds(
         return _k_fold(source, k, seed)
     from toprank.data.files import is_readable_folder, read
 
-    if not isinstance(source, str | os.PathLike):
-        check_data("folds", source)
-    path = Path(source)
+    given: Any = source
+    if not isinstance(given, str | os.PathLike):
+        check_data("folds", given)
+    path = Path(given)
     if not path.is_dir() or is_readable_folder(path):
         return _k_fold(read(path, **read_options), k, seed)
     if k != _N_PARTITIONS:

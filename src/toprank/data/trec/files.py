@@ -233,7 +233,7 @@ class Run:
     @classmethod
     def of(cls, given: Any, tag: str = "toprank") -> Run:
         """From ``{query: {document: score}}``, or a frame with columns like query_id, doc_id and score."""
-        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag)
+        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag=tag)
 
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
