@@ -87,11 +87,12 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
     return None
 
 
-def table_of(given: Any, number: str) -> Iterable[Any]:
+def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
     if isinstance(given, Mapping):
         triples = [(str(qid), str(name), value) for qid, inner in given.items() for name, value in inner.items()]
-        return zip(*triples, strict=True) if triples else ((), (), ())
+        qids, document_ids, numbers = zip(*triples, strict=True) if triples else ((), (), ())
+        return qids, document_ids, numbers
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
         raise DataError(f"Expected {{query: {{document: {number}}}}} or a data frame, not {type(given).__name__}.")
@@ -233,7 +234,7 @@ class Run:
     @classmethod
     def of(cls, given: Any, tag: str = "toprank") -> Run:
         """From ``{query: {document: score}}``, or a frame with columns like query_id, doc_id and score."""
-        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag=tag)
+        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag)
 
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
