@@ -145,8 +145,7 @@ class Logits:
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> LogitsScored:
         """Score a block of rows."""
-        Z = _Rows(features, rows)
-        return LogitsScored(Z.logits(weights, self.n_grades), Z)
+        return LogitsScored(features, rows, weights, self.n_grades)
 
     @property
     def free(self) -> slice:
@@ -167,23 +166,15 @@ class Logits:
     probabilities = staticmethod(grade_probabilities)
 
 
-@dataclass(frozen=True)
-class LogitsScored:
+class LogitsScored(_Rows):
     """Logits of a block, (documents, grades); linear in the weights."""
 
     holds_rows: ClassVar[bool] = True
 
-    scores: FloatArray
-    Z: _Rows
-
-    def back(self, d_scores: FloatArray) -> FloatArray:
-        """See `Scored.back`."""
-        return self.Z.back(d_scores)
+    def __init__(self, features: Features, rows: slice, weights: FloatArray, n_grades: int) -> None:
+        super().__init__(features, rows)
+        self.scores = self.logits(weights, n_grades)
 
     def forth(self, d_weights: FloatArray) -> FloatArray:
         """See `Scored.forth`."""
-        return self.Z.logits(d_weights, self.scores.shape[1])
-
-    def curved(self, by_class: FloatArray) -> FloatArray:
-        """See `ScoredByClass.curved`."""
-        return self.Z.curved(by_class)
+        return self.logits(d_weights, self.scores.shape[1])
