@@ -134,7 +134,7 @@ def cross_entropy(
     top = tl.max(tops, 0)
     for at in range(start, stop, COLUMNS):
         columns = at + tl.arange(0, COLUMNS)
-        below = top - tl.load(scores + columns, mask=columns < stop, other=0.0)
+        below = tl.where(columns < stop, top - tl.load(scores + columns, mask=columns < stop, other=0.0), 0.0)
         target = tl.load(targets + columns, mask=columns < stop, other=0.0)
         totals += tl.where(columns < stop, tl.exp(-below), 0.0)
         masses += target
@@ -145,7 +145,8 @@ def cross_entropy(
         columns = at + tl.arange(0, COLUMNS)
         score = tl.load(scores + columns, mask=columns < stop, other=0.0)
         target = tl.load(targets + columns, mask=columns < stop, other=0.0)
-        tl.store(grad + columns, share * (tl.exp(score - top) * (mass / total) - target), mask=columns < stop)
+        exponential = tl.exp(tl.where(columns < stop, score - top, 0.0))
+        tl.store(grad + columns, share * (exponential * (mass / total) - target), mask=columns < stop)
 
 
 @kernel
@@ -190,7 +191,8 @@ def risk_pass(
         inside = columns < stop
         other = tl.load(labels + columns, mask=inside, other=0.0)[None, :]
         z = tl.load(scores + columns, mask=inside, other=0.0)
-        lower, same = inside[None, :] & (other < y[:, None]), inside[None, :] & (other == y[:, None])
+        both = valid[:, None] & inside[None, :]
+        lower, same = both & (other < y[:, None]), both & (other == y[:, None])
         exponential = tl.exp(tl.where(lower | same, z[None, :] - top[:, None], 0.0))
         below += tl.sum(tl.where(lower, exponential, 0.0), 1)
         tied += tl.sum(tl.where(same, exponential, 0.0), 1)
@@ -234,7 +236,7 @@ def share_pass(
         top = tl.load(terms + columns, mask=inside, other=0.0)
         ratio = tl.load(terms + n + columns, mask=inside, other=0.0)
         part = tl.load(shares + columns, mask=inside, other=0.0)
-        holds = inside[None, :] & (other >= y[:, None])
+        holds = valid[:, None] & inside[None, :] & (other >= y[:, None])
         reach = tl.where(other > y[:, None], ratio[None, :], (ratio * part)[None, :])
         total += tl.sum(tl.where(holds, reach * tl.exp(tl.where(holds, s[:, None] - top[None, :], 0.0)), 0.0), 1)
     own = tl.load(scale + query) * tl.load(weights + rows, mask=valid, other=0.0)
