@@ -97,7 +97,8 @@ def _list_mle(ties: Literal["file", "efron", "random"], *, descent: bool) -> Sys
 
 
 _PCF = {pcf: "cs-RgList" if pcf == 3 else f"cs-RgList pCf={pcf}" for pcf in (3, 1, 2, 4, 5, 6)}
-_EFRON, _FILE = "ListMLE by Newton, Efron's ties", "ListMLE by Newton, ties in file order"
+_CS_EFRON, _EFRON = "cs-RgList, Efron's ties", "ListMLE by Newton, Efron's ties"
+_FILE = "ListMLE by Newton, ties in file order"
 _REVERSED, _RANDOM = "ListMLE by Newton, ties in reversed order", "ListMLE by Newton, ties in random order"
 
 _CS_RGLIST = Study(
@@ -106,7 +107,7 @@ _CS_RGLIST = Study(
     systems={
         "ListMLE": _list_mle("file", descent=True),
         **{name: ("cs-RgList", {"pcf": float(pcf), "ties": "file"}) for pcf, name in _PCF.items()},
-        "cs-RgList, Efron's ties": ("cs-RgList", {"pcf": 3.0}),
+        _CS_EFRON: ("cs-RgList", {"pcf": 3.0}),
         _FILE: _list_mle("file", descent=False),
         _RANDOM: _list_mle("random", descent=False),
         _EFRON: _list_mle("efron", descent=False),
@@ -131,12 +132,7 @@ _CS_RGLIST = Study(
             "a large cost (pCf = 6) beats none (pCf = 1), said of TD2003", _PCF[6], (_PCF[1],), "avgndcg", ("TD2003",)
         ),
         Claim("not in the paper: cs-RgList beats ListMLE solved to the optimum", "cs-RgList", (_FILE,), "avgndcg"),
-        Claim(
-            "not in the paper: the same, ties by Efron's method in both",
-            "cs-RgList, Efron's ties",
-            (_EFRON,),
-            "avgndcg",
-        ),
+        Claim("not in the paper: the same, ties by Efron's method in both", _CS_EFRON, (_EFRON,), "avgndcg"),
         Claim("not in the paper: Efron's ties beat file order in ListMLE", _EFRON, (_FILE,), "avgndcg"),
         Claim("not in the paper: file order beats reversed order in ListMLE", _FILE, (_REVERSED,), "avgndcg"),
     ),
@@ -186,11 +182,11 @@ _OWPC = Study(
 )
 
 
-def _descent(system: str, **options: Any) -> System:
+def _descent(system: str) -> System:
     """The linear system by plain gradient descent without a penalty, as the paper had it."""
     one = get(system)
     grid = {name: values for name, values in one.grid.items() if name == "alpha"}
-    own = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "max_iterations": 300, **options}
+    own = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "max_iterations": 300}
     return System(one.name, one.ranker, one.loss, "", "", options={**one.options, **own}, grid=grid)
 
 
