@@ -117,6 +117,8 @@ class Kernel:
                 passed.append(number)
                 sizes[one.name] = number
                 continue
+            if not one.written and isinstance(value, np.ndarray) and not value.flags.aligned:
+                value = value.copy()  # what came over a network lies where the packet left it
             if (
                 not isinstance(value, np.ndarray)
                 or value.dtype != one.dtype
