@@ -334,7 +334,7 @@ def test_what_can_be_distributed(tmp_path):
         parts_of([1, 2], partitions=2)
     with pytest.raises(tr.ToprankError, match=r"holds no Parquet files"):
         cluster.read(tmp_path)
-    with pytest.raises(DataError, match="no partition was given"):
+    with pytest.raises(DataError, match="There is no file to read"):
         cluster.read([])
     with pytest.raises(UnknownNameError, match="neighbours"):
         cluster.read(["a.txt"], repair="neighbors")

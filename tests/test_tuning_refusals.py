@@ -22,7 +22,7 @@ def parts():
     [
         (tr.LinearRanker("ListNet"), "'ListNet'"),
         (tr.LinearRanker(tr.losses.ListMLE()), "'ListMLE'"),
-        (tr.LinearRanker, "'LeastSquares'"),
+        (tr.LinearRanker, "'ListNet'"),
         (None, "'LambdaMART'"),
     ],
 )

@@ -266,6 +266,7 @@ class TreeRanker(GradeProbabilities):
         ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
         ranker.l2_ = float(ranker.l2)
         ranker._trees = _Trees(text=needed(state.texts, "trees"))
+        _ = ranker._trees.forest  # reads the text: a forged one is refused here
         return ranker
 
     @override
