@@ -143,8 +143,8 @@ def refused(folder, message, **options):
 
 
 def test_another_version_is_refused(folder):
-    change_meta(folder, version=2)
-    refused(folder, r"newer toprank \(format 2; this one reads up to 1\)")
+    change_meta(folder, version=3)
+    refused(folder, r"newer toprank \(format 3; this one reads up to 2\)")
 
 
 @pytest.mark.parametrize(

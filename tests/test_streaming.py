@@ -712,7 +712,7 @@ def test_the_command_says_which_columns_are_what(tmp_path):
     refused = str(converted(source, target).exception)
     assert "Give --label COLUMN, or --label '' for unjudged documents." in refused
     refused = str(converted(source, target, "--label", "clicks", "--qid", "session").exception)
-    assert "Leave it out with --features A,B,..., or encode" in refused
+    assert "Leave it out with --features A,B,..., carry it along with --carry id, or encode" in refused
     roles = {"label": "clicks", "qid": "session", "document_id": "id", "query_weight": "qw", "position": "at"}
     options = [word for role, name in roles.items() for word in ("--" + role.replace("_", "-"), name)]
     assert converted(source, target, *options, "--features", "f", "--weight", "w", "--dtype", "float32").exit_code == 0

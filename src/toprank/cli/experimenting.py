@@ -34,6 +34,10 @@ def cv(
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
     ] = "standard",
     folds: Annotated[int, typer.Option(min=3, help="Number of parts, where a file is divided by query.")] = 5,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of dates: --folds folds by time, each test after its training."),
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds of the systems that draw, separated by commas. Default: --seed.")
     ] = None,
@@ -80,7 +84,7 @@ def cv(
     if html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
     experiment = Experiment(
-        _datasets(data, folds, seed, reading),
+        _datasets(data, folds, seed, by, reading),
         chosen,
         metrics=metrics,
         conventions=_conventions(convention),
@@ -151,7 +155,7 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
         raise
 
 
-def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> dict[str, Any]:
+def _datasets(paths: list[Path], k: int, seed: int, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:
     """Folds of every path, by the path's name; with the names of folders above where names coincide."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
@@ -167,7 +171,8 @@ def _datasets(paths: list[Path], k: int, seed: int, reading: dict[str, Any]) -> 
             if name not in found:
                 break
             name = f"{above.name}/{name}"
-        found[name] = folds(path, **reading) if own else folds(path, k, seed=seed, **reading)
+        options = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
+        found[name] = folds(path, by=by, **reading) if own else folds(path, k, **options, **reading)
     return found
 
 

@@ -63,6 +63,12 @@ class _Keywords:
     features: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns of a table that are features, in this order.")
     ] = None
+    carry: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of a table to carry along: no feature, for slices and folds by time."
+        ),
+    ] = None
     missing: Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")] = Missing.nan
     layout: Annotated[
         str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")
@@ -82,7 +88,7 @@ class _Keywords:
     )
 
 
-COLUMNS = ("label", "qid", "features", "document_id")
+COLUMNS = ("label", "qid", "features", "document_id", "carry")
 """Which column is what: options of every command that reads data."""
 Reading = dict[str, Any]
 """How to read data, as keywords of `toprank.read`: those that were given. Not every format has all."""

@@ -53,7 +53,7 @@ def check(
 
 @options.reads_data(
     *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "features"),
-    *("dtype", "n_features"),
+    *("carry", "dtype", "n_features"),
 )
 def convert(
     source: Annotated[

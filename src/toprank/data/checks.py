@@ -485,7 +485,7 @@ def same(a: Array, b: Array) -> bool:
         return False
     if a.dtype.kind == "f":
         return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
-    return bool(np.array_equal(a, b))
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "M"))
 
 
 class Digest:

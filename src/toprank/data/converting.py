@@ -37,11 +37,12 @@ def convert(
     r"""Convert files to another format; to a stored copy also where they are larger than memory.
 
     Into a stored copy LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored
-    copies pass through block by block: memory holds some ten megabytes of rows at a time, and for each query its id and
-    size. The copy is the one that ``write(read(source), target)`` makes, byte for byte. Queries that are split between
-    files are joined where they meet; a query that comes back later is refused, by file and place. All files of a table
-    must have the same columns of the same types. Compressed text is unpacked beside the target while the conversion
-    runs. Nothing may write to the source meanwhile. Into any other format data are held in memory on their way.
+    copies pass through block by block: memory holds some ten megabytes of rows at a time, for each query its id
+    and size, and the columns that are carried along. The copy is the one that ``write(read(source), target)`` makes,
+    byte for byte. Queries that are split between files are joined where they meet; a query that comes back later is
+    refused, by file and place. All files of a table must have the same columns of the same types. Compressed text is
+    unpacked beside the target while the conversion runs. Nothing may write to the source meanwhile. Into any other
+    format data are held in memory on their way.
 
     Args:
         source: a file, a folder of Parquet files, a stored copy, or a list of them.
@@ -93,14 +94,14 @@ def _stored(
             elif verify or "regroup" in options or kind in ("qrels", "run"):
                 data = read(files, format=kind, verify=verify, threads=threads, **options)
                 writer.put_all(data.arrays(source=True))
-                described = data.X.shape, data.feature_names, data.first_feature_id
+                described = data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried)
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
         writer.finish(*described)
     return open_store(target)
 
 
-Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None]
+Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...]]
 
 
 def _stream(
@@ -121,7 +122,7 @@ def _pour(stream: Stream, writer: StoreWriter) -> Described:
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
-    return stream.shape, stream.feature_names, stream.first_feature_id
+    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried
 
 
 def _poured(stream: Stream, writer: StoreWriter) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data import checks
+from toprank.data.carried import NOTHING, Carried
 from toprank.data.checks import Array
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
@@ -41,6 +42,9 @@ class RankingData:
             or by a `select` in another order); only the order of these numbers counts. `aligned` and
             `in_source_order` use it, `select`, `keep` and `concatenate` carry it along. Not part of what makes two
             data sets equal.
+        carried: further columns by name that are no features (device, language, date …): text, numbers, truth values or
+            dates, one for each document or one for each query. They follow their rows into parts, and serve splits
+            (`toprank.split`), slices (`toprank.compare`) and reports.
         feature_names: one name for each column.
         first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
             with the same columns. Not part of what makes two data sets equal.
@@ -64,6 +68,7 @@ class RankingData:
     source_rows: npt.NDArray[np.int64] | None
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
+    carried: Carried
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class RankingData:
         source_rows: npt.ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         first_feature_id: int | None = None,
+        carried: Mapping[str, npt.ArrayLike] = NOTHING,
         regroup: bool = False,
     ) -> None:
         matrix, names = checks.features(X)
@@ -106,6 +112,7 @@ class RankingData:
             query_weights=checks.weights(query_weights, len(grouping), "query_weights", "queries"),
             feature_names=checks.names(feature_names if feature_names is not None else names, matrix.shape[1]),
             first_feature_id=first_feature_id,
+            carried=NOTHING if carried is NOTHING else Carried.of(carried, grouping, order),
             **per_document,
         )
 
@@ -145,6 +152,8 @@ class RankingData:
                 value = _read_only(value)
             elif field.name == "X":
                 value = csr_over((_read_only(getattr(value, part)) for part in CSR_PARTS), value.shape)
+            elif field.name == "carried" and value is None:
+                value = NOTHING
             object.__setattr__(self, field.name, value)
 
     @property
@@ -190,7 +199,9 @@ class RankingData:
 
     def _fingerprint(self, digests: dict[str, str]) -> str:
         parts = [f"{name} {digests[name]}" for name in self.arrays()]
-        return hashlib.blake2b(repr((self.X.shape, self.feature_names, parts)).encode(), digest_size=16).hexdigest()
+        named = () if self.carried is NOTHING else (tuple(self.carried),)
+        whole = (self.X.shape, self.feature_names, parts, *named)
+        return hashlib.blake2b(repr(whole).encode(), digest_size=16).hexdigest()
 
     def with_digests(self, digests: dict[str, str]) -> RankingData:
         """The same data, whose arrays' hashes are known already (a stored copy): the fingerprint then reads nothing."""
@@ -244,7 +255,8 @@ class RankingData:
         parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in CSR_PARTS}
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
         optional = [*_OPTIONAL, "source_rows"] if source else _OPTIONAL
-        return parts | {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
+        parts |= {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
+        return parts if self.carried is NOTHING else parts | self.carried.arrays()
 
     def select(self, which: npt.ArrayLike) -> RankingData:
         """The data of some queries: their numbers in the wanted order, or a mask over the queries.
@@ -309,6 +321,7 @@ class RankingData:
             queries=queries,
             feature_names=self.feature_names,
             first_feature_id=self.first_feature_id,
+            carried=NOTHING if self.carried is NOTHING else self.carried.taken(rows, chosen, queries),
             **values,
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
@@ -334,6 +347,7 @@ class RankingData:
             mine.keys() == theirs.keys()
             and self.X.shape == other.X.shape
             and self.feature_names == other.feature_names
+            and list(self.carried) == list(other.carried)
             and all(checks.same(mine[name], theirs[name]) for name in mine)
         )
 
@@ -417,14 +431,17 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     repeated = checks.first_repeat(qids)
     if repeated is not None:
         raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
+    queries = Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts]))
+    none = all(part.carried is NOTHING for part in parts)
     return RankingData.trusted(
         X=X,
-        queries=Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts])),
+        queries=queries,
         qids=qids,
         **{name: joined(name) for name in ("labels", *_OPTIONAL)},
         source_rows=_joined_sources(parts),
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,
+        carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
     )
 
 

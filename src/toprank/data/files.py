@@ -195,7 +195,8 @@ def check_reading(kind: str, options: dict[str, Any]) -> None:
     try:
         check_options(f"option for reading {kind}", reader_of(kind), options)
     except UnknownNameError as problem:
-        names_column = problem.name in ("label", "qid", "document_id", "features", "weight", "query_weight", "position")
+        columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "carry")
+        names_column = problem.name in columns
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
         option = f"--{problem.name.replace('_', '-')}"
         command = f"{option} {what}, but these data are of the format {kind}; leave it out."

@@ -1,7 +1,7 @@
 """Cross-validation by query: the folds that LETOR collections bring along, K-fold, and hold-out splits.
 
 Whole queries move together. Which part a query falls into depends on its id and the seed alone, through a hash: the
-same on every platform and NumPy version, and whatever the order of the file.
+same on every platform and NumPy version, and whatever the order of the file. With `by`, the order of time decides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from toprank.data.checks import check_data, check_whole, numbers
 from toprank.data.dataset import RankingData, concatenate
+from toprank.data.periods import periods
 from toprank.errors import DataError, FileError, Remedy
 
 __all__ = ["Fold", "Folds", "folds", "split"]
@@ -66,7 +67,12 @@ class Folds(Sequence[Fold]):
 
 
 def folds(
-    source: RankingData | str | os.PathLike[str], k: int = _N_PARTITIONS, *, seed: int = 0, **read_options: Any
+    source: RankingData | str | os.PathLike[str],
+    k: int = _N_PARTITIONS,
+    *,
+    seed: int = 0,
+    by: str | None = None,
+    **read_options: Any,
 ) -> Folds:
     """Train / validation / test folds, from a LETOR folder or by dividing data.
 
@@ -85,6 +91,9 @@ def folds(
             Text files may end in ``.gz`` or ``.zst``.
         k: number of parts when data are divided, at least 3.
         seed: decides the division.
+        by: a carried column of dates or numbers: k folds as a window that expands. Time is cut into k + 2 periods of
+            about as many queries; fold i trains on the first i, validates on the next and tests on the one behind
+            it. A query goes by its latest date, queries of one date stay together. k may then be 1 or more.
         **read_options: passed to `toprank.read`.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
@@ -94,22 +103,36 @@ def folds(
     if isinstance(source, RankingData):
         if read_options:
             raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
-        return _k_fold(source, k, seed)
-    from toprank.data.files import is_readable_folder, read
+        return _divided(source, k, seed, by)
+    from toprank.data.files import format_of, is_readable_folder, read
 
     given: Any = source
     if not isinstance(given, str | os.PathLike):
         check_data("folds", given)
     path = Path(given)
     if not path.is_dir() or is_readable_folder(path):
-        return _k_fold(read(path, **read_options), k, seed)
+        if by is not None and "carry" not in read_options and format_of(path) in ("parquet", "arrow", "csv"):
+            read_options["carry"] = [by]
+        return _divided(read(path, **read_options), k, seed, by)
+    if by is not None:
+        raise DataError(f"{path} brings its own folds; by='{by}' applies only to data that are divided here.")
     if k != _N_PARTITIONS:
         raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
 
-def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> tuple[RankingData, ...]:
+def split(
+    data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0, by: str | None = None
+) -> tuple[RankingData, ...]:
     """Divide the queries into parts of about the given fractions; queries keep their order within a part.
+
+    Args:
+        data: what to divide.
+        fractions: the shares of the queries, which add up to 1.
+        seed: decides the division, by a hash of each query's id.
+        by: a carried column of dates or numbers: the first part is then the earliest, the last the latest, and nothing
+            is random. A query goes by its latest date, queries of one date stay together, and a border lies at the
+            change of date that is nearest to the wanted share.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
     >>> [part.n_queries for part in split(data)]
@@ -119,6 +142,10 @@ def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, se
     shares = numbers(fractions, "fractions").astype(np.float64)
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
+    if by is not None:
+        _refuse_seed(seed)
+        number = periods(data, by, shares.tolist())
+        return tuple(data.select(number == place) for place in range(len(shares)))
     ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
     sizes = np.diff(ends, prepend=0)
     if sizes.min() < 1:
@@ -127,6 +154,25 @@ def split(data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, se
         )
     order = _shuffled(data.qids, seed)
     return tuple(data.select(np.sort(part)) for part in np.split(order, ends[:-1]))
+
+
+def _divided(data: RankingData, k: int, seed: int, by: str | None) -> Folds:
+    if by is None:
+        return _k_fold(data, k, seed)
+    check_whole("k", k, 1)
+    _refuse_seed(seed)
+    number = periods(data, by, [1 / (k + 2)] * (k + 2))
+
+    def load(fold: int) -> Fold:
+        parts = (data.select(which) for which in (number <= fold, number == fold + 1, number == fold + 2))
+        return Fold(f"Fold{fold + 1}", *parts)
+
+    return Folds([f"Fold{fold + 1}" for fold in range(k)], load)
+
+
+def _refuse_seed(seed: int) -> None:
+    if seed != 0:
+        raise DataError("By time nothing is random; leave the seed out.")
 
 
 def _k_fold(data: RankingData, k: int, seed: int) -> Folds:

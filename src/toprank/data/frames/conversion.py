@@ -17,6 +17,7 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.checks import Array, precision
 from toprank.data.dataset import RankingData
+from toprank.data.frames.carrying import carried_values, type_of
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -45,11 +46,12 @@ class Layout:
     roles: dict[str, str]
     features: tuple[str, ...]
     dtype: np.dtype[Any]
+    carried: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         """Every column that is used."""
-        return [*self.roles.values(), *self.features]
+        return [*self.roles.values(), *self.features, *self.carried]
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -58,25 +60,38 @@ class Layout:
 
 
 def layout_of(
-    schema: Any, given: dict[str, Choice], features: Sequence[str] | None, dtype: npt.DTypeLike | None
+    schema: Any,
+    given: dict[str, Choice],
+    features: Sequence[str] | None,
+    dtype: npt.DTypeLike | None,
+    carry: Sequence[str] | None = None,
 ) -> Layout:
     """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules."""
     names = refuse_repeated(list(schema.names))
     wanted = None if features is None else tuple(str(name) for name in features)
-    for name in (*(wanted or ()), *(choice for choice in given.values() if choice)):
+    known = [name for name in _stored_carried(schema) if name in names and name not in (wanted or ())]
+    carried = _carried(carry, [name for name in known if name not in given.values()])
+    for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
         if name not in names:
             raise UnknownNameError("column", name, names)
-    free = [name for name in names if name not in (wanted or ())]
+    free = [name for name in names if name not in (*(wanted or ()), *carried, *known)]
     stored = _stored_roles(schema)
     guessed = {role: _guess(role, free, stored) if choice is None else choice for role, choice in given.items()}
     roles = {role: name for role, name in guessed.items() if name}
-    taken = list(roles.values()) + list(wanted or ())
+    taken = [*roles.values(), *(wanted or ()), *carried]
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
-    left_out = {*taken, *index_columns(schema)}
+    left_out = {*taken, *known, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
-    return Layout(roles, chosen, _precision(schema, chosen, dtype))
+    return Layout(roles, chosen, _precision(schema, chosen, dtype), carried)
+
+
+def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
+    """The columns to carry along: those given, by default those that the table remembers to be such."""
+    if carry is None:
+        return tuple(known)
+    return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
 
 
 def refuse_repeated(names: list[str]) -> list[str]:
@@ -122,6 +137,15 @@ def _stored_roles(schema: Any) -> dict[str, str] | None:
         raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
 
 
+def _stored_carried(schema: Any) -> list[str]:
+    """The columns that toprank wrote down as carried along."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    try:
+        return [] if text is None else [str(name) for name in json.loads(text).get("carried", ())]
+    except (ValueError, TypeError, AttributeError):
+        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
+
+
 def index_columns(schema: Any) -> set[str]:
     """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for."""
     try:
@@ -139,7 +163,11 @@ def _precision(schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None
     kinds = {name: schema.field(name).type for name in features}
     for name, kind in kinds.items():
         if not is_number(kind):
-            remedy = Remedy("features=[...], or encode it as numbers.", "--features A,B,..., or encode it as numbers.")
+            remedy = Remedy(
+                f"features=[...], carry it along for splits and slices with carry=['{name}'], or encode it as numbers.",
+                "--features A,B,..., or encode it as numbers.",
+                {"--carry": f"--features A,B,..., carry it along with --carry {name}, or encode it as numbers."},
+            )
             raise DataError(f"Column '{name}' holds {kind}, not numbers. Leave it out with", remedy=remedy)
     if dtype is not None:
         return precision(dtype)
@@ -180,8 +208,10 @@ def gather(
     if ids_from_text and qid is not None:
         qid = whole_numbers(qid)
     order, queries, qids = checks.grouping(qid, None, None, n, regroup)
+    carried = {name: carried_values(name, columns[f"carried {name}"], ids_from_text) for name in layout.carried}
     if order is not None:
         X, values = X[order], {role: column[order] for role, column in values.items()}
+        carried = {name: column[order] for name, column in carried.items()}
     query_weights = values.get("query_weight")
     if query_weights is not None:
         query_weights = one_for_each_query(query_weights, queries, qids)
@@ -196,6 +226,7 @@ def gather(
         positions=values.get("position"),
         source_rows=order,
         feature_names=layout.feature_names,
+        carried=carried,
     )
 
 
@@ -218,10 +249,11 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
         X = np.empty((n_rows, len(layout.features)), dtype=layout.dtype)
     except (MemoryError, ValueError):  # a number of rows that is damaged may also be negative
         raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
-    columns: dict[str, list[Any]] = {role: [] for role in layout.roles}
+    aside = layout.roles | {f"carried {name}": name for name in layout.carried}
+    columns: dict[str, list[Any]] = {role: [] for role in aside}
     filled = 0
     for batch in batches:
-        for role, name in layout.roles.items():
+        for role, name in aside.items():
             columns[role].append(batch.column(name))
         if filled + batch.num_rows > len(X):
             X.resize((max(filled + batch.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
@@ -311,6 +343,7 @@ def from_frame(
     query_weight: Choice = None,
     position: Choice = None,
     dtype: npt.DTypeLike | None = None,
+    carry: Sequence[str] | None = None,
     regroup: bool = False,
 ) -> RankingData:
     """Ranking data from a pandas or polars frame, an Arrow table or record batch.
@@ -333,6 +366,9 @@ def from_frame(
         position: column of the positions at which documents were shown.
         dtype: float32 or float64. Default: float32 where that holds every feature column exactly (float32, float16,
             truth values, integers of 8 or 16 bits), else float64.
+        carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
+            numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
+            text. Default: those that a table written by toprank carries.
         regroup: bring scattered rows of a query together.
 
     >>> import pyarrow as pa
@@ -341,7 +377,7 @@ def from_frame(
     """
     table = _table_of(frame)
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
-    layout = layout_of(table.schema, given, features, dtype)
+    layout = layout_of(table.schema, given, features, dtype, carry)
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup)
 
 
@@ -359,8 +395,8 @@ def matrix_of(frame: Any) -> tuple[Array, tuple[str, ...]]:
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
-    """The data as a table: columns qid, document_id, label, position, weight, query_weight (those that there are), then
-    the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns.
+    """The data as a table: columns qid, document_id, label, position, weight, query_weight (those that there are), what
+    is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns.
 
     >>> data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
     >>> to_frame(data).to_pydict()
@@ -398,12 +434,18 @@ def schema_of(data: RankingData) -> Any:
     kinds = {"qid": pa.int64() if data.qids.dtype.kind == "i" else pa.string(), "document_id": pa.string()}
     roles = role_columns(data)
     names = data.feature_names or numbered(data.n_features)
-    for name in names:
+    for name in (*names, *data.carried):
         if name in roles:
-            raise DataError(f"A feature is called '{name}', as the column for the {name} is; rename the feature.")
+            what = "feature" if name in names else "carried column"
+            raise DataError(f"A {what} is called '{name}', as the column for the {name} is; rename the {what}.")
+    for name in data.carried:
+        if name in names:
+            raise DataError(f"A feature and a carried column are both called '{name}'; rename one of them.")
     fields = [(role, pa.int64() if role == "position" else kinds.get(role, pa.float64())) for role in roles]
+    fields += [(name, type_of(column)) for name, column in data.carried.items()]
     fields += [(name, pa.from_numpy_dtype(data.X.dtype)) for name in names]
-    metadata = json.dumps({"version": 1, "roles": {role: role for role in roles}})
+    about = {"version": 1, "roles": {role: role for role in roles}}
+    metadata = json.dumps(about | ({"carried": list(data.carried)} if data.carried else {}))
     return pa.schema(fields, metadata={METADATA_KEY: metadata.encode()})
 
 
@@ -412,6 +454,10 @@ def batches_of(data: RankingData, rows: int = 8 * ROWS_AT_A_TIME) -> Iterator[An
     import pyarrow as pa
 
     schema, roles = schema_of(data), role_columns(data)
+    roles |= {
+        f"carried {name}": data.queries.spread(column) if len(column) == data.n_queries else column
+        for name, column in data.carried.items()
+    }
     for start in range(0, data.n_documents, rows):
         block = data.X[start : start + rows]
         by_column = np.ascontiguousarray((block.toarray() if data.is_sparse else block).T)

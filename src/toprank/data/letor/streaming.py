@@ -34,6 +34,7 @@ class LetorStream:
     """The files of `read_letor`, surveyed; its options."""
 
     feature_names = None
+    carried = ()
 
     def __init__(
         self,

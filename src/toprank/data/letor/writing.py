@@ -33,8 +33,8 @@ def write_letor(
 
     A line is ``label qid:ID id:value … #docid = ID``. Numbers are the shortest that read back exactly in their type,
     whole numbers are written without a point. NaN labels (not judged) become -1. Document weights and positions go
-    into LightGBM's side files `path.weight` and `path.position`. Query weights and feature names have no place in the
-    format and are left out. Files appear all or nothing.
+    into LightGBM's side files `path.weight` and `path.position`. Query weights, feature names and carried columns have
+    no place in the format and are left out. Files appear all or nothing.
 
     Text has no types: query ids that are strings but look like integers come back as integers; a last column without
     a written value, or with `first_feature_id=0` a first one, is known to the reader only if it is told

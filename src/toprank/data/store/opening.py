@@ -19,10 +19,11 @@ import numpy as np
 
 from toprank.data import checks
 from toprank.data.bytesource import PathLike, os_errors
+from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData, csr_over
 from toprank.data.queries import Queries
-from toprank.data.store.writing import FORMAT, KINDS, META, SUFFIX, VERSION, hash_of_names, is_ours
+from toprank.data.store.writing import FORMAT, META, SUFFIX, VERSION, hash_of_names, is_ours, kinds_of
 from toprank.errors import DataError, FileError, FormatError
 
 __all__ = ["check_content", "is_store", "open_described", "open_store"]
@@ -84,6 +85,8 @@ def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> No
     names = meta.get("feature_names")
     if meta.get("feature_names_hash", hash_of_names(names)) != hash_of_names(names):  # older copies have none
         raise FormatError("The feature names are not what was written: the hash differs.", path=path)
+    if data.carried and meta.get("carried_hash") != hash_of_names(tuple(data.carried)):
+        raise FormatError("The names of carried columns are not what was written: the hash differs.", path=path)
 
 
 def damaged(folder: Path, how: str) -> FormatError:
@@ -122,7 +125,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
     """One memory-mapped array, as its description promises."""
-    if name not in KINDS:
+    if not kinds_of(name):
         raise damaged(folder, f"it lists an array '{name}' that cannot exist.")
     file = folder / f"{name}.npy"
     try:
@@ -134,7 +137,7 @@ def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
     except OSError as problem:
         raise FileError(f"{file} cannot be opened: {problem.strerror or problem}.") from problem
     promised = (described.get("dtype"), described.get("shape"))
-    if array.dtype.kind not in KINDS[name] or (array.dtype.str, list(array.shape)) != promised:
+    if array.dtype.kind not in kinds_of(name) or (array.dtype.str, list(array.shape)) != promised:
         raise damaged(folder, f"{file.name} holds {array.dtype} {array.shape}, not what {META} says.")
     if array.size and not array.flags.c_contiguous:
         raise damaged(folder, f"{file.name} is not stored by rows.")
@@ -174,6 +177,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         else:
             shapes["X"] = (rows, width)
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
+        carried = _carried(folder, meta.get("carried", []), arrays, queries)
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
@@ -187,6 +191,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         queries=queries,
         feature_names=_names(folder, meta.get("feature_names"), width),
         first_feature_id=_first_id(folder, meta.get("first_feature_id")),
+        carried=carried,
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
@@ -198,6 +203,21 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         # At the very end: from now on, who asks for the arrays has all indices read.
         object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
     return data
+
+
+def _carried(folder: Path, names: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
+    """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
+    found = [name for name in arrays if name.startswith("carried.")]
+    if not isinstance(names, list) or len(set(names)) != len(names) or len(names) != len(found):
+        raise ValueError(names)
+    for name in found:
+        if arrays[name].shape not in ((len(queries),), (queries.n_documents,)):
+            raise ValueError(name)
+        if arrays[name].dtype.kind == "U":
+            check_letters(folder, name, arrays[name])
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError(names)
+    return carried_of(names, arrays, len(queries))
 
 
 def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.bytesource import PathLike
+from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import CSR_PARTS, RankingData, csr_over
 from toprank.data.queries import Queries
@@ -36,12 +37,14 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
         for name, one in started.items()
     }
     values |= stream.rest()
+    held = {name: values.pop(name) for name in list(values) if name.startswith("carried.")}
     if "X" not in values:
         values["X"] = csr_over((values.pop(f"X.{part}") for part in CSR_PARTS), stream.shape)
     return RankingData.trusted(
         queries=Queries(values.pop("offsets")),
         feature_names=stream.feature_names,
         first_feature_id=stream.first_feature_id,
+        carried=carried_of(stream.carried, held, len(values["qids"])),
         **values,
     )
 
@@ -76,6 +79,11 @@ class StoreStream:
     def first_feature_id(self) -> int | None:
         """The feature id of the first column, where the copies were made of LETOR text."""
         return next((copy.first_feature_id for copy in self._copies if copy.first_feature_id is not None), None)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The names of the columns that are carried along."""
+        return tuple(self._copies[0].carried)
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -115,7 +123,7 @@ class StoreStream:
             source_row += max(copy.n_documents, 1 + moved_to)  # the rows of its source, as far as it can tell
 
     def rest(self) -> Block:
-        """The queries, their ids and weights."""
+        """The queries, their ids and weights, and what is carried along."""
         return self._rest
 
     def _features(self, X: Any, entries: int, is_first: bool) -> Block:
@@ -142,6 +150,10 @@ class StoreStream:
             if copy.feature_names != first.feature_names:
                 problem = f"The names of the features are not those in {name_of_first}; name all alike."
                 raise FormatError(problem, path=path)
+            if set(copy.carried) != set(first.carried):
+                odd = sorted(set(copy.carried) ^ set(first.carried))[0]
+                problem = f"The column '{odd}' is carried along in only one of this copy and {name_of_first}."
+                raise FormatError(f"{problem} Give it to all copies, or to none.", path=path)
             for name in (*_COLUMNS, "query_weights"):
                 here, there = (getattr(one, name) is not None for one in (copy, first))
                 if here != there:
@@ -168,7 +180,8 @@ class StoreStream:
         found = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
         if self._copies[0].query_weights is not None:
             found["query_weights"] = self._weights(stretches, starts)
-        return found
+        parts = [(copy.carried, copy.queries) for copy in self._copies]
+        return found | Carried.joined(parts, Queries(found["offsets"])).arrays()
 
     def _weights(self, stretches: Array, starts: Array) -> FloatArray:
         weights: FloatArray = np.concatenate(

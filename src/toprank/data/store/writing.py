@@ -16,6 +16,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from toprank.errors import DataError, FileError
 
 __all__ = [
     "FORMAT", "KINDS", "META", "SUFFIX", "VERSION", "Block", "StartAgain", "Started", "StoreWriter", "Stream",
-    "hash_of_names", "is_ours", "write_store",
+    "hash_of_names", "is_ours", "kinds_of", "write_store",
 ]  # fmt: skip
 
 Block = dict[str, npt.NDArray[Any]]
@@ -69,6 +70,10 @@ class Stream(Protocol):
     def first_feature_id(self) -> int | None:
         """For LETOR text, the feature id of the first column."""
 
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The names of the columns that are carried along, which come with the rest."""
+
     def arrays(self) -> dict[str, Started]:
         """The arrays that come in blocks."""
 
@@ -96,7 +101,7 @@ def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
 
 
 SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 1
+FORMAT, VERSION = "toprank-data", 2  # copies that carry no columns are of version 1, which older releases read
 META = "meta.json"
 KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights"), "f")
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
@@ -104,6 +109,14 @@ KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
 
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}
+_CARRIED = re.compile(r"carried\.[0-9]+")
+
+
+def kinds_of(name: str) -> str:
+    """The kinds of number that an array of this name may hold; none where there cannot be such an array."""
+    return "ifUM" if _CARRIED.fullmatch(name) else KINDS.get(name, "")
+
+
 UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
 
 
@@ -142,7 +155,8 @@ def refuse_what_is_no_copy(path: PathLike, target: Path) -> None:
 
 
 def _refuse_strangers(folder: Path) -> None:
-    strangers = sorted(set(os.listdir(folder)) - _FILES)
+    files = set(os.listdir(folder)) - _FILES
+    strangers = sorted(file for file in files if not _CARRIED.fullmatch(file.removesuffix(".npy")))
     if strangers:
         raise FileError(
             f"{folder} is not replaced: beside the stored copy it holds {strangers[0]}. Move that elsewhere, or choose "
@@ -198,7 +212,8 @@ def write_store(
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
-        writer.finish(data.X.shape, data.feature_names, data.first_feature_id, source=source, source_hash=source_hash)
+        described = (data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried))
+        writer.finish(*described, source=source, source_hash=source_hash)
 
 
 class StoreWriter:
@@ -270,6 +285,7 @@ class StoreWriter:
         shape: tuple[int, ...],
         feature_names: tuple[str, ...] | None,
         first_feature_id: int | None = None,
+        carried: tuple[str, ...] = (),
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
@@ -278,7 +294,7 @@ class StoreWriter:
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if carried else 1,
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},
@@ -288,6 +304,8 @@ class StoreWriter:
                 "source": source,
                 "source_hash": source_hash,
             }
+            if carried:
+                meta |= {"carried": carried, "carried_hash": hash_of_names(carried)}
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
             put_in_place(self.folder, self._target)
 

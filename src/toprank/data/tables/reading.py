@@ -16,8 +16,10 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data import checks
 from toprank.data.bytesource import PathLike
+from toprank.data.carried import Carried
 from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import RankingData
+from toprank.data.frames.carrying import carried_values
 from toprank.data.frames.conversion import (
     USUAL_NAMES,
     Choice,
@@ -50,14 +52,16 @@ class TableStream:
         format: str | None = None,
         features: Sequence[str] | None = None,
         dtype: npt.DTypeLike | None = None,
+        carry: Sequence[str] | None = None,
         **roles: Choice,
     ) -> None:
         given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = common_layout(self._sources, given, features, dtype)
+            self._layout = common_layout(self._sources, given, features, dtype, carry)
             refuse_drift(self._sources, self._layout, any_column=features is not None, any_number=dtype is not None)
             self._queries, self._qids = _survey(self._sources, self._layout)
+            self._carried = Carried.of(_carried_columns(self._sources, self._layout), self._queries, None)
         self._query_weights: FloatArray = np.zeros(len(self._queries))
         self._weighed = 0  # so many queries have a weight by now
         self._any_weight = False
@@ -71,6 +75,11 @@ class TableStream:
     def feature_names(self) -> tuple[str, ...] | None:
         """One name for each feature; None where they are only numbered."""
         return checks.names(self._layout.feature_names, self.shape[1])
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The names of the columns that are carried along."""
+        return self._layout.carried
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -137,10 +146,10 @@ class TableStream:
         self._weighed = last
 
     def rest(self) -> Block:
-        """The arrays that are small enough to be held: queries and their weights."""
+        """The arrays that are small enough to be held: queries and their weights, and what is carried along."""
         if "weight" in self._layout.roles and not self._any_weight:
             raise FormatError("document_weights are all zero; nothing would count.", path=self._sources[0].path)
-        found = {"offsets": self._queries.offsets, "qids": self._qids}
+        found = {"offsets": self._queries.offsets, "qids": self._qids} | self._carried.arrays()
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
                 checked = checks.weights(self._query_weights, len(self._queries), "query_weights", "queries")
@@ -219,6 +228,16 @@ def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
             row += batch.num_rows
 
 
+def _carried_columns(sources: Sequence[Source], layout: Layout) -> dict[str, Array]:
+    """The columns that are carried along, of all files as one table."""
+    if not layout.carried:
+        return {}
+    alone = Layout({}, (), layout.dtype, layout.carried)
+    batches = [batch for source in sources for batch in source.batches(alone)]
+    from_text = sources[0].kind == "csv"
+    return {name: carried_values(name, [batch.column(name) for batch in batches], from_text) for name in layout.carried}
+
+
 def _count_rows(source: Source, layout: Layout) -> int:
     if source.n_rows is not None:
         return source.n_rows
@@ -247,6 +266,7 @@ def read_table(
     query_weight: Choice = None,
     position: Choice = None,
     dtype: npt.DTypeLike | None = None,
+    carry: Sequence[str] | None = None,
     regroup: bool = False,
 ) -> RankingData:
     """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
@@ -254,12 +274,13 @@ def read_table(
     The columns' roles are found as in `toprank.data.frames.from_frame`. Several files are read as one table, in
     order, and must have the same columns of the same types; `features` says which columns count, `dtype` settles the
     precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
-    float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers.
+    float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers, and so are
+    columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00.
     """
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = common_layout(sources, given, features, dtype)
+        layout = common_layout(sources, given, features, dtype, carry)
         refuse_drift(sources, layout, any_column=features is not None, any_number=dtype is not None)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)

@@ -190,6 +190,7 @@ def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -
     texts = [name for role, name in layout.roles.items() if role in ("qid", "document_id")]
     types |= dict.fromkeys(texts, pa.string())
     types |= {name: pa.int64() for role, name in layout.roles.items() if role == "position"}
+    types |= dict.fromkeys(layout.carried, pa.string())
     row, finite = 0, True
     try:
         for batch in _csv_rows(source.path, types, threads=True):
@@ -333,10 +334,14 @@ _FORMATS = {
 
 
 def common_layout(
-    sources: Sequence[Source], given: dict[str, Choice], features: Sequence[str] | None, dtype: npt.DTypeLike | None
+    sources: Sequence[Source],
+    given: dict[str, Choice],
+    features: Sequence[str] | None,
+    dtype: npt.DTypeLike | None,
+    carry: Sequence[str] | None = None,
 ) -> Layout:
     """The first file's layout, with a precision that suits all files."""
-    first = layout_of(sources[0].schema, given, features, dtype)
+    first = layout_of(sources[0].schema, given, features, dtype, carry)
     roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
     precisions = []
     for source in sources:
@@ -344,5 +349,5 @@ def common_layout(
         if absent:
             raise FormatError(f"There is no column '{absent[0]}', which {sources[0].path} has.", path=source.path)
         with about(source.path):
-            precisions.append(layout_of(source.schema, roles, first.features, dtype).dtype)
-    return Layout(first.roles, first.features, np.result_type(*precisions))
+            precisions.append(layout_of(source.schema, roles, first.features, dtype, first.carried).dtype)
+    return Layout(first.roles, first.features, np.result_type(*precisions), first.carried)

@@ -19,8 +19,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     """Write Parquet, Arrow IPC (Feather) or CSV by the suffix of `path`; the file appears whole or not at all.
 
     Parquet and Arrow files read back exactly, roles and all. CSV has no types: features come back as float64 unless
-    read with ``dtype="float32"``, and text query ids that are all whole numbers come back as numbers. A sparse X is
-    written as dense columns.
+    read with ``dtype="float32"``, text query ids that are all whole numbers come back as numbers, and what is carried
+    along must be named again (``carry=``). A sparse X is written as dense columns.
     """
     kind = format or promised_format(path)
     if kind not in _KINDS:
@@ -37,11 +37,12 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
 
 def _check_names_for_csv(data: RankingData) -> None:
     """CSV knows roles by column names alone, so no feature may have the usual name of one."""
-    for name in data.feature_names or ():
+    for name in (*(data.feature_names or ()), *data.carried):
         for role, usual in USUAL_NAMES.items():
             if name.lower() in usual:
+                what = "column" if name in data.carried else "feature"
                 raise DataError(
-                    f"In a CSV file the feature '{name}' would be taken for the {role}; "
+                    f"In a CSV file the {what} '{name}' would be taken for the {role}; "
                     "rename it, or write Parquet, which remembers what each column is."
                 )
 

@@ -1,0 +1,220 @@
+"""Columns that are carried along and are no features: the device, the language, the date of a query.
+
+A column whose documents agree within every query is held once for each query, any other once for each document; which
+of the two it is, its length tells, and taking parts or joining them keeps it so.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data import checks
+from toprank.data.queries import Queries
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "same_values", "settled"]
+
+Array = npt.NDArray[Any]
+_PREFIX = "carried."
+
+
+class Carried(Mapping[str, Array]):
+    """Columns by name, each with one value for each query, or for each document where these differ within a query.
+
+    >>> import toprank as tr
+    >>> log = {"device": ["phone", "phone", "desk"], "rank": [1, 2, 1]}
+    >>> data = tr.RankingData([[0.1], [0.2], [0.3]], [0, 1, 2], qid=[7, 7, 8], carried=log)
+    >>> data.carried
+    Carried(device: one for each query, rank: one for each document)
+    >>> data.carried["device"].tolist(), data.select([1]).carried["rank"].tolist()
+    (['phone', 'desk'], [1])
+    """
+
+    def __init__(self, columns: Mapping[str, Array], n_queries: int) -> None:
+        for array in columns.values():
+            array.flags.writeable = False
+        self._columns, self._n_queries = dict(columns), n_queries
+
+    @classmethod
+    def of(cls, given: Any, queries: Queries, order: Array | None) -> Carried:
+        """What the caller gives, one value for each document or query, checked; documents are brought into `order`."""
+        if not isinstance(given, Mapping):
+            raise DataError(
+                f"carried must be a mapping from names to columns, such as {{'device': [...]}}, not a "
+                f"{type(given).__name__}."
+            )
+        columns = {}
+        for name, values in given.items():
+            if not isinstance(name, str) or not name.strip():
+                raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
+            checks.check_utf8(name, "name of a carried column")
+            column = column_of(values, name)
+            if len(column) == queries.n_documents:
+                columns[name] = settled(column if order is None else column[order], queries)
+            elif len(column) == len(queries):
+                columns[name] = column.view()
+            else:
+                raise DataError(
+                    f"The carried column '{name}' has {len(column)} values for {queries.n_documents} documents in "
+                    f"{len(queries)} queries; give one for each document or one for each query."
+                )
+        return _made(columns, len(queries))
+
+    def __reduce__(self) -> Any:
+        return _made, (self._columns, self._n_queries)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._columns:
+            raise UnknownNameError("carried column", name, self._columns or ("(none is carried)",))
+        return self._columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        each = {name: "query" if len(column) == self._n_queries else "document" for name, column in self.items()}
+        return f"Carried({', '.join(f'{name}: one for each {what}' for name, what in each.items())})"
+
+    def taken(self, rows: Array | slice, chosen: Array, queries: Queries) -> Carried:
+        """The columns of some rows, which belong to the `chosen` queries and make `queries`."""
+        return Carried(
+            {
+                name: column[chosen] if len(column) == self._n_queries else settled(column[rows], queries)
+                for name, column in self.items()
+            },
+            len(queries),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """The columns under the names that a store knows them by: their own may not be names of files."""
+        return {f"{_PREFIX}{number}": column for number, column in enumerate(self.values())}
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Carried, Queries]], queries: Queries) -> Carried:
+        """The columns of parts one behind the other, which make `queries`."""
+        names = list(parts[0][0])
+        for carried, _ in parts[1:]:
+            if set(carried) != set(names):
+                odd = sorted(set(carried) ^ set(names))[0]
+                raise DataError(f"Some parts carry the column '{odd}' and some do not; give it to all or to none.")
+        columns = {}
+        for name in names:
+            pieces = [
+                column if len(column) == its.n_documents else its.spread(column)
+                for column, its in ((carried[name], its) for carried, its in parts)
+            ]
+            if len({_family(piece) for piece in pieces}) > 1:
+                raise DataError(f"The carried column '{name}' holds values of different kinds in different parts.")
+            columns[name] = settled(np.concatenate(pieces), queries)
+        return _made(columns, len(queries))
+
+
+NOTHING = Carried({}, 0)
+"""What data carry that carry nothing: always this very object."""
+
+
+def _made(columns: Mapping[str, Array], n_queries: int) -> Carried:
+    return Carried(columns, n_queries) if columns else NOTHING
+
+
+def carried_of(names: Sequence[str], arrays: Mapping[str, Array], n_queries: int) -> Carried:
+    """The columns of a store's arrays; undoes `Carried.arrays`."""
+    return _made({name: arrays[f"{_PREFIX}{number}"] for number, name in enumerate(names)}, n_queries)
+
+
+def same_values(a: Array, b: Array) -> npt.NDArray[np.bool_]:
+    """Where two columns are the same; what is missing equals what is missing."""
+    result: npt.NDArray[np.bool_] = (a == b) | ((a != a) & (b != b))
+    return result
+
+
+def settled(per_document: Array, queries: Queries) -> Array:
+    """A column with one value for each query where its documents agree, else as it is."""
+    differs = ~same_values(per_document[1:], per_document[:-1])
+    differs[queries.offsets[1:-1] - 1] = False
+    return per_document.view() if differs.any() else per_document[queries.offsets[:-1]]
+
+
+def for_each_query(name: str, column: Array, queries: Queries, qids: Array) -> Array:
+    """A column with one value for each query; refuses one whose values differ within a query."""
+    if len(column) == len(queries):
+        return column
+    differs = ~same_values(column, column[np.repeat(queries.offsets[:-1], queries.sizes)])
+    query = int(queries.document_query[int(np.argmax(differs))])
+    first, other = column[queries.offsets[query]], column[int(np.argmax(differs))]
+    raise DataError(
+        f"The column '{name}' differs within query {qids[query]} ({first} and {other}), so it does not divide the "
+        "queries. Make one query of each, for example by putting both into the query id, or choose another column."
+    )
+
+
+def _family(column: Array) -> str:
+    return "number" if column.dtype.kind in "if" else column.dtype.kind
+
+
+def column_of(given: Any, name: str) -> Array:
+    """Values as whole numbers, floats, dates or text; truth values are the words true and false."""
+    array = np.asarray(given)
+    if array.ndim != 1:
+        raise DataError(f"The carried column '{name}' must be a plain list of values.")
+    if array.dtype.kind == "O":
+        array = _of_objects(array.tolist(), name)
+    if array.dtype.kind == "b":
+        return np.where(array, "true", "false")
+    if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and len(array) and array.max() >= 2**63:
+            return array.astype(str)
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "f":
+        return array.astype(np.float64, copy=False)
+    if array.dtype.kind == "T":
+        array = array.astype(str)
+    if array.dtype.kind == "U":
+        checks.check_surrogates(array, f"The carried column '{name}'")
+        return array
+    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] != "generic":
+        return array
+    raise DataError(f"The carried column '{name}' holds {array.dtype}; give text, numbers, truth values or dates.")
+
+
+def _of_objects(values: list[Any], name: str) -> Array:
+    """Python objects as one kind of value; what is missing is empty text, NaN or no time."""
+    missing = [value is None or value is not value or not _equals_itself(value) for value in values]
+    known = [value for value, gone in zip(values, missing, strict=True) if not gone]
+
+    def filled(hole: Any) -> list[Any]:
+        return [hole if gone else value for value, gone in zip(values, missing, strict=True)]
+
+    if all(isinstance(value, str) for value in known):
+        return checks.strings(filled(""), f"The carried column '{name}'")
+    if all(isinstance(value, bool | np.bool_) for value in known):
+        return np.array([("true" if value else "false") if value != "" else "" for value in filled("")])
+    if all(isinstance(value, datetime.date) for value in known):
+        plain = [value.astimezone(datetime.UTC).replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
+                 for value in filled("NaT")]  # fmt: skip
+        exact = "us" if any(isinstance(value, datetime.datetime) for value in known) else "D"
+        return np.array(plain, dtype=f"datetime64[{exact}]")
+    if all(isinstance(value, int | float | np.integer | np.floating) for value in known):
+        return np.array(filled(float("nan")) if any(missing) else values)
+    kinds = sorted({type(value).__name__ for value in known})
+    raise DataError(
+        f"The carried column '{name}' holds values of the kinds {', '.join(kinds)}; give text, numbers, truth values "
+        "or dates, and one kind only."
+    )
+
+
+def _equals_itself(value: Any) -> bool:
+    """False for NaN, NaT and pandas' NA: the only values that do not plainly equal themselves."""
+    same = value == value
+    return isinstance(same, bool | np.bool_) and bool(same)

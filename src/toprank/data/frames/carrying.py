@@ -1,0 +1,79 @@
+"""Columns of a table that are carried along, as arrays; and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.carried import column_of
+from toprank.data.checks import strings
+from toprank.errors import DataError
+
+__all__ = ["carried_values", "type_of"]
+
+Array = npt.NDArray[Any]
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[nN]a[nN]|")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?|")
+
+
+def carried_values(name: str, pieces: Sequence[Any], from_text: bool) -> Array:
+    """The pieces of an Arrow column as one array.
+
+    Args:
+        name: the name of the column.
+        pieces: the column, in order.
+        from_text: the column is text of a file that has no types: numbers and dates are told by how they are written.
+    """
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    whole = pa.chunked_array(pieces)
+    if kinds.is_dictionary(whole.type):
+        whole = whole.cast(whole.type.value_type)
+    kind = whole.type
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kind == pa.string_view() or kinds.is_null(kind):
+        text = strings([value or "" for value in whole.to_pylist()], f"Column '{name}'")
+        return told_by_writing(text) if from_text else column_of(text, name)
+    if kinds.is_boolean(kind):
+        return column_of(np.array(whole.to_pylist(), dtype=object), name)
+    if kinds.is_decimal(kind):
+        whole = whole.cast(pa.float64())
+    elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_date(kind) or kinds.is_timestamp(kind)):
+        raise DataError(
+            f"Column '{name}' holds {kind} and cannot be carried along; it must hold text, numbers, truth values or "
+            "dates."
+        )
+    return column_of(whole.to_numpy(), name)
+
+
+def told_by_writing(text: Array) -> Array:
+    """Whole numbers where all are written so, else dates, else numbers, else text as it is; an empty cell is missing.
+
+    >>> [told_by_writing(np.array(words)).dtype.kind for words in (["7", "12"], ["2024-05-31", ""], ["1.5", ""], ["a"])]
+    ['i', 'M', 'f', 'U']
+    """
+    distinct = np.unique(text).tolist()
+    made: tuple[tuple[re.Pattern[str], Callable[[str], Any], str], ...] = (
+        (_WHOLE, int, "int64"),
+        (_DATE, lambda word: word or "NaT", f"datetime64[{'D' if max(map(len, distinct)) <= 10 else 'us'}]"),
+        (_NUMBER, lambda word: float(word or "nan"), "float64"),
+    )
+    for pattern, value, kind in made:
+        if any(distinct) and all(pattern.fullmatch(word) for word in distinct):
+            try:
+                return np.array([value(word) for word in text.tolist()], dtype=kind)
+            except ValueError:  # the 31st of February is text
+                continue
+    return text
+
+
+def type_of(column: Array) -> Any:
+    """The Arrow type that holds a carried column."""
+    import pyarrow as pa
+
+    return pa.string() if column.dtype.kind == "U" else pa.from_numpy_dtype(column.dtype)
