@@ -300,4 +300,4 @@ def test_the_decorator_keeps_the_other_parameters():
 
     made = reads_data(*COLUMNS)(command)
     assert list(inspect.signature(made).parameters) == ["a", "label", "qid", "features", "document_id", "carry", "b"]
-    made(a=1, b=2, label=None, qid="", features=None, document_id=None)
+    made(a=1, b=2, label=None, qid="", features=None, document_id=None, carry=None)

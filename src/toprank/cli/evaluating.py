@@ -23,6 +23,14 @@ Test = StrEnum("Test", ["randomization", "t", "wilcoxon"])
 Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 
 
+BySlice = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Also by slice: a column of the data, head:COLUMN for head and tail, or head:documents."
+    ),
+]
+
+
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
 def evaluate(
     data: Annotated[
@@ -37,6 +45,7 @@ def evaluate(
         typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
     ] = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Every query's number too.")] = False,
+    by: BySlice = None,
     json: options.Json = False,
     max_grade: Annotated[
         float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")
@@ -57,8 +66,11 @@ def evaluate(
       toprank evaluate test.txt model.scores
       toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
       toprank evaluate test.txt model.scores -c all
+      toprank evaluate test.parquet model.scores --by device
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
+    if by is not None and (run is not None or convention == "all" or per_query):
+        raise typer.BadParameter("--by takes DATA and SCORES under one convention, and goes without --per-query.")
     shared: dict[str, Any] = {"max_grade": max_grade, "relevant_from": relevant_from, "threads": threads}
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
@@ -78,8 +90,9 @@ def evaluate(
         if complete or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
-        results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, reading, quiet)
-    _print(results, per_query, json)
+        wanted = _carrying(data, by, reading)
+        results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, wanted, quiet)
+    _print(results, per_query, json, by)
 
 
 def _evaluate_scores(
@@ -127,9 +140,17 @@ def _evaluate_run(
     return under_all(under) if convention == "all" else {convention: under(convention)}
 
 
-def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool) -> None:
+def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool, by: str | None) -> None:
     from toprank.metrics.evaluation import Evaluation
 
+    for result in results.values():
+        if by is not None and isinstance(result, Evaluation):
+            sliced = result.by(by)
+            if json:
+                common.print_json(sliced.to_dict())
+            else:
+                typer.echo(str(sliced))
+            return
     if json:
         every = {
             name: result.to_dict(per_query)
@@ -184,6 +205,8 @@ def compare(
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")] = 0.95,
     flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
     margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
+    by: BySlice = None,
+    least: Annotated[int, typer.Option(min=2, help="With --by: slices with fewer queries are not tested.")] = 20,
     html: options.Html = None,
     model: Annotated[
         list[Path] | None,
@@ -205,6 +228,7 @@ def compare(
       toprank compare test.txt bm25.scores lambdamart.scores
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
       toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
+      toprank compare test.parquet a.scores b.scores --by device
     """
     from toprank.comparison import compare as compare_systems
     from toprank.data.files import read_scores
@@ -219,7 +243,7 @@ def compare(
     common.check_writable(html)
     parse_all(metrics)
     Convention.of(convention)
-    documents = common.read_data(data, quiet, {**reading, "threads": threads})
+    documents = common.read_data(data, quiet, {**_carrying(data, by, reading), "threads": threads})
     given = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
     systems = {name: documents.aligned(values) for name, values in given.items()}
     with common.progress("Comparing …", quiet):
@@ -235,6 +259,8 @@ def compare(
             flips=flips,
             margin=margin,
             seed=seed,
+            by=by,
+            least=least,
             threads=threads,
         )
     common.print_result(result, json=json, markdown=markdown, latex=latex)
@@ -261,6 +287,15 @@ def _report(
         result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads
     )
     write_html(html, content)
+
+
+def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:
+    """How to read data that are to be sliced: a table need not be told to carry the column along."""
+    if by is None or by in ("head:documents", "head:weight") or common.format_told(data) not in common.TABLES:
+        return reading
+    column = by.removeprefix("head:")
+    carried = list(reading.get("carry", ()))
+    return {**reading, "carry": carried if column in carried else [*carried, column]}
 
 
 def _refuse_twice(paths: list[Path]) -> None:

@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from toprank import significance
 from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
+from toprank.comparison.slices import LEAST, SlicedComparison, SliceDifference
 from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.slices import By, Slices, slices_of_values
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.result import Evaluation, QueryValues, by_query
@@ -132,6 +135,8 @@ def compare(
     margin: float = 0.01,
     power: float = 0.8,
     seed: int = 0,
+    by: By | None = None,
+    least: int = LEAST,
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Comparison:
@@ -151,6 +156,11 @@ def compare(
         margin: The largest difference that does not matter, for the equivalence test; the same for all metrics.
         power: The chance to see the difference, for the number of queries needed.
         seed: Seed of flips and resamples.
+        by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
+            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query; see
+            `Evaluation.by`. The tests in slices are a family of their own, slices × pairs × metrics; those over all
+            queries stay as they are.
+        least: Slices with fewer queries are shown but not tested.
         threads: Threads to use; the results do not depend on it.
         **evaluate_options: Further options of `evaluate`.
 
@@ -175,7 +185,13 @@ def compare(
         for name, values in scores.items()
     }
     name_of_rules, errors = rules_of(evaluations)
-    return _compared(columns_of(evaluations), replace(plan, lower_is_better=errors), name_of_rules, threads)
+    columns, plan = columns_of(evaluations), replace(plan, lower_is_better=errors)
+    whole = _compared(columns, plan, name_of_rules, threads)
+    return (
+        whole
+        if by is None
+        else _with_slices(whole, columns, plan, next(iter(evaluations.values())).slices(by), least, threads)
+    )
 
 
 def compare_values(
@@ -192,16 +208,18 @@ def compare_values(
     power: float = 0.8,
     lower_is_better: Collection[str] = (),
     seed: int = 0,
+    by: By | None = None,
+    least: int = LEAST,
     threads: int | None = None,
 ) -> Comparison:
     """Compare systems whose per-query numbers are known: system → evaluation, or metric → one value per query.
 
     Evaluations, and values given as ``{query id: value}``, are paired by the ids of their queries; systems that were
     not evaluated on the same queries are refused. Plain lists must be in the same order. NaN marks a query that does
-    not count under the metric. `lower_is_better` names the metrics that are errors (evaluations know theirs); the
-    other options are those of `compare`. The number of queries needed is for a t-test at the level divided by the
-    size of the family (where a correction is asked for): the hurdle that the smallest p-value of the family has to
-    take.
+    not count under the metric. `lower_is_better` names the metrics that are errors (evaluations know theirs), `by`
+    slices the queries in the order of the first system; the other options are those of `compare`. The number of
+    queries needed is for a t-test at the level divided by the size of the family (where a correction is asked for):
+    the hurdle that the smallest p-value of the family has to take.
 
     >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
     >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
@@ -213,7 +231,12 @@ def compare_values(
     plan = Plan(
         baseline, test, correction, confidence, margin, power, flips, resamples, lower_is_better or errors, seed
     )
-    return _compared(columns_of(systems), plan, convention or name, threads)
+    columns, first = columns_of(systems), next(iter(systems.values()))
+    whole = _compared(columns, plan, convention or name, threads)
+    if by is None:
+        return whole
+    slices = first.slices(by) if isinstance(first, Evaluation) else slices_of_values(by, whole.queries)
+    return _with_slices(whole, columns, plan, slices, least, threads)
 
 
 def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int | None) -> Comparison:
@@ -233,6 +256,26 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
         queries=len(next(iter(columns.values()))[metrics[0]]),
         convention=convention,
     )
+
+
+def _with_slices(
+    whole: Comparison, columns: Columns, plan: Plan, slices: Slices, least: int, threads: int | None
+) -> Comparison:
+    """The comparison with that of its slices: one row per slice, pair and metric, of which some are tested."""
+    check_whole("least", least, 2)
+    rows = list[SliceDifference]()
+    for number, name in enumerate(slices.names):
+        chosen = slices.codes == number
+        part = {system: {metric: values[chosen] for metric, values in of.items()} for system, of in columns.items()}
+        for a, b in pairs_of(tuple(columns), plan.baseline):
+            for metric in whole.metrics:
+                both = ~(np.isnan(part[a][metric]) | np.isnan(part[b][metric]))
+                means = [float(part[system][metric][both].mean()) if both.any() else None for system in (a, b)]
+                tested = _difference(plan, metric, (a, b), part, threads) if both.sum() >= least else None
+                rows.append(SliceDifference(name, metric, a, b, int(both.sum()), *means, tested))
+    corrected = iter(_corrected([row.tested for row in rows if row.tested is not None], plan))
+    found = tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
+    return replace(whole, slices=SlicedComparison(plan, slices, least, found))
 
 
 def _difference(plan: Plan, metric: str, pair: tuple[str, str], columns: Columns, threads: int | None) -> Difference:
@@ -281,7 +324,7 @@ def _corrected(found: Sequence[Difference], plan: Plan) -> tuple[Difference, ...
     adjusted = adjust([d.p for d in found]).tolist()
     equivalence = adjust([d.equivalence_p for d in found]).tolist()
     alpha = plan.alpha
-    hurdle = alpha if plan.correction == "none" else alpha / len(found)
+    hurdle = alpha if plan.correction == "none" else alpha / max(1, len(found))
     return tuple(
         replace(
             d,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ from toprank.significance import Interval, bonferroni, holm
 from toprank.significance.results import number, p_value, queries
 from toprank.significance.tests import ROUNDING, check_count, check_seed
 
-__all__ = ["CORRECTIONS", "Comparison", "Difference", "Plan"]
+if TYPE_CHECKING:
+    from toprank.comparison.slices import SlicedComparison
+
+__all__ = ["CORRECTIONS", "Comparison", "Difference", "Plan", "finite", "plain"]
 
 
 TESTS = ("randomization", "t", "wilcoxon")
@@ -64,7 +67,7 @@ class Plan:
         return round(1 - self.confidence, 12)
 
 
-_CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
+CORRECTED_BY = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +130,14 @@ class Comparison(Plan):
         differences: One per pair and metric, pair by pair.
         queries: Number of queries.
         convention: Name of the evaluation convention; None for values that were evaluated elsewhere.
+        slices: The same systems in slices of the queries, where these were asked for.
     """
 
     means: Mapping[str, Mapping[str, float]]
     differences: tuple[Difference, ...]
     queries: int
     convention: str | None
+    slices: SlicedComparison | None = None
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -157,7 +162,7 @@ class Comparison(Plan):
     def verdict(self, difference: Difference) -> str:
         """What one difference amounts to, as a sentence."""
         d = difference
-        tests = f"{_CORRECTIONS[self.correction]}, {self.tests}"
+        tests = f"{CORRECTED_BY[self.correction]}, {self.tests}"
         p = f"{p_value(d.p_adjusted)} ({tests})"
         within = f"equivalent within ±{self.margin:g}"
         if d.significant and d.winner is None:
@@ -193,7 +198,7 @@ class Comparison(Plan):
         """One row per pair and metric; a star marks what is significant at the level after the correction."""
         header = (
             "a", "b", "metric", "a - b", f"{100 * self.confidence:g} % interval", "d_z", "p",
-            f"p ({_CORRECTIONS[self.correction]})", "win/tie/loss", "queries", "needed", f"p (±{self.margin:g})",
+            f"p ({CORRECTED_BY[self.correction]})", "win/tie/loss", "queries", "needed", f"p (±{self.margin:g})",
         )  # fmt: skip
         rows = [
             (
@@ -220,7 +225,7 @@ class Comparison(Plan):
         flips = f", {self.flips:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
         pairs, metrics = self.family // len(self.metrics), len(self.metrics)
         corrected = self.correction != "none"
-        correction = f"{_CORRECTIONS[self.correction]} over {self.tests} ({pairs} × {metrics}, pairs × metrics)"
+        correction = f"{CORRECTED_BY[self.correction]} over {self.tests} ({pairs} × {metrics}, pairs × metrics)"
         strict = f"{self.alpha:g}/{self.family}" if corrected else f"{self.alpha:g}"
         equivalence = f"two one-sided t-tests, {'same correction' if corrected else 'uncorrected'}"
         return (
@@ -234,18 +239,23 @@ class Comparison(Plan):
 
     def __str__(self) -> str:
         parts = [self.heading, self.means_table().text(), self.differences_table().text()]
-        return "\n\n".join([*parts, "\n".join(self.verdicts), self.methods])
+        sliced = [] if self.slices is None else [str(self.slices)]
+        return "\n\n".join([*parts, "\n".join(self.verdicts), self.methods, *sliced])
 
     def to_markdown(self) -> str:
         """Heading, tables, verdicts and methods as Markdown."""
         verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
         tables = [self.means_table().markdown(), self.differences_table().markdown()]
-        return "\n\n".join([markdown_text(self.heading), *tables, verdicts, markdown_text(self.methods)]) + "\n"
+        sliced = [] if self.slices is None else [self.slices.to_markdown()]
+        return (
+            "\n\n".join([markdown_text(self.heading), *tables, verdicts, markdown_text(self.methods), *sliced]) + "\n"
+        )
 
     def to_latex(self) -> str:
         """The two tables for the booktabs package, the methods as a paragraph after them."""
         tables = [self.means_table().latex(), self.differences_table().latex()]
-        return "\n\n".join([*tables, latex_text(self.methods)]) + "\n"
+        sliced = [] if self.slices is None else [self.slices.to_latex()]
+        return "\n\n".join([*tables, latex_text(self.methods), *sliced]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""
@@ -257,11 +267,17 @@ class Comparison(Plan):
             **{name: getattr(self, name) for name in (*options, *more)},
             "means": {system: dict(means) for system, means in self.means.items()},
             "differences": [self._plain(difference) for difference in self.differences],
+            **({} if self.slices is None else {"by": self.slices.to_dict()}),
         }
 
     def _plain(self, difference: Difference) -> dict[str, Any]:
-        plain = asdict(difference) | {"interval": [finite(difference.interval.low), finite(difference.interval.high)]}
-        return plain | {"effect_size": finite(difference.effect_size), "verdict": self.verdict(difference)}
+        return plain(difference) | {"verdict": self.verdict(difference)}
+
+
+def plain(difference: Difference) -> dict[str, Any]:
+    """A difference as values that JSON can hold."""
+    ends = {"interval": [finite(difference.interval.low), finite(difference.interval.high)]}
+    return asdict(difference) | ends | {"effect_size": finite(difference.effect_size)}
 
 
 def finite(value: float | None) -> float | None:

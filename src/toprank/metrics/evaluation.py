@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
+from toprank.data.slices import Sliceable
 from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
@@ -87,7 +88,8 @@ def evaluate(
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
-    return Evaluation(measures, per_query, rules_of, top, data.qids, data.n_documents, weights)
+    about = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
+    return Evaluation(measures, per_query, rules_of, top, data.qids, data.n_documents, weights, about)
 
 
 class Lists(NamedTuple):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.slices import By, Sliceable, Slices, slices_of_values
 from toprank.errors import DataError, ToprankError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
+
+if TYPE_CHECKING:
+    from toprank.metrics.slices import SlicedEvaluation
 
 __all__ = ["ByMetric", "Evaluation", "QueryValues", "by_query"]
 
@@ -135,6 +139,8 @@ class Evaluation:
     qids: npt.NDArray[Any]
     n_documents: int
     query_weights: FloatArray | None = None
+    about: Sliceable | None = None
+    """What is known of the queries beside their values, for `by`; None where the data are not known."""
 
     def __post_init__(self) -> None:
         named = {name: QueryValues.of(values, self.qids) for name, values in self.per_query.items()}
@@ -154,6 +160,28 @@ class Evaluation:
     def counted(self) -> Mapping[str, int]:
         """How many queries the mean of each metric is taken over."""
         return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
+
+    def by(self, by: By) -> SlicedEvaluation:
+        """The same numbers in slices of the queries.
+
+        Args:
+            by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
+                column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query.
+
+        >>> import toprank as tr
+        >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
+        >>> tr.evaluate(data.X[:, 0], data, "ndcg@10").by("head:documents").slices.sizes
+        {'head': 14, 'tail': 26}
+        """
+        from toprank.metrics.slices import SlicedEvaluation
+
+        return SlicedEvaluation(self, self.slices(by))
+
+    def slices(self, by: By) -> Slices:
+        """The slices that `by` divides the queries into."""
+        if self.about is None:  # a run, whose data nobody gave
+            return slices_of_values(by, len(self.qids))
+        return self.about.slices(by)
 
     def _mean(self, values: FloatArray) -> float:
         counts = ~np.isnan(values)

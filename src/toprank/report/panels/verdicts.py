@@ -18,7 +18,7 @@ from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side, signed
 from toprank.significance.results import number
 
-__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
+__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS", "interval_plot"]
 
 
 def _results(part: Part, _: str) -> Markup:
@@ -157,7 +157,7 @@ def _intervals(part: Part) -> Markup:
         if len(rows) > _ALL_PAIRS and comparison.baseline is None:
             rows = [d for d in rows if part.ranked_systems[0] in (d.a, d.b)]
         rows = rows[: 2 * _ALL_PAIRS]
-        panels.append(panel(metric, _interval_plot(rows, comparison.margin)))
+        panels.append(panel(metric, interval_plot(rows, comparison.margin)))
     return side_by_side(*panels)
 
 
@@ -169,8 +169,11 @@ def _by_rank(rows: list[Difference], part: Part) -> list[Difference]:
     return sorted(rows, key=lambda d: (place[d.a], place[d.b]))
 
 
-def _interval_plot(differences: Sequence[Difference], margin: float) -> Markup:
-    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter."""
+def interval_plot(differences: Sequence[Difference], margin: float, words: Sequence[str] | None = None) -> Markup:
+    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter.
+
+    `words` stand above the intervals, instead of the names of the systems.
+    """
     ends = [e for d in differences for e in (*d.interval, d.difference) if math.isfinite(e)]
     reach = max([abs(e) for e in ends] + [margin]) * 1.08
     low, high = min([0.0, *ends]) - 0.06 * reach, max([0.0, *ends]) + 0.06 * reach
@@ -180,7 +183,8 @@ def _interval_plot(differences: Sequence[Difference], margin: float) -> Markup:
     behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
     marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
     frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
-    rows = [_interval_row(d, x, box.top + _ROW * i) for i, d in enumerate(differences)]
+    named = words or [f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}" for d in differences]
+    rows = [_interval_row(d, x, box.top + _ROW * i, named[i]) for i, d in enumerate(differences)]
     metric = differences[0].metric
     return figure(f"Differences in {metric} with their intervals", bottom + 22, *behind, frame, *rows)
 
@@ -197,7 +201,7 @@ def _behind_row(margin: float, x: Scale, top: float) -> Markup:
     )  # fmt: skip
 
 
-def _interval_row(d: Difference, x: Scale, top: float) -> Markup:
+def _interval_row(d: Difference, x: Scale, top: float, name: str) -> Markup:
     low, high = d.interval
     y = top + 28
     verdict = "significant" if d.significant else "equivalent" if d.equivalent else "not significant"
@@ -205,13 +209,12 @@ def _interval_row(d: Difference, x: Scale, top: float) -> Markup:
     better = (d.difference > 0) != d.lower_is_better
     kind = ("win" if better else "loss") if d.significant else "flat"
     sign = {"win": " ▲", "loss": " ▼"}.get(kind, " ≈" if d.equivalent else "")
-    pair = f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}"
     left, right = x(low), x(high)  # an infinite end stops at the edge
     return tag(
         "g",
         title(words),
         tag("rect", x=0, y=top, width=WIDTH, height=_ROW, cls="hit"),
-        tag("text", pair, x=10, y=top + 14, cls="name"),
+        tag("text", shortened(name, 2 * _NAME + 3), x=10, y=top + 14, cls="name"),
         tag("text", signed(d.difference) + sign, x=WIDTH - 4, y=y + 4, cls="name end"),
         tag("line", x1=left, x2=right, y1=y, y2=y, cls=f"whisker {kind}"),
         *(tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, cls=f"whisker {kind}") for end in (left, right)),

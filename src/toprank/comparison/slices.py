@@ -1,0 +1,163 @@
+"""Systems against each other in slices of the queries: each slice with its means, difference, interval and p-value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
+from toprank.comparison.tables import Table, latex_text, markdown_text
+from toprank.data.slices import Slices
+from toprank.significance.results import number, p_value, queries
+
+__all__ = ["LEAST", "SliceDifference", "SlicedComparison"]
+
+LEAST = 20
+"""Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
+
+
+@dataclass(frozen=True)
+class SliceDifference:
+    """Two systems under one metric in one slice.
+
+    Attributes:
+        slice: The name of the slice.
+        metric: The metric's name.
+        a: The first system.
+        b: The second system.
+        n: Number of queries that count for both.
+        mean_a: Mean of `a` over them; None where there is none.
+        mean_b: Mean of `b` over them.
+        tested: The difference with its interval and p-value, corrected over all slices; None where there are too few
+            queries.
+    """
+
+    slice: str
+    metric: str
+    a: str
+    b: str
+    n: int
+    mean_a: float | None
+    mean_b: float | None
+    tested: Difference | None
+
+    @property
+    def difference(self) -> float | None:
+        """Mean of ``a - b``; None where there is no query."""
+        if self.tested is not None:
+            return self.tested.difference
+        return None if self.mean_a is None or self.mean_b is None else self.mean_a - self.mean_b
+
+
+@dataclass(frozen=True)
+class SlicedComparison:
+    """A comparison in slices; `str` gives a table and verdicts, ``slices["phone"]`` the rows of a slice.
+
+    Attributes:
+        plan: The options of the comparison.
+        slices: The slices and their rule.
+        least: Slices with fewer queries are not tested.
+        differences: One per slice, pair and metric.
+    """
+
+    plan: Plan
+    slices: Slices
+    least: int
+    differences: tuple[SliceDifference, ...]
+
+    def __getitem__(self, name: str) -> tuple[SliceDifference, ...]:
+        if name not in self.slices.names:
+            raise KeyError(name)
+        return tuple(row for row in self.differences if row.slice == name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.slices.names)
+
+    @property
+    def family(self) -> int:
+        """How many tests the correction takes together: slices × pairs × metrics, those that are tested."""
+        return sum(row.tested is not None for row in self.differences)
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """The slices of which something has too few queries to be tested."""
+        return tuple(dict.fromkeys(row.slice for row in self.differences if row.tested is None))
+
+    def table(self) -> Table:
+        """One row per slice, pair and metric; a star marks what is significant at the level after the correction."""
+        correction = CORRECTED_BY[self.plan.correction]
+        header = (
+            self.slices.by, "a", "b", "metric", "queries", "mean a", "mean b", "a - b",
+            f"{100 * self.plan.confidence:g} % interval", f"p ({correction})",
+        )  # fmt: skip
+        return Table(header, [self._row(row) for row in self.differences], names=4)
+
+    @staticmethod
+    def _row(row: SliceDifference) -> tuple[str, ...]:
+        shown = ["–" if value is None else number(value) for value in (row.mean_a, row.mean_b, row.difference)]
+        tail = ("–", "too few")
+        if row.tested is not None:
+            low, high = row.tested.interval
+            star = "*" if row.tested.significant else ""
+            tail = (f"[{number(low)}, {number(high)}]", f"{row.tested.p_adjusted:.3g}{star}")
+        return (row.slice, row.a, row.b, row.metric, f"{row.n:,}", *shown, *tail)
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What is shown in which slice, and which slices are too small to tell."""
+        tests = "1 test" if self.family == 1 else f"{self.family} tests"
+        said = []
+        for row in self.differences:
+            d = row.tested
+            if d is not None and d.significant and d.winner is not None:
+                loser = d.b if d.winner == d.a else d.a
+                p = f"{p_value(d.p_adjusted)} ({CORRECTED_BY[self.plan.correction]}, {tests})"
+                size = f"{number(abs(d.difference))} {d.metric}"
+                said.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
+        if not said and self.family:
+            said.append(f"In no slice a difference can be shown ({tests}).")
+        for name in self.untested:
+            most = max(row.n for row in self[name] if row.tested is None)
+            said.append(f"{name}: not tested, {queries(most)} being fewer than {self.least}.")
+        return tuple(said)
+
+    @property
+    def methods(self) -> str:
+        """How the slices were made and tested."""
+        correction = CORRECTED_BY[self.plan.correction]
+        how = (
+            "uncorrected"
+            if self.plan.correction == "none"
+            else f"{correction} over the {self.family} tests in slices (slices × pairs × metrics), their own family"
+        )
+        return (
+            f"{self.slices.rule} p: paired {self.plan.test} test, two-sided, {how}; * at level {self.plan.alpha:g}. A "
+            "difference that is shown in one slice and not in another need not differ between them."
+        )
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"By {self.slices.by}:", self.table().text(), "\n".join(self.verdicts), self.methods])
+
+    def to_markdown(self) -> str:
+        """The table, the verdicts and the methods as Markdown."""
+        verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
+        heading = markdown_text(f"By {self.slices.by}:")
+        return "\n\n".join([heading, self.table().markdown(), verdicts, markdown_text(self.methods)])
+
+    def to_latex(self) -> str:
+        """The table for the booktabs package, the methods as a paragraph after it."""
+        return "\n\n".join([self.table().latex(), latex_text(self.methods)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold."""
+        rows = [
+            {
+                "slice": row.slice, "metric": row.metric, "a": row.a, "b": row.b, "n": row.n, "mean_a": row.mean_a,
+                "mean_b": row.mean_b, "difference": row.difference,
+                "tested": None if row.tested is None else plain(row.tested),
+            }
+            for row in self.differences
+        ]  # fmt: skip
+        about = {"column": self.slices.by, "rule": self.slices.rule, "queries": self.slices.sizes}
+        return about | {"least": self.least, "family": self.family, "differences": rows}

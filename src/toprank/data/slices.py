@@ -1,0 +1,148 @@
+"""Queries in slices: by a column that is carried along, or head and tail, by how often they come or their size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import IntArray
+from toprank.data.carried import Carried, column_of, for_each_query
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, Remedy, UnknownNameError
+
+__all__ = ["By", "Sliceable", "Slices", "slices_of_values"]
+
+Array = npt.NDArray[Any]
+By = str | npt.ArrayLike
+_HEAD = "head:"
+_MOST = 50  # slices; more are values of a number, not slices
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """A partition of the queries.
+
+    Attributes:
+        by: What the queries were divided by.
+        names: The slices; of text in the order of the alphabet, of numbers and dates in theirs.
+        codes: For each query the number of its slice.
+        rule: Which query falls into which slice, in a sentence.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    codes: IntArray
+    rule: str
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many queries each slice has."""
+        return dict(zip(self.names, np.bincount(self.codes, minlength=len(self.names)).tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Sliceable:
+    """What is known of queries that may be divided into slices later."""
+
+    carried: Carried
+    queries: Queries
+    qids: Array
+    query_weights: Array | None
+
+    @classmethod
+    def of(cls, data: RankingData) -> Sliceable:
+        """The queries of some data."""
+        return cls(data.carried, data.queries, data.qids, data.query_weights)
+
+    def slices(self, by: By) -> Slices:
+        """The slices by a carried column, by ``head:COLUMN``, or by one value for each query.
+
+        Head are the queries with the largest values of the column that together make half of its sum, tail all others;
+        queries of equal value stay together. ``head:documents`` goes by the number of documents of a query,
+        ``head:weight`` by the query weights.
+
+        >>> data = RankingData(np.zeros((5, 1)), np.zeros(5), qid=range(5), carried={"asked": [9, 1, 2, 1, 4]})
+        >>> Sliceable.of(data).slices("head:asked").sizes
+        {'head': 1, 'tail': 4}
+        """
+        if not isinstance(by, str):
+            return slices_of_values(by, len(self.queries))
+        if by in self.carried or not by.startswith(_HEAD):
+            return _by_value(by, self._column(by))
+        return _head_and_tail(by.removeprefix(_HEAD), self._column(by.removeprefix(_HEAD), numbers=True))
+
+    def _column(self, name: str, numbers: bool = False) -> Array:
+        if name in self.carried:
+            return for_each_query(name, self.carried[name], self.queries, self.qids)
+        if numbers and name == "documents":
+            return self.queries.sizes
+        if numbers and name == "weight" and self.query_weights is not None:
+            return self.query_weights
+        if self.carried:
+            raise UnknownNameError("carried column", name, (*self.carried, "head:documents"))
+        raise DataError(
+            f"The data carry no column '{name}' to slice by. Read them from a table with",
+            remedy=Remedy(
+                f"carry=['{name}'], give one value for each query, or slice by 'head:documents'.",
+                f"--carry {name}, or slice by head:documents.",
+            ),
+        )
+
+
+def slices_of_values(by: By, n: int) -> Slices:
+    """The slices by one value for each of n queries, of which nothing else is known."""
+    if isinstance(by, str):
+        raise DataError(f"Nothing is known of these queries, so they have no '{by}'; give one value for each query.")
+    column = column_of(by, "slice")
+    if len(column) != n:
+        raise DataError(f"There are {len(column)} values to slice {n} queries by; there must be one for each query.")
+    return _by_value("slice", column)
+
+
+def _by_value(by: str, column: Array) -> Slices:
+    values, codes = np.unique(column, return_inverse=True)
+    if len(values) > _MOST:
+        further = f" For head and tail by its size, say 'head:{by}'." if column.dtype.kind in "if" else ""
+        raise DataError(
+            f"'{by}' has {len(values):,} different values, and each would be a slice; make at most {_MOST} classes of "
+            f"them.{further}"
+        )
+    if len(values) < 2:
+        raise DataError(f"'{by}' is {_word(values[0])} for every query, so there is only one slice: all of them.")
+    words = [_word(value) for value in values]
+    names = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    places = np.array([names[word] for word in words], dtype=np.int64)
+    return Slices(by, tuple(names), places[codes.reshape(-1)], f"Slices are the values of '{by}'.")
+
+
+def _word(value: Any) -> str:
+    if value == "" or value != value:
+        return "(none)"
+    return str(value).removesuffix(".0") if isinstance(value, np.floating) else str(value)
+
+
+def _head_and_tail(name: str, column: Array) -> Slices:
+    if column.dtype.kind not in "if" or not np.isfinite(column).all() or column.min() < 0 or not column.any():
+        raise DataError(
+            f"Head and tail go by how often a query comes or how large it is: '{name}' must hold numbers, none of them "
+            "missing or negative, and not all zero."
+        )
+    values, counts = np.unique(column, return_counts=True)
+    from_here = np.cumsum((values * counts)[::-1])[::-1]  # the sum over the queries of at least this value
+    least = values[np.flatnonzero(2 * from_here >= from_here[0])[-1]]
+    head = column >= least
+    if head.all():
+        raise DataError(
+            f"'{name}' does not tell head from tail: half of its sum takes all {len(column):,} queries, since those of "
+            "equal value stay together."
+        )
+    what = {"documents": "documents", "weight": "weight"}.get(name, f"'{name}'")
+    rule = (
+        f"Head: the queries with the most {what} that together make half of the whole, those of {least:g} and "
+        "more; tail: all others."
+    )
+    return Slices(f"{_HEAD}{name}", ("head", "tail"), np.where(head, 0, 1).astype(np.int64), rule)

@@ -1,0 +1,45 @@
+"""The systems in slices of the queries: an interval for each slice, and all numbers as a table."""
+
+from __future__ import annotations
+
+from toprank.drawing import Markup, join, tag
+from toprank.report.content import Part
+from toprank.report.headline import difference_between
+from toprank.report.panels.verdicts import interval_plot
+from toprank.report.parts import Panel, panel, plain_table, side_by_side
+
+__all__ = ["SLICES"]
+
+_PAIRS = 4  # pairs with a plot, those of the leader or the baseline; the table holds all
+
+
+def _slices(part: Part, _: str) -> Markup | None:
+    sliced = part.comparison.slices
+    if sliced is None:
+        return None
+    metric, reference = part.comparison.metrics[0], part.comparison.baseline or part.ranked_systems[0]
+    panels = []
+    for name in [name for name in part.ranked_systems if name != reference][:_PAIRS]:
+        rows = [row for row in sliced.differences if row.metric == metric and {row.a, row.b} == {name, reference}]
+        tested = [(row.slice, row.tested) for row in rows if row.tested is not None]
+        whole = difference_between(part.comparison, name, reference, metric)
+        if not tested or whole is None:
+            continue
+        words = [f"{slice_} ({d.n:,})" for slice_, d in tested] + [f"all queries ({whole.n:,})"]
+        drawn = interval_plot([*(d for _, d in tested), whole], part.comparison.margin, words)
+        panels.append(panel(f"{whole.a} − {whole.b}, {metric}", drawn))
+    said = tag("ul", *(tag("li", verdict) for verdict in sliced.verdicts), cls="verdicts")
+    table = tag(
+        "details", tag("summary", "All slices as a table"), plain_table(sliced.table(), "Slices"), open=not panels
+    )
+    return join([side_by_side(*panels) if panels else Markup(), said, table, tag("p", sliced.methods, cls="remark")])
+
+
+def _reading(part: Part) -> str:
+    sliced = part.comparison.slices
+    by = "" if sliced is None else f" by {sliced.slices.by}"
+    least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are shown but not tested."
+    return f"The same comparison in slices of the queries{by}: a mean over all may hide who gains and who loses.{least}"
+
+
+SLICES = Panel("slices", "Slices", "Results by slice", _reading, _slices)

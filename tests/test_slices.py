@@ -1,0 +1,220 @@
+"""Results in slices of the queries: a partition, whose means add up and whose tests are corrected together."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.comparison import compare_values
+from toprank.report import from_comparison, write_html
+from toprank.significance import bonferroni, holm, randomization_test
+
+FEW = {"flips": 500, "resamples": 200}
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = tr.synthetic(n_queries=90, n_documents=(2, 12), seed=0)
+    chance = np.random.default_rng(0)
+    devices = np.repeat(["phone", "desk", "tv"], [45, 35, 10])
+    carried = {
+        "device": chance.permutation(devices),
+        "asked": chance.zipf(2.0, 90),
+        "weight": np.ones(90),
+        "shown": chance.integers(0, 3, made.n_documents),
+        "one": np.zeros(90),
+        "many": np.arange(90),
+    }
+    return made.replace(carried=carried)
+
+
+@pytest.fixture(scope="module")
+def scores(data):
+    return {"good": data.X[:, 0] + data.X[:, 1], "first": data.X[:, 0], "bad": -data.X[:, 0]}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=30),
+    st.booleans(),
+)
+def test_slices_partition_the_queries_and_their_means_add_up(rows, weighted):
+    names = [name for name, _, _ in rows]
+    if len(set(names)) < 2:
+        names[0] = "other"
+    labels = np.array([[a, b] for _, a, b in rows]).reshape(-1)
+    weights = np.arange(1, len(rows) + 1) if weighted else None
+    queries = tr.Queries.from_sizes([2] * len(rows))
+    made = tr.RankingData(
+        np.zeros((len(labels), 0)), labels, queries=queries, query_weights=weights, carried={"name": names}
+    )
+    whole = tr.evaluate(
+        np.tile([1.0, 0.0], len(rows)), made, ["ndcg@10", "mrr"], weighted=weighted, convention="letor4"
+    )
+    sliced = whole.by("name")
+    assert sorted(qid for part in sliced.values() for qid in part.qids.tolist()) == list(range(len(rows)))
+    for name, part in sliced.items():
+        assert part.qids.tolist() == [q for q, its in enumerate(names) if its == name]
+        assert part.n_documents == 2 * len(part.qids)
+    for metric in whole.names:
+        shares = [
+            (weights[part.qids] if weighted else np.ones(len(part.qids)))[~np.isnan(part.per_query[metric])].sum()
+            for part in sliced.values()
+        ]
+        means = [part.mean[metric] for part in sliced.values()]
+        counted = [(share, mean) for share, mean in zip(shares, means, strict=True) if share]
+        expected = sum(share * mean for share, mean in counted) / sum(share for share, _ in counted)
+        assert whole.mean[metric] == pytest.approx(expected)
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=30).filter(lambda values: len(set(values)) > 1 and max(values)))
+def test_head_queries_make_half_of_the_whole_and_one_value_less_does_not(values):
+    asked = np.array(values)
+    made = tr.RankingData(
+        np.zeros((len(asked), 0)), np.zeros(len(asked)), qid=range(len(asked)), carried={"asked": asked}
+    )
+    evaluation = tr.evaluate(np.zeros(len(asked)), made, "mrr", convention="letor4")
+    if 2 * asked[asked > asked.min()].sum() < asked.sum():
+        with pytest.raises(tr.ToprankError, match="does not tell head from tail"):
+            evaluation.slices("head:asked")
+        return
+    slices = evaluation.slices("head:asked")
+    head = slices.codes == 0
+    assert asked[head].min() > asked[~head].max()
+    assert 2 * asked[head].sum() >= asked.sum()
+    assert 2 * asked[asked > asked[head].min()].sum() < asked.sum()
+    assert f"those of {asked[head].min()} and more" in slices.rule
+
+
+def test_large_queries_are_told_from_small_ones(data):
+    evaluation = tr.evaluate(data.X[:, 0], data, "ndcg@10")
+    head = evaluation.slices("head:documents").codes == 0
+    assert data.queries.sizes[head].min() > data.queries.sizes[~head].max()
+    weighed = data.replace(query_weights=data.queries.sizes.astype(float), carried={})
+    again = tr.evaluate(data.X[:, 0], weighed, "ndcg@10").slices("head:weight")
+    np.testing.assert_array_equal(again.codes == 0, head)
+    assert str(evaluation.by("device")).splitlines()[0].split() == ["device", "queries", "ndcg@10"]
+    json.dumps(evaluation.by("device").to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("correction", ["holm", "bonferroni", "none"])
+def test_tests_in_slices_are_corrected_over_slices_pairs_and_metrics(data, scores, correction):
+    options = {"correction": correction, **FEW}
+    plain = tr.compare(scores, data, ["ndcg@10", "map"], **options)
+    found = tr.compare(scores, data, ["ndcg@10", "map"], by="device", **options)
+    assert found.differences == plain.differences  # what is said of all queries stays
+    sliced = found.slices
+    assert sliced.family == 2 * 3 * 2  # two slices are large enough
+    assert sliced.untested == ("tv",)
+    tested = [row.tested for row in sliced.differences if row.tested is not None]
+    adjust = {"holm": holm, "bonferroni": bonferroni, "none": np.asarray}[correction]
+    np.testing.assert_allclose([d.p_adjusted for d in tested], adjust([d.p for d in tested]))
+    evaluations = {name: tr.evaluate(values, data, "ndcg@10").by("device") for name, values in scores.items()}
+    for row in sliced.differences:
+        if row.metric == "ndcg@10":
+            a, b = (evaluations[name][row.slice].per_query["ndcg@10"] for name in (row.a, row.b))
+            assert row.n == len(a)
+            assert row.difference == pytest.approx(np.mean(a - b))
+            if row.tested is not None:
+                assert row.tested.p == randomization_test(a, b, flips=FEW["flips"]).p
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_small_slices_are_shown_and_said_not_to_be_tested(data, scores):
+    found = tr.compare(scores, data, by="device", baseline="first", **FEW).slices
+    assert [(row.n, row.tested) for row in found["tv"]] == [(10, None)] * 2
+    assert all(row.difference is not None for row in found["tv"])
+    assert "tv: not tested, 10 queries being fewer than 20." in found.verdicts
+    assert tr.compare(scores, data, by="device", least=10, **FEW).slices.untested == ()
+    nothing = tr.compare(scores, data, by="device", least=1000, **FEW).slices
+    assert nothing.family == 0
+    assert len(nothing.verdicts) == 3
+    text = str(tr.compare(scores, data, by="device", **FEW))
+    assert "By device:" in text
+    assert "too few" in text
+    whole = tr.compare(scores, data, by="device", **FEW)
+    assert "too few" in whole.to_markdown()
+    assert "too few" in whole.to_latex()
+
+
+def test_values_that_are_known_are_sliced_by_one_value_for_each_query(data, scores):
+    evaluations = {name: tr.evaluate(values, data) for name, values in scores.items()}
+    by_name = compare_values(evaluations, by="device", **FEW)
+    plain = {name: {"ndcg@10": list(of.per_query["ndcg@10"])} for name, of in evaluations.items()}
+    by_value = compare_values(plain, by=data.carried["device"], **FEW)
+    assert by_value.slices.differences == by_name.slices.differences
+    with pytest.raises(tr.ToprankError, match="Nothing is known of these queries"):
+        compare_values(plain, by="device")
+    with pytest.raises(tr.ToprankError, match="There are 2 values to slice 90 queries by"):
+        compare_values(plain, by=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("devise", "no carried column called 'devise'; did you mean 'device'"),
+        ("shown", "differs within query"),
+        ("one", "'one' is 0 for every query, so there is only one slice"),
+        ("many", "90 different values, .* say 'head:many'"),
+        ("head:device", "must hold numbers"),
+        ("head:weight", "'weight' does not tell head from tail"),
+    ],
+)
+def test_what_does_not_slice_is_refused_in_a_sentence(data, scores, by, said):
+    with pytest.raises(tr.ToprankError, match=said):
+        tr.compare(scores, data, by=by, **FEW)
+
+
+def test_data_that_carry_nothing_say_how_to_carry(data, scores):
+    with pytest.raises(tr.ToprankError, match=r"carry no column 'device' .* carry=\['device'\]"):
+        tr.compare(scores, data.replace(carried={}), by="device", **FEW)
+
+
+def test_missing_values_are_a_slice_of_their_own(data):
+    bare = data.replace(carried={"lang": [""] * 40 + ["de"] * 50, "age": [float("nan")] * 40 + [3.0] * 50})
+    evaluation = tr.evaluate(data.X[:, 0], bare)
+    assert evaluation.by("lang").slices.sizes == {"(none)": 40, "de": 50}
+    assert evaluation.by("age").slices.sizes == {"3": 50, "(none)": 40}
+
+
+def test_a_report_shows_the_slices(data, scores, tmp_path):
+    found = tr.compare(scores, data, by="device", **FEW)
+    write_html(tmp_path / "with.html", from_comparison(found, data, scores))
+    page = (tmp_path / "with.html").read_text()
+    assert "Results by slice" in page
+    assert "tv: not tested" in page
+    assert "phone (45)" in page
+    write_html(tmp_path / "without.html", from_comparison(tr.compare(scores, data, **FEW), data, scores))
+    assert "Results by slice" not in (tmp_path / "without.html").read_text()
+
+
+def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = {"device": data.carried["device"], "day": np.arange(90)}
+    data.replace(carried=kept).to_frame().to_csv("log.csv", index=False)
+    for name, values in scores.items():
+        tr.write_scores(values, f"{name}.scores")
+
+    def output(*arguments):
+        result = CliRunner().invoke(app, [*arguments, "-q"])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.output
+
+    systems = ("good.scores", "first.scores", "--flips", "100")
+    assert "tv: not tested" in output("compare", "log.csv", *systems, "--carry", "day", "--by", "device")
+    told = json.loads(output("compare", "log.csv", *systems, "--by", "device", "--least", "5", "--json"))
+    assert told["by"]["queries"] == {"desk": 35, "phone": 45, "tv": 10}
+    assert told["by"]["family"] == 3
+    assert "phone" in output("evaluate", "log.csv", "good.scores", "--by", "device")
+    output("convert", "log.csv", "log.toprank-data", "--carry", "day", "--carry", "device")
+    assert (
+        json.loads(output("evaluate", "log.toprank-data", "good.scores", "--by", "device", "--json"))["by"] == "device"
+    )
+    folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--by", "day", "--folds", "3", "--json")
+    assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
