@@ -267,12 +267,14 @@ def _with_slices(
     for number, name in enumerate(slices.names):
         chosen = slices.codes == number
         part = {system: {metric: values[chosen] for metric, values in of.items()} for system, of in columns.items()}
-        for a, b in pairs_of(tuple(columns), plan.baseline):
+        for pair in pairs_of(tuple(columns), plan.baseline):
             for metric in whole.metrics:
-                both = ~(np.isnan(part[a][metric]) | np.isnan(part[b][metric]))
-                means = [float(part[system][metric][both].mean()) if both.any() else None for system in (a, b)]
-                tested = _difference(plan, metric, (a, b), part, threads) if both.sum() >= least else None
-                rows.append(SliceDifference(name, metric, a, b, int(both.sum()), *means, tested))
+                a, b = (part[system][metric] for system in pair)
+                both = ~(np.isnan(a) | np.isnan(b))
+                n = int(both.sum())
+                means = (float(a[both].mean()), float(b[both].mean())) if n else (None, None)
+                tested = _difference(plan, metric, pair, part, threads) if n >= least else None
+                rows.append(SliceDifference(name, metric, *pair, n, means[0], means[1], tested))
     corrected = iter(_corrected([row.tested for row in rows if row.tested is not None], plan))
     found = tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
     return replace(whole, slices=SlicedComparison(plan, slices, least, found))
