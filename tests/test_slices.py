@@ -155,6 +155,16 @@ def test_values_that_are_known_are_sliced_by_one_value_for_each_query(data, scor
         compare_values(plain, by=["a", "b"])
 
 
+def test_values_for_each_query_fit_also_where_queries_are_dropped(data, scores):
+    labels = data.labels.copy()
+    labels[data.queries.offsets[:-1][::9]] = -1
+    some = data.replace(labels=labels)
+    by_name = tr.compare(scores, some, by="device", unjudged="drop", **FEW).slices
+    by_value = tr.compare(scores, some, by=data.carried["device"], unjudged="drop", **FEW).slices
+    assert by_value.differences == by_name.differences
+    assert sum(by_name.slices.sizes.values()) == 80
+
+
 @pytest.mark.parametrize(
     ("by", "said"),
     [

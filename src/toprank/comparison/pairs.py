@@ -186,12 +186,9 @@ def compare(
     }
     name_of_rules, errors = rules_of(evaluations)
     columns, plan = columns_of(evaluations), replace(plan, lower_is_better=errors)
+    slices = None if by is None else _slices(by, data, next(iter(evaluations.values())))
     whole = _compared(columns, plan, name_of_rules, threads)
-    return (
-        whole
-        if by is None
-        else _with_slices(whole, columns, plan, next(iter(evaluations.values())).slices(by), least, threads)
-    )
+    return whole if slices is None else _with_slices(whole, columns, plan, slices, least, threads)
 
 
 def compare_values(
@@ -256,6 +253,15 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
         queries=len(next(iter(columns.values()))[metrics[0]]),
         convention=convention,
     )
+
+
+def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
+    """The slices of the queries that were evaluated, which may be fewer than there are data for."""
+    if not isinstance(by, str) and len(evaluation.qids) < getattr(data, "n_queries", 0):
+        by = np.asarray(by)
+        if len(by) == data.n_queries:
+            by = by[np.isin(data.qids, evaluation.qids)]
+    return evaluation.slices(by)
 
 
 def _with_slices(
