@@ -183,10 +183,10 @@ def interval_plot(differences: Sequence[Difference], margin: float, words: Seque
     behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
     marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
     frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
-    named = words or [f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}" for d in differences]
-    rows = [_interval_row(d, x, box.top + _ROW * i, named[i]) for i, d in enumerate(differences)]
-    metric = differences[0].metric
-    return figure(f"Differences in {metric} with their intervals", bottom + 22, *behind, frame, *rows)
+    rows = [_interval_row(d, x, box.top + _ROW * i, words[i] if words else None) for i, d in enumerate(differences)]
+    first = differences[0]
+    where = f"{first.metric} between {first.a} and {first.b} by slice" if words else first.metric
+    return figure(f"Differences in {where} with their intervals", bottom + 22, *behind, frame, *rows)
 
 
 def _behind_row(margin: float, x: Scale, top: float) -> Markup:
@@ -201,20 +201,21 @@ def _behind_row(margin: float, x: Scale, top: float) -> Markup:
     )  # fmt: skip
 
 
-def _interval_row(d: Difference, x: Scale, top: float, name: str) -> Markup:
+def _interval_row(d: Difference, x: Scale, top: float, name: str | None) -> Markup:
     low, high = d.interval
     y = top + 28
     verdict = "significant" if d.significant else "equivalent" if d.equivalent else "not significant"
     words = f"{d.a} − {d.b}: {signed(d.difference)} [{signed(low)}, {signed(high)}] {d.metric}, {verdict}"
+    shown = f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}" if name is None else shortened(name, 2 * _NAME)
     better = (d.difference > 0) != d.lower_is_better
     kind = ("win" if better else "loss") if d.significant else "flat"
     sign = {"win": " ▲", "loss": " ▼"}.get(kind, " ≈" if d.equivalent else "")
     left, right = x(low), x(high)  # an infinite end stops at the edge
     return tag(
         "g",
-        title(words),
+        title(words if name is None else f"{name}, {words}"),
         tag("rect", x=0, y=top, width=WIDTH, height=_ROW, cls="hit"),
-        tag("text", shortened(name, 2 * _NAME + 3), x=10, y=top + 14, cls="name"),
+        tag("text", shown, x=10, y=top + 14, cls="name"),
         tag("text", signed(d.difference) + sign, x=WIDTH - 4, y=y + 4, cls="name end"),
         tag("line", x1=left, x2=right, y1=y, y2=y, cls=f"whisker {kind}"),
         *(tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, cls=f"whisker {kind}") for end in (left, right)),
