@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
+from toprank.data.checks import Array
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "same_values", "settled"]
 
-Array = npt.NDArray[Any]
 _PREFIX = "carried."
 
 

@@ -8,18 +8,15 @@ share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.compute import IntArray
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["periods"]
-
-Array = npt.NDArray[Any]
 
 
 def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:

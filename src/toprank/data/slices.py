@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from toprank.compute import IntArray
 from toprank.data.carried import Carried, column_of, for_each_query
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["By", "Sliceable", "Slices", "slices_of_values"]
 
-Array = npt.NDArray[Any]
 By = str | npt.ArrayLike
 _HEAD = "head:"
 _MOST = 50  # slices; more are values of a number, not slices
