@@ -22,6 +22,7 @@ _HOMES = {
     "write_scores": "toprank.data.files",
     "read_qrels": "toprank.data.trec",
     "read_run": "toprank.data.trec",
+    "write_run": "toprank.data.trec",
     "folds": "toprank.data.folds",
     "split": "toprank.data.folds",
     "synthetic": "toprank.data.synthetic",
@@ -59,6 +60,7 @@ __all__ = [
     "write_scores",
     "read_qrels",
     "read_run",
+    "write_run",
     "folds",
     "split",
     "synthetic",
@@ -104,7 +106,7 @@ if TYPE_CHECKING:
     from toprank.data.folds import folds, split
     from toprank.data.queries import Queries
     from toprank.data.synthetic import synthetic
-    from toprank.data.trec import read_qrels, read_run
+    from toprank.data.trec import read_qrels, read_run, write_run
     from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment

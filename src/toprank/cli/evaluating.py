@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +16,20 @@ if TYPE_CHECKING:
     from toprank.comparison import Comparison
     from toprank.compute import FloatArray
     from toprank.data.dataset import RankingData
+    from toprank.data.trec import Qrels, Run
     from toprank.metrics.evaluation import Evaluation
 
 
 Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
 Test = StrEnum("Test", ["randomization", "t", "wilcoxon"])
 Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
+Complete = Annotated[
+    bool | None,
+    typer.Option(
+        help="Runs: judged queries without an answer count 0 (trec_eval -c) or are left out. Default: the convention's.",
+        show_default=False,
+    ),
+]
 
 
 BySlice = Annotated[
@@ -52,7 +61,7 @@ def evaluate(
     ] = None,
     relevant_from: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0,
     unjudged: Annotated[Unjudged | None, typer.Option(help="What labels of -1 mean. Default: refuse them.")] = None,
-    complete: Annotated[bool, typer.Option(help="With --run: unanswered queries count 0 (trec_eval -c).")] = False,
+    complete: Complete = None,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
@@ -75,9 +84,7 @@ def evaluate(
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
             raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
-        for name in reading:
-            what = "names a column of DATA, not of" if name in options.COLUMNS else "says how to read DATA, not"
-            raise typer.BadParameter(f"--{name.replace('_', '-')} {what} a run.")
+        _refuse_reading(reading)
         name = convention or "trec_eval"
         condense = {None: False, Unjudged.irrelevant: False, Unjudged.condense: True}.get(unjudged)
         if condense is None:
@@ -87,12 +94,18 @@ def evaluate(
     else:
         if data is None or scores is None:
             raise typer.BadParameter("give DATA and SCORES, or --qrels and --run.")
-        if complete or max_documents is not None:
+        if complete is not None or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
         wanted = _carrying(data, by, reading)
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, wanted, quiet)
     _print(results, per_query, json, by)
+
+
+def _refuse_reading(reading: dict[str, Any]) -> None:
+    for name in reading:
+        what = "names a column of DATA, not of" if name in options.COLUMNS else "says how to read DATA, not"
+        raise typer.BadParameter(f"--{name.replace('_', '-')} {what} a run.")
 
 
 def _evaluate_scores(
@@ -193,12 +206,23 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
 def compare(
-    data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")],
+    data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet … With --qrels: the first run.")],
     scores: Annotated[
-        list[Path], typer.Argument(help="Two or more files of scores; a system is called after its file.")
-    ],
+        list[Path] | None,
+        typer.Argument(help="Two or more files of scores, called after their files. With --qrels: further runs."),
+    ] = None,
+    qrels: Annotated[
+        Path | None,
+        typer.Option(help="Judgments in TREC format: the files are runs, called by their tags or else their files."),
+    ] = None,
     metrics: options.Metrics = "ndcg@10",
-    convention: options.ConventionName = "standard",
+    convention: Annotated[
+        str | None,
+        typer.Option(
+            "--convention", "-c", help="Rules of evaluation, by name. Default: standard; trec_eval with --qrels."
+        ),
+    ] = None,
+    complete: Complete = None,
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
     test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
     correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
@@ -220,7 +244,7 @@ def compare(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare rankings of the same data, with intervals and corrected p-values.
+    """Compare rankings of the same data, or runs, with intervals and corrected p-values.
 
     For example:
 
@@ -229,28 +253,40 @@ def compare(
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
       toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
       toprank compare test.parquet a.scores b.scores --by device
+      toprank compare --qrels qrels.txt bm25.run dense.run -m ndcg@10,map --html report.html
     """
     from toprank.comparison import compare as compare_systems
-    from toprank.data.files import read_scores
     from toprank.metrics import Convention, parse_all
 
     common.check_form(json=json, markdown=markdown, latex=latex)
-    if len(scores) < 2:
-        raise typer.BadParameter("give at least two files of scores.")
-    _refuse_twice(scores)
+    files, kind = (scores or [], "files of scores") if qrels is None else ([data, *(scores or [])], "runs")
+    if len(files) < 2:
+        raise typer.BadParameter(f"give at least two {kind}.")
+    _refuse_twice(files)
     if model and html is None:
         raise typer.BadParameter("--model tells a report more; give --html, too.")
+    if qrels is None and complete is not None:
+        raise typer.BadParameter("--complete goes with --qrels.")
+    if qrels is not None and model:
+        raise typer.BadParameter("--model goes with DATA: a run has no features.")
     common.check_writable(html)
     parse_all(metrics)
-    Convention.of(convention)
-    documents = common.read_data(data, quiet, {**_carrying(data, by, reading), "threads": threads})
-    given = {name: read_scores(path, documents.n_documents) for name, path in _names(scores).items()}
-    systems = {name: documents.aligned(values) for name, values in given.items()}
+    if qrels is not None and by is not None:
+        raise typer.BadParameter("--by goes with DATA: a run has no columns.")
+    if convention is not None:
+        Convention.of(convention)
+    documents, systems = (
+        _read_scored(data, files, {**_carrying(data, by, reading), "threads": threads}, quiet)
+        if qrels is None
+        else _read_runs(qrels, files, reading, quiet)
+    )
+    rules: dict[str, Any] = {} if qrels is None else {"complete": complete}
     with common.progress("Comparing …", quiet):
         result = compare_systems(
             systems,
             documents,
             metrics,
+            **rules,
             convention=convention,
             baseline=baseline,
             test=test.value,
@@ -265,18 +301,41 @@ def compare(
         )
     common.print_result(result, json=json, markdown=markdown, latex=latex)
     if html is not None:
-        _report(html, result, data, documents, systems, model or [], threads)
+        _report(html, result, data if qrels is None else qrels, documents, systems, model or [], threads, rules)
         common.say(f"{html}: the report", quiet)
+
+
+def _read_scored(
+    data: Path, files: list[Path], reading: dict[str, Any], quiet: bool
+) -> tuple[RankingData, dict[str, FloatArray]]:
+    from toprank.data.files import read_scores
+
+    documents = common.read_data(data, quiet, reading)
+    given = {name: read_scores(path, documents.n_documents) for name, path in _names(files).items()}
+    return documents, {name: documents.aligned(values) for name, values in given.items()}
+
+
+def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: bool) -> tuple[Qrels, dict[str, Run]]:
+    """Judgments, and runs by their tags where these tell them apart, else by their files."""
+    from toprank.data.trec import read_qrels, read_run
+
+    _refuse_reading(reading)
+    with common.progress("Reading runs …", quiet):
+        judgments, runs = read_qrels(qrels), {path: read_run(path) for path in files}
+    tags = [run.tag for run in runs.values()]
+    names = tags if len(set(tags)) == len(tags) else list(_names(files))
+    return judgments, dict(zip(names, runs.values(), strict=True))
 
 
 def _report(
     html: Path,
     result: Comparison,
     data: Path,
-    documents: RankingData,
-    systems: dict[str, FloatArray],
+    documents: RankingData | Qrels,
+    systems: Mapping[str, FloatArray | Run],
     models: list[Path],
     threads: int | None,
+    rules: dict[str, Any],
 ) -> None:
     from toprank.data.typed import typed_command
     from toprank.rankers.files import load
@@ -284,7 +343,7 @@ def _report(
 
     rankers = {path.stem: load(path) for path in models}
     content = from_comparison(
-        result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads
+        result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads, **rules
     )
     write_html(html, content)
 
@@ -302,7 +361,7 @@ def _refuse_twice(paths: list[Path]) -> None:
     places = [path.resolve() for path in paths]
     for number, path in enumerate(paths):
         if places[number] in places[:number]:
-            raise typer.BadParameter(f"{path} is given twice; a comparison is of different scores.")
+            raise typer.BadParameter(f"{path} is given twice; a comparison is of different systems.")
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:

@@ -27,7 +27,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no r
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")]
 Html = Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")]
-Metrics = Annotated[str, typer.Option("--metrics", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")]
+Metrics = Annotated[
+    str, typer.Option("--metrics", "--metric", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")
+]
 ConventionName = Annotated[
     str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
 ]

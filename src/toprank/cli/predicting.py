@@ -118,11 +118,12 @@ def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> 
     from toprank.data.trec.files import check_words
     from toprank.errors import DataError
 
-    words = [str(word) for qid, rows in lists.items() for word in (qid, *(name for name, _ in rows))]
+    qids, names = [str(qid) for qid in lists], [str(name) for rows in lists.values() for name, _ in rows]
     if tag is not None:
-        check_words([*words, tag], "a TREC run")
+        for kind, words in (("query id", qids), ("document id", names), ("tag", [tag])):
+            check_words(words, kind, "a TREC run")
         return
-    for word in words:
+    for word in (*qids, *names):
         if any(mark in word for mark in "\t\r\n"):
             raise DataError(f"The id {word!r} holds a tab or a line break, which separate the ids; print with --json.")
 

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from toprank import significance
 from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
+from toprank.comparison.runs import Judged, are_runs, judged_runs
 from toprank.comparison.slices import LEAST, SlicedComparison, SliceDifference
 from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.slices import By, Slices, slices_of_values
+from toprank.data.trec.files import PathLike, Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.result import Evaluation, QueryValues, by_query
@@ -25,6 +27,7 @@ from toprank.significance.tests import column
 
 __all__ = ["compare", "compare_values"]
 
+Scored = npt.ArrayLike | Run | PathLike | Mapping[str, Mapping[str, float]]
 PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 Columns = dict[str, dict[str, FloatArray]]
@@ -121,11 +124,11 @@ def _check_lengths(columns: Columns) -> None:
 
 
 def compare(
-    systems: Mapping[str, npt.ArrayLike] | Iterable[tuple[str, npt.ArrayLike]],
-    data: RankingData | npt.ArrayLike,
+    systems: Mapping[str, Scored] | Iterable[tuple[str, Scored]],
+    data: RankingData | npt.ArrayLike | Qrels | PathLike | Mapping[str, Mapping[str, float]],
     metrics: Any = ("ndcg@10",),
     *,
-    convention: Any = "standard",
+    convention: Any = None,
     baseline: str | None = None,
     test: str = "randomization",
     correction: str = "holm",
@@ -140,13 +143,14 @@ def compare(
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Comparison:
-    """Evaluate several columns of scores on the same data and test their differences, query by query.
+    """Evaluate several systems on the same queries and test their differences, query by query.
 
     Args:
-        systems: Name → scores, one score per document of `data`.
-        data: The labelled documents, as for `evaluate`.
+        systems: Name → scores, one score per document of `data`; or name → run: what `evaluate_run` takes.
+        data: The labelled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
         metrics: Metrics, as for `evaluate`.
-        convention: Evaluation convention, as for `evaluate`.
+        convention: Evaluation convention; by default "standard" for scores and "trec_eval" for runs. It also says
+            whether a query that a run does not answer counts 0 or is left out; `complete=` overrules it.
         baseline: Name of the system with which every other is compared; None compares all pairs.
         test: "randomization" (Fisher's sign flips, the default), "t" or "wilcoxon".
         correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
@@ -162,33 +166,45 @@ def compare(
             queries stay as they are.
         least: Slices with fewer queries are shown but not tested.
         threads: Threads to use; the results do not depend on it.
-        **evaluate_options: Further options of `evaluate`.
+        **evaluate_options: Further options of `evaluate`, or of `evaluate_run` for runs.
 
     Returns:
         The comparison; `print` it, or see `Comparison.to_dict`, `to_markdown`, `to_latex`.
+
+    >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "b": 1}, "q3": {"a": 1, "b": 0}}
+    >>> runs = {"x": {"q1": {"a": 2, "b": 1}, "q2": {"b": 1}}, "y": {q: {"a": 1, "b": 2} for q in qrels}}
+    >>> found = compare(runs, qrels, "rr")
+    >>> found.means["x"]["rr"], found.differences[0].n, found.missing
+    (1.0, 2, {'x': ('q3',)})
     """
     plan = Plan(baseline, test, correction, confidence, margin, power, flips, resamples, (), seed)
     if evaluate_options.get("weighted"):
         raise DataError("A comparison tests plain means over the queries; leave out weighted=True.")
-    scores = named(systems)
-    pairs_of(tuple(scores), baseline)  # an unknown baseline is refused before the work
+    given = named(systems)
+    pairs = pairs_of(tuple(given), baseline)  # an unknown baseline is refused before the work
+    options = {**evaluate_options, "threads": threads}
+    runs = are_runs(given, data)
+    if runs:
+        judged = judged_runs(given, data, metrics, pairs, convention=convention or "trec_eval", **options)
+    else:
+        judged = Judged(_scored(given, data, metrics, convention=convention or "standard", **options), {}, ())
+    name_of_rules, errors = rules_of(judged.evaluations)
+    columns, plan = columns_of(judged.evaluations), replace(plan, lower_is_better=errors)
+    slices = None if by is None else _slices(by, None if runs else data, next(iter(judged.evaluations.values())))
+    whole = replace(_compared(columns, plan, name_of_rules, threads), missing=judged.missing, notes=judged.notes)
+    return whole if slices is None else _with_slices(whole, columns, plan, slices, least, threads)
+
+
+def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any) -> dict[str, Evaluation]:
     n_documents = len(data) if isinstance(data, RankingData) else np.size(data)
-    for name, values in scores.items():
+    for name, values in systems.items():
         try:
             size = np.size(values)
         except ValueError:
             raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
         if size != n_documents:
             raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
-    evaluations = {
-        name: evaluate(values, data, metrics, convention=convention, threads=threads, **evaluate_options)
-        for name, values in scores.items()
-    }
-    name_of_rules, errors = rules_of(evaluations)
-    columns, plan = columns_of(evaluations), replace(plan, lower_is_better=errors)
-    slices = None if by is None else _slices(by, data, next(iter(evaluations.values())))
-    whole = _compared(columns, plan, name_of_rules, threads)
-    return whole if slices is None else _with_slices(whole, columns, plan, slices, least, threads)
+    return {name: evaluate(values, data, metrics, **options) for name, values in systems.items()}
 
 
 def compare_values(

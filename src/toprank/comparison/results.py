@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,6 +131,8 @@ class Comparison(Plan):
         queries: Number of queries.
         convention: Name of the evaluation convention; None for values that were evaluated elsewhere.
         slices: The same systems in slices of the queries, where these were asked for.
+        missing: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
+        notes: Sentences about queries that are missing or were left out.
     """
 
     means: Mapping[str, Mapping[str, float]]
@@ -138,6 +140,8 @@ class Comparison(Plan):
     queries: int
     convention: str | None
     slices: SlicedComparison | None = None
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -238,7 +242,7 @@ class Comparison(Plan):
         )
 
     def __str__(self) -> str:
-        parts = [self.heading, self.means_table().text(), self.differences_table().text()]
+        parts = ["\n".join([self.heading, *self.notes]), self.means_table().text(), self.differences_table().text()]
         sliced = [] if self.slices is None else [str(self.slices)]
         return "\n\n".join([*parts, "\n".join(self.verdicts), self.methods, *sliced])
 
@@ -246,16 +250,15 @@ class Comparison(Plan):
         """Heading, tables, verdicts and methods as Markdown."""
         verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
         tables = [self.means_table().markdown(), self.differences_table().markdown()]
+        heading = markdown_text(" ".join([self.heading, *self.notes]))
         sliced = [] if self.slices is None else [self.slices.to_markdown()]
-        return (
-            "\n\n".join([markdown_text(self.heading), *tables, verdicts, markdown_text(self.methods), *sliced]) + "\n"
-        )
+        return "\n\n".join([heading, *tables, verdicts, markdown_text(self.methods), *sliced]) + "\n"
 
     def to_latex(self) -> str:
         """The two tables for the booktabs package, the methods as a paragraph after them."""
         tables = [self.means_table().latex(), self.differences_table().latex()]
         sliced = [] if self.slices is None else [self.slices.to_latex()]
-        return "\n\n".join([*tables, latex_text(self.methods), *sliced]) + "\n"
+        return "\n\n".join([*tables, latex_text(" ".join([*self.notes, self.methods])), *sliced]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""
@@ -265,6 +268,8 @@ class Comparison(Plan):
             "systems": list(self.systems),
             "metrics": list(self.metrics),
             **{name: getattr(self, name) for name in (*options, *more)},
+            "missing": {system: list(ids) for system, ids in self.missing.items()},
+            "notes": list(self.notes),
             "means": {system: dict(means) for system, means in self.means.items()},
             "differences": [self._plain(difference) for difference in self.differences],
             **({} if self.slices is None else {"by": self.slices.to_dict()}),

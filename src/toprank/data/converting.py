@@ -76,9 +76,9 @@ def convert(
     if scores is None:
         write(data, target, format=kind)
     else:
-        from toprank.data.trec import run_of, write_run
+        from toprank.data.trec import write_run
 
-        write_run(run_of(data.aligned(read_scores(scores, data.n_documents)), data), target)
+        write_run(data, data.aligned(read_scores(scores, data.n_documents)), target)
     return data
 
 

@@ -293,7 +293,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
     check_data("write", data)
     kind = format or format_to_write(path)
     if kind == "run":
-        raise DataError("A run needs scores: make one with toprank.data.trec.run_of, and write it with write_run.")
+        raise DataError("A run needs scores: toprank.write_run(data, scores, path).")
     if kind not in FORMATS:
         raise UnknownNameError("format", kind, [name for name in FORMATS if name != "run"])
     writer = _writer(kind)

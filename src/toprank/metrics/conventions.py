@@ -34,6 +34,8 @@ class Convention:
         short_precision: P@k of such a list: ``pad`` it with irrelevant documents, cut at its ``end``, or ``zero``.
         ap_norm: AP@k is divided by ``all`` relevant documents, by the ``hits`` within k, or by ``min`` (k, relevant).
         single: scores are rounded to float32 before they are compared.
+        missing: a judged query that a run does not answer counts ``zero``, or is left out of the mean of that run
+            (``skip``, as trec_eval does without its -c).
         unjudged: what a label of NaN or -1 means when the caller does not say (see `evaluate`).
         source: whose rules these are.
     """
@@ -47,6 +49,7 @@ class Convention:
     short_precision: Literal["pad", "end", "zero"] = "pad"
     ap_norm: Literal["all", "hits", "min"] = "all"
     single: bool = False
+    missing: Literal["zero", "skip"] = "zero"
     unjudged: Literal["refuse", "irrelevant"] = "refuse"
     source: str = ""
 
@@ -84,8 +87,9 @@ _LIGHTGBM = Convention(
     "lightgbm", _EXPONENTIAL, _LOG2, blank="one", ties="file", ap_norm="min", source="LightGBM's own evaluator"
 )
 _TREC_EVAL = Convention(
-    "trec_eval", Gain.of("clipped"), _LOG2, ties="document-id", single=True, unjudged="irrelevant", source="trec_eval"
-)
+    "trec_eval", Gain.of("clipped"), _LOG2, ties="document-id", single=True, missing="skip", unjudged="irrelevant",
+    source="trec_eval",
+)  # fmt: skip
 
 CONVENTIONS: dict[str, Convention] = {
     convention.name: convention

@@ -19,7 +19,7 @@ from toprank.metrics.parsing import parse
 if TYPE_CHECKING:
     from toprank.metrics.slices import SlicedEvaluation
 
-__all__ = ["ByMetric", "Evaluation", "QueryValues", "by_query"]
+__all__ = ["ByMetric", "Evaluation", "QueryValues", "by_query", "listed"]
 
 _NAMED = 5  # ids of queries that a message lists
 
@@ -78,7 +78,7 @@ def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray
     """Where the queries of the first column stand in another one."""
     mine, theirs = np.setdiff1d(order, ids), np.setdiff1d(ids, order)
     if len(mine) or len(theirs):
-        lacks = [f"{of} lacks {_listed(missing)}" for of, missing in ((name, mine), (first, theirs)) if len(missing)]
+        lacks = [f"{of} lacks {listed(missing)}" for of, missing in ((name, mine), (first, theirs)) if len(missing)]
         raise DataError(
             f"{first} and {name} are not about the same queries: {'; '.join(lacks)}. A comparison is made query by "
             "query: evaluate both on the same ones. For runs, evaluate_run(..., complete=True) counts 0 where a run "
@@ -90,7 +90,12 @@ def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray
     return sorter[np.searchsorted(ids, order, sorter=sorter)]
 
 
-def _listed(qids: npt.NDArray[np.str_]) -> str:
+def listed(qids: npt.NDArray[np.str_]) -> str:
+    """How many queries, and the ids of the first.
+
+    >>> listed(np.array(["q1"])), listed(np.array(list("abcdef")))
+    ('query q1', '6 queries (a, b, c, d, e …)')
+    """
     words = ", ".join(qids[:_NAMED].tolist()) + (" …" if len(qids) > _NAMED else "")
     return f"query {words}" if len(qids) == 1 else f"{len(qids):,} queries ({words})"
 

@@ -14,25 +14,25 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import Array
 from toprank.data.queries import Queries
-from toprank.data.trec import Qrels, Run
+from toprank.data.trec.files import PathLike, Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.ranking import rank_block
-from toprank.metrics.result import Evaluation
+from toprank.metrics.result import Evaluation, listed
 
 __all__ = ["evaluate_run"]
 
 
 def evaluate_run(
-    qrels: Qrels | Mapping[str, Mapping[str, float]],
-    run: Run | Mapping[str, Mapping[str, float]],
+    qrels: Qrels | Mapping[str, Mapping[str, float]] | PathLike,
+    run: Run | Mapping[str, Mapping[str, float]] | PathLike,
     metrics: Metrics = "ndcg@10",
     *,
     convention: Convention | str = "trec_eval",
-    complete: bool = False,
+    complete: bool | None = None,
     max_documents: int | None = None,
     max_grade: float | None = None,
     relevant_from: float = 1.0,
@@ -42,12 +42,12 @@ def evaluate_run(
     """Score a run against judgments.
 
     Args:
-        qrels: judged documents, from `toprank.read_qrels` or ``{query: {document: grade}}``.
-        run: retrieved documents, from `toprank.read_run` or ``{query: {document: score}}``.
+        qrels: judged documents, from `toprank.read_qrels`, ``{query: {document: grade}}``, a frame, or a file.
+        run: retrieved documents, from `toprank.read_run`, ``{query: {document: score}}``, a frame, or a file.
         metrics: names or measures, for example ``["map", "ndcg_cut_10"]``.
         convention: the rules, by name; ``trec_eval`` by default.
-        complete: queries that the run does not answer count 0 (trec_eval's ``-c``); otherwise they are left out.
-            Queries without judgments are always left out.
+        complete: True: judged queries that the run does not answer count 0 (trec_eval's ``-c``); False: they are left
+            out. Default: what the convention says. Queries without judgments are always left out.
         max_documents: only this many documents of each query are looked at (trec_eval's ``-M``).
         max_grade: the highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
         relevant_from: grades of at least this much are relevant (trec_eval's ``-l``).
@@ -65,7 +65,7 @@ def evaluate_run(
     longest = int(max(np.diff(lists.offsets).max(), np.diff(lists.judged_offsets).max()))
     per_query = evaluate_views(lists, measures, Rules(rules_of, grades, top, relevant_from, longest), threads)
     n_documents = len(lists.codes)
-    if complete:
+    if complete or (complete is None and rules_of.missing == "zero"):
         per_query, qids = _with_missing(per_query, qids, judgments, measures)
     return Evaluation(measures, per_query, rules_of, top, qids, n_documents)
 
@@ -82,7 +82,10 @@ def _join(
     both = np.zeros(len(qids), dtype=bool)
     both[np.intersect1d(judged_query, run_query)] = True
     if not both.any():
-        raise DataError("No query of the run has judgments; are the query ids spelled alike in both files?")
+        raise DataError(
+            f"No query of the run has judgments: the run answers {listed(np.unique(run.qids))}, the judgments "
+            f"are about {listed(np.unique(qrels.qids))}; are the query ids spelled alike in both?"
+        )
 
     scores = run.scores.astype(np.float32).astype(np.float64) if rules.single else run.scores
     grade, known = _grades_of_run(judged_query, judged_document, qrels.grades, run_query, run_document)

@@ -1,4 +1,4 @@
-"""A report of `toprank.compare`: systems given by their scores."""
+"""A report of `toprank.compare`: systems given by their scores; those given by runs are left to `report.runs`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from toprank import __version__
 from toprank.comparison import Comparison
+from toprank.comparison.runs import are_runs
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
@@ -32,8 +33,8 @@ _SAME = 1e-9  # means of the same numbers, summed in another order
 
 def from_comparison(
     comparison: Comparison,
-    data: RankingData,
-    scores: Mapping[str, npt.ArrayLike],
+    data: Any,
+    scores: Mapping[str, Any],
     *,
     rankers: Mapping[str, Any] | None = None,
     probabilities: Mapping[str, npt.ArrayLike] | None = None,
@@ -50,8 +51,8 @@ def from_comparison(
 
     Args:
         comparison: What `toprank.compare` answered.
-        data: The data that were compared on.
-        scores: The scores that were compared: name → one per document.
+        data: The data that were compared on, or the judgments of runs.
+        scores: The scores that were compared: name → one per document; or the runs.
         rankers: Fitted rankers by the name of their system, as many as are known: weights, learning curves and, where
             they have `predict_proba`, calibration.
         probabilities: P(grade | x) by the name of a system, where it does not come from a ranker.
@@ -62,7 +63,7 @@ def from_comparison(
         sources: Further data whose fingerprints belong to the report (training, validation).
         metrics: The metrics as they were given to `compare`, where they are functions of your own.
         threads: Number of threads; the report does not depend on it.
-        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`).
+        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`; `complete` of runs …).
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -74,11 +75,18 @@ def from_comparison(
     for system in comparison.systems:
         if system not in scores:
             raise UnknownNameError("system among the scores", system, scores)
+    if are_runs(scores, data):
+        if rankers or probabilities or sources:
+            raise DataError("A report of runs knows no rankers, probabilities or features; leave them out.")
+        from toprank.report.runs import content_of_runs
+
+        made = {"name": name, "title": title, "command": command, "date": date, "metrics": metrics}
+        return content_of_runs(comparison, data, scores, **made, threads=threads, **evaluate_options)
     columns = {system: np.asarray(scores[system], dtype=np.float64).reshape(-1) for system in comparison.systems}
     options = {**evaluate_options, "convention": comparison.convention or "standard", "threads": threads}
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
-    _check_same(comparison, evaluations)
+    check_same(comparison, evaluations)
     one = next(iter(evaluations.values()))
     rankers, given = dict(rankers or {}), dict(probabilities or {})
     for kind, names in (("ranker", rankers), ("system with probabilities", given)):
@@ -95,13 +103,14 @@ def from_comparison(
         parts=(part,),
         sources=tuple(source_of(*one) for one in known.items()),
         conventions=(str(one.convention),),
-        facts=(*facts_of(comparison), *_ranker_facts(rankers), _versions()),
+        facts=(*facts_of(comparison), *_ranker_facts(rankers), versions_fact()),
         command=command,
         date=date,
     )
 
 
-def _check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
+def check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
+    """Refuse data, scores or options that give other means than the comparison has."""
     for system, found in evaluations.items():
         for metric, mean in comparison.means[system].items():
             if not abs(found.mean[metric] - mean) <= _SAME * max(1.0, abs(mean)):
@@ -145,12 +154,13 @@ def _part(
         spreads=spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, ids, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
-        notes=_notes(comparison, solvable),
+        notes=notes_of(comparison, solvable),
     )
 
 
-def _notes(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    notes = nothing_to_gain(solvable)
+def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    """What is to be said of the queries and plots of a comparison."""
+    notes = [*comparison.notes, *nothing_to_gain(solvable)]
     if len(comparison.systems) > PLOTTED:
         notes.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
     return tuple(notes)
@@ -218,7 +228,7 @@ def _ranker_facts(rankers: Mapping[str, Any]) -> list[Fact]:
     ]
 
 
-def _versions() -> Fact:
+def versions_fact() -> Fact:
     """Of toprank, Python and the libraries that numbers come from."""
     found = {"toprank": __version__, "Python": platform.python_version()}
     found |= {name: version for name, version in versions().items() if name in COMPUTING}

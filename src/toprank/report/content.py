@@ -44,7 +44,7 @@ class Documents:
         labels: One grade per document; NaN and -1 mean "not judged".
         queries: Which documents belong to which query; as many as the per-query numbers have.
         names: What each document is called.
-        scores: system → one score per document.
+        scores: system → one score per document; -inf where the system did not retrieve it.
     """
 
     labels: FloatArray

@@ -5,10 +5,11 @@ Both have the same shape: a query id, a document id and a number on each row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -90,12 +91,20 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
 def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
     if isinstance(given, Mapping):
+        for qid, inner in given.items():
+            if not isinstance(inner, Mapping):
+                raise DataError(
+                    f"Query {qid} has no {{document: {number}}} but {type(inner).__name__}; give "
+                    f"{{query: {{document: {number}}}}}, a data frame, or the name of a file."
+                )
         triples = [(str(qid), str(name), value) for qid, inner in given.items() for name, value in inner.items()]
         qids, document_ids, numbers = zip(*triples, strict=True) if triples else ((), (), ())
         return qids, document_ids, numbers
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
-        raise DataError(f"Expected {{query: {{document: {number}}}}} or a data frame, not {type(given).__name__}.")
+        raise DataError(
+            f"Expected {{query: {{document: {number}}}}}, a data frame or the name of a file, not {type(given).__name__}."
+        )
 
     def column(kind: str, usual: tuple[str, ...]) -> Array:
         name = next((name for name in columns if str(name).lower() in usual), None)
@@ -165,12 +174,15 @@ def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Arr
         raise source.fault("The id is not UTF-8 text.", int(spans[row, first])) from None
 
 
-def check_words(words: Iterable[str], where: str) -> None:
-    """Refuse what could not be read back as one column of a line."""
+def check_words(words: Iterable[str], kind: str, where: str) -> None:
+    """Refuse what could not be read back as one column of a line; `kind` is what the words are."""
     for word in set(words):
         if word.split() != [word]:
-            raise DataError(f"{word!r} cannot be a column of {where}: it must be one word without blanks.")
-        checks.check_utf8(word, "word")
+            raise DataError(
+                f"The {kind} {word!r} cannot be a column of {where}: it must be one word without blanks; call it "
+                f"{'_'.join(word.split()) or '_'!r}, for instance."
+            )
+        checks.check_utf8(word, kind)
 
 
 def write_table(path: PathLike, columns: list[Any]) -> None:
@@ -178,9 +190,9 @@ def write_table(path: PathLike, columns: list[Any]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for column in columns:
+    for kind, column in zip(("query id", "iteration", "document id", "", "", "tag"), columns, strict=False):
         words = [column] if isinstance(column, str) else column.tolist() if column.dtype.kind == "U" else []
-        check_words(words, Path(path).name)
+        check_words(words, kind, Path(path).name)
     columns = [c.tolist() if not isinstance(c, str) and c.dtype.kind == "U" else c for c in columns]
     texts = [c if isinstance(c, str) else pc.cast(pa.array(c), pa.string()) for c in columns]
     lines = pc.binary_join_element_wise(*texts, " ").to_pylist()
@@ -205,7 +217,9 @@ class Qrels:
 
     @classmethod
     def of(cls, given: Any) -> Qrels:
-        """From ``{query: {document: grade}}``, or a frame with columns like query_id, doc_id and relevance."""
+        """From ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id and relevance."""
+        if isinstance(given, str | os.PathLike):
+            return read_qrels(given)
         return given if isinstance(given, Qrels) else cls(*table_of(given, "grade"))
 
     def __len__(self) -> int:
@@ -233,7 +247,9 @@ class Run:
 
     @classmethod
     def of(cls, given: Any, tag: str = "toprank") -> Run:
-        """From ``{query: {document: score}}``, or a frame with columns like query_id, doc_id and score."""
+        """From ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
+        if isinstance(given, str | os.PathLike):
+            return read_run(given)
         return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag)
 
     def ranks(self) -> IntArray:
@@ -309,9 +325,42 @@ def write_qrels(judgments: Qrels | RankingData, path: PathLike) -> None:
     write_table(path, [qrels.qids, "0", qrels.document_ids, qrels.grades])
 
 
-def write_run(run: Run, path: PathLike) -> None:
-    """Write a ranking as ``query Q0 document rank score tag``, rows in their order; else as `write_qrels`."""
-    write_table(path, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
+@overload
+def write_run(data: Run, scores: PathLike, /) -> None: ...
+@overload
+def write_run(data: RankingData, scores: npt.ArrayLike, path: PathLike, tag: str = "toprank") -> None: ...
+def write_run(data: RankingData | Run, scores: Any, path: PathLike | None = None, tag: str = "toprank") -> None:
+    """Write a ranking as ``query Q0 document rank score tag``, all or nothing; also .gz and .zst.
+
+    Documents are written best first and ranked as trec_eval reads them, whatever ranks a file has: by score as float32,
+    ties by document id, both descending. `read_run` gives the same scores back, bit for bit.
+
+    Args:
+        data: ranking data with document ids. Or a `Run`, whose rows stay in their order: ``write_run(run, path)``.
+        scores: one score per document.
+        path: the file.
+        tag: the name of the system; one word.
+
+    Raises:
+        DataError: an id or the tag is not a single word, the data have no document ids, or a score is missing.
+        FileError: the file cannot be written.
+
+    >>> import tempfile
+    >>> data = RankingData(np.zeros((3, 1)), qid=[1, 1, 1], document_ids=["a", "b", "c"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_run(data, [0.5, 0.9, 0.5], Path(folder, "my.run"), tag="mine")
+    ...     print(Path(folder, "my.run").read_text(), end="")
+    1 Q0 b 1 0.9 mine
+    1 Q0 c 2 0.5 mine
+    1 Q0 a 3 0.5 mine
+    """
+    if isinstance(data, Run):
+        run, target = data, scores if path is None else path
+    elif path is None:
+        raise DataError("Ranking data need scores to be a run: write_run(data, scores, path).")
+    else:
+        run, target = run_of(scores, data, tag), path
+    write_table(target, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
 
 
 def qrels_of(data: RankingData) -> Qrels:

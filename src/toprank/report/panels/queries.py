@@ -77,7 +77,9 @@ def _top_documents(part: Part, q: int) -> Markup | None:
     one = Queries([0, stop - start])
     columns = []
     for name in part.ranked_systems[:_SIDES]:
-        top = ranking(documents.scores[name][start:stop], one, _TOP).order[:_TOP] + start
+        scores = documents.scores[name]
+        top = ranking(scores[start:stop], one, _TOP).order[:_TOP] + start
+        top = top[scores[top] > -np.inf]
         items = [
             tag(
                 "li",
@@ -250,6 +252,7 @@ def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, 
     shown: dict[str, Any] = {}
     for q in order.tolist():
         tops = [one.order[one.starts[q] : one.starts[q + 1]][:DEPTH] for one in ranked.values()]
+        tops = [top[of[top] > -np.inf] for top, of in zip(tops, documents.scores.values(), strict=True)]
         entry = _entry(documents, tops)
         budget -= _cost({str(q): entry})
         if budget < 0:
