@@ -26,7 +26,7 @@ Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 Complete = Annotated[
     bool | None,
     typer.Option(
-        help="Runs: judged queries without an answer count 0 (trec_eval -c) or are left out. Default: the convention's.",
+        help="Runs: judged queries without an answer count 0 (trec_eval -c), or not at all. Default: the convention's.",
         show_default=False,
     ),
 ]

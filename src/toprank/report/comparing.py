@@ -63,7 +63,7 @@ def from_comparison(
         sources: Further data whose fingerprints belong to the report (training, validation).
         metrics: The metrics as they were given to `compare`, where they are functions of your own.
         threads: Number of threads; the report does not depend on it.
-        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`; `complete` of runs …).
+        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`, `complete` …).
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)

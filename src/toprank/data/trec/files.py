@@ -102,9 +102,8 @@ def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
         return qids, document_ids, numbers
     columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
     if columns is None:
-        raise DataError(
-            f"Expected {{query: {{document: {number}}}}}, a data frame or the name of a file, not {type(given).__name__}."
-        )
+        wanted = f"{{query: {{document: {number}}}}}, a data frame or the name of a file"
+        raise DataError(f"Expected {wanted}, not {type(given).__name__}.")
 
     def column(kind: str, usual: tuple[str, ...]) -> Array:
         name = next((name for name in columns if str(name).lower() in usual), None)
