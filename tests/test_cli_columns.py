@@ -270,7 +270,7 @@ def test_what_is_not_judged_is_told_by_the_options_of_the_command(folder):
     for name in ("a.scores", "b.scores"):
         (folder / name).write_text("1\n2\n3\n4\n")
     assert "--unjudged irrelevant, condense (" in refused("evaluate", "some.txt", "a.scores")
-    assert refused("compare", "some.txt", "a.scores", "b.scores").endswith("Label them, or leave them out of the data.")
+    assert "--unjudged irrelevant, condense (" in refused("compare", "some.txt", "a.scores", "b.scores")
 
 
 def test_errors_keep_both_remedies_on_their_way_between_processes():
@@ -301,3 +301,67 @@ def test_the_decorator_keeps_the_other_parameters():
     made = reads_data(*COLUMNS)(command)
     assert list(inspect.signature(made).parameters) == ["a", "label", "qid", "features", "document_id", "carry", "b"]
     made(a=1, b=2, label=None, qid="", features=None, document_id=None, carry=None)
+
+
+# ---- documents without a judgment ----
+
+CHOOSE = "choose what that means: --unjudged irrelevant, condense (take them out of the lists) or drop"
+
+
+@pytest.fixture
+def holes(folder):
+    """train.txt and valid.txt, in which some documents are not judged."""
+    for seed, name in enumerate(("train.txt", "valid.txt")):
+        data = tr.synthetic(n_queries=20, n_documents=(4, 6), n_features=2, seed=seed)
+        marked = data.replace(labels=np.where(np.arange(len(data)) % 9 == 4, -1.0, data.labels))
+        tr.write(marked, name)
+    return folder
+
+
+def test_commands_that_train_say_what_to_do_about_unjudged_documents(holes):
+    one = ("--system", "LeastSquares", "--model", "m.toprank", "-q")
+    for arguments in (
+        ("train", "train.txt", *one),
+        ("train", "data.txt", "--valid", "valid.txt", *one),
+        ("train", "train.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank", "-q"),
+        ("cv", "train.txt", "--systems", "LeastSquares", "-q"),
+        ("evaluate", "train.txt", "ones.scores"),
+        ("compare", "train.txt", "ones.scores", "twos.scores"),
+    ):
+        n = tr.read("train.txt").n_documents
+        tr.write_scores(np.ones(n), "ones.scores")
+        tr.write_scores(np.arange(n) + 2.0, "twos.scores")
+        assert CHOOSE in refused(*arguments)
+    with pytest.raises(ToprankError, match=r"data\.keep\(data\.judged\).*np\.where\(data\.judged, data\.labels, 0\)"):
+        tr.LinearRanker().fit(tr.read("train.txt"))
+
+
+@pytest.mark.parametrize("rule", ["irrelevant", "condense", "drop"])
+def test_training_under_a_rule_for_unjudged_documents(holes, rule):
+    def under(name):
+        data = tr.read(name)
+        if rule == "irrelevant":
+            return data.replace(labels=np.where(data.judged, data.labels, 0))
+        return data.keep(data.judged) if rule == "condense" else data.select(data.queries.min(data.judged))
+
+    train, valid = under("train.txt"), under("valid.txt")
+    expected = tr.select("LeastSquares", train, valid).ranker
+    invoked("train", "train.txt", "--valid", "valid.txt", "--system", "LeastSquares", "--unjudged", rule,
+            "--model", "m.toprank", "-q")  # fmt: skip
+    assert tr.load("m.toprank").predict(train).tolist() == expected.predict(train).tolist()
+    crossed = invoked(
+        "cv", "train.txt", "--systems", "LeastSquares", "--unjudged", rule, "--folds", "3", "-q", "--json"
+    )
+    assert len(json.loads(crossed.stdout)["cells"]) == 3
+    tr.write_scores(np.arange(tr.read("train.txt").n_documents), "a.scores")
+    tr.write_scores(-np.arange(tr.read("train.txt").n_documents), "b.scores")
+    found = json.loads(invoked("compare", "train.txt", "a.scores", "b.scores", "--unjudged", rule, "--json").stdout)
+    assert found["queries"] == train.n_queries
+    invoked("compare", "train.txt", "a.scores", "b.scores", "--unjudged", rule, "--html", "r.html", "-q")
+
+
+def test_a_rule_that_leaves_nothing_is_refused(folder):
+    tr.write(tr.RankingData(np.eye(4), [-1, -1, -1, -1], qid=[1, 1, 2, 2]), "none.txt")
+    one = ("train", "none.txt", "--system", "LeastSquares", "--model", "m.toprank", "-q")
+    assert "--unjudged condense leaves none; use irrelevant." in refused(*one, "--unjudged", "condense")
+    assert "--unjudged drop leaves none; use condense." in refused(*one, "--unjudged", "drop")

@@ -162,9 +162,23 @@ def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingDat
 
 
 def read_both(
+    data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any], unjudged: str | None = None
+) -> tuple[RankingData, RankingData | None]:
+    """Training and validation data with the same features, under a rule for unjudged documents where there is one.
+
+    `options` are keywords of `toprank.read`.
+    """
+    from toprank.data.unjudged import settled
+
+    documents, held_out = _read_both(data, valid, quiet, options)
+    if unjudged is None:
+        return documents, held_out
+    return settled(documents, unjudged)[0], None if held_out is None else settled(held_out, unjudged)[0]
+
+
+def _read_both(
     data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any]
 ) -> tuple[RankingData, RankingData | None]:
-    """Training and validation data with the same features; `options` are keywords of `toprank.read`."""
     from toprank.data.files import in_agreement
 
     files = [file for file in (data, valid) if file is not None]

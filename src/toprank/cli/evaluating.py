@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from toprank.metrics.evaluation import Evaluation
 
 
-Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
 Test = StrEnum("Test", ["randomization", "t", "wilcoxon"])
 Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 Complete = Annotated[
@@ -60,7 +59,7 @@ def evaluate(
         float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")
     ] = None,
     relevant_from: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0,
-    unjudged: Annotated[Unjudged | None, typer.Option(help="What labels of -1 mean. Default: refuse them.")] = None,
+    unjudged: options.OfUnjudged = None,
     complete: Complete = None,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
     reading: options.Reading = options.NOTHING,
@@ -86,10 +85,7 @@ def evaluate(
             raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
         _refuse_reading(reading)
         name = convention or "trec_eval"
-        condense = {None: False, Unjudged.irrelevant: False, Unjudged.condense: True}.get(unjudged)
-        if condense is None:
-            raise typer.BadParameter("with --run, --unjudged is 'irrelevant' or 'condense'.")
-        shared |= {"complete": complete, "max_documents": max_documents, "condense": condense}
+        shared |= {"complete": complete, "max_documents": max_documents, "condense": _condense(unjudged)}
         results = _evaluate_run(qrels, run, metrics, name, shared, quiet)
     else:
         if data is None or scores is None:
@@ -100,6 +96,14 @@ def evaluate(
         wanted = _carrying(data, by, reading)
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, wanted, quiet)
     _print(results, per_query, json, by)
+
+
+def _condense(unjudged: options.Unjudged | None) -> bool:
+    """The rule for unjudged documents, as runs have it."""
+    condense = {None: False, options.Unjudged.irrelevant: False, options.Unjudged.condense: True}.get(unjudged)
+    if condense is None:
+        raise typer.BadParameter("of runs, --unjudged is 'irrelevant' or 'condense'.")
+    return condense
 
 
 def _refuse_reading(reading: dict[str, Any]) -> None:
@@ -223,6 +227,7 @@ def compare(
         ),
     ] = None,
     complete: Complete = None,
+    unjudged: options.OfUnjudged = None,
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
     test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
     correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
@@ -280,7 +285,11 @@ def compare(
         if qrels is None
         else _read_runs(qrels, files, reading, quiet)
     )
-    rules: dict[str, Any] = {} if qrels is None else {"complete": complete}
+    rules: dict[str, Any] = (
+        {"unjudged": unjudged.value if unjudged else None}
+        if qrels is None
+        else {"complete": complete, "condense": _condense(unjudged)}
+    )
     with common.progress("Comparing …", quiet):
         result = compare_systems(
             systems,

@@ -41,6 +41,7 @@ def cv(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds of the systems that draw, separated by commas. Default: --seed.")
     ] = None,
+    unjudged: options.OfUnjudged = None,
     select_by: Annotated[str | None, typer.Option(help="Metric to choose by. Default: each system's own.")] = None,
     select_convention: Annotated[str, typer.Option(help="Rules of the metric to choose by.")] = "standard",
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the best.")] = None,
@@ -84,7 +85,7 @@ def cv(
     if html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
     experiment = Experiment(
-        _datasets(data, folds, seed, by, reading),
+        _datasets(data, folds, seed, by, reading, unjudged),
         chosen,
         metrics=metrics,
         conventions=_conventions(convention),
@@ -155,10 +156,13 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
         raise
 
 
-def _datasets(paths: list[Path], k: int, seed: int, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:
+def _datasets(
+    paths: list[Path], k: int, seed: int, by: str | None, reading: dict[str, Any], unjudged: options.Unjudged | None
+) -> dict[str, Any]:
     """Folds of every path, by the path's name; with the names of folders above where names coincide."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
+    from toprank.data.unjudged import settled_folds
 
     found: dict[str, Any] = {}
     places = [path.resolve() for path in paths]
@@ -171,8 +175,9 @@ def _datasets(paths: list[Path], k: int, seed: int, by: str | None, reading: dic
             if name not in found:
                 break
             name = f"{above.name}/{name}"
-        options = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
-        found[name] = folds(path, by=by, **reading) if own else folds(path, k, **options, **reading)
+        division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
+        of = folds(path, by=by, **reading) if own else folds(path, k, **division, **reading)
+        found[name] = of if unjudged is None else settled_folds(of, unjudged)
     return found
 
 

@@ -42,6 +42,9 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
 ]
 
+Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
+OfUnjudged = Annotated[Unjudged | None, typer.Option(help="What labels of -1 or NaN mean. Default: refuse them.")]
+
 # ---- how data are read ----
 
 

@@ -46,6 +46,7 @@ def train(
         str | None, typer.Option(help="What to choose by with --valid, else what to print. Default: the system's own.")
     ] = None,
     convention: options.ConventionName = "standard",
+    unjudged: options.OfUnjudged = None,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
@@ -69,7 +70,7 @@ def train(
     _check_settings(settings, valid is not None)
     common.check_writable(model, "model.toprank")
     chosen = None if automatic else _system(system, settings, seed)
-    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads})
+    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads}, unjudged)
     by = {"metric": metric, "convention": convention, "threads": threads}
     if chosen is None:
         more = {"budget": _BUDGET if budget is None else budget, "blend": blend, "seed": seed}
@@ -260,6 +261,7 @@ def tune(
     setting: options.Settings = None,
     metric: Annotated[str | None, typer.Option(help="What to judge by. Default: the system's own.")] = None,
     convention: options.ConventionName = "standard",
+    unjudged: options.OfUnjudged = None,
     storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None,
     study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw importance and history to this .svg file.")] = None,
@@ -298,7 +300,7 @@ def tune(
     common.check_writable(plot, "study.svg")
     if plot is not None:
         check_picture_path(plot)
-    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads})
+    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads}, unjudged)
     with common.step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet):
         tuned = search(
             chosen,

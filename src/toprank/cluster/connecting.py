@@ -21,9 +21,10 @@ from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import USUAL_NAMES, layout_of
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
+from toprank.data.unjudged import Unjudged
 from toprank.errors import ClusterError, DataError, UnknownNameError, needs
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Metrics, Unjudged
+from toprank.metrics.evaluation import Metrics
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
 from toprank.rankers.base import Ranker

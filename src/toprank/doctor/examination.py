@@ -215,7 +215,7 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
     """Unjudged documents; labels that are negative, not whole, very large, or all the same."""
     unjudged = int(np.count_nonzero(~data.judged))
     severity: Severity = "note" if unjudged == data.n_documents else "warning"
-    remedy = "Say how to treat them when you evaluate: as not relevant, dropped, or as condensed lists."
+    remedy = "Say how to treat them when you train or evaluate: as irrelevant, dropped, or as condensed lists."
     what = "document|documents is|are not judged (label NaN or -1)"
     yield from about_some("unjudged", severity, unjudged, data.n_documents, what, (), remedy)
     labels = data.labels[data.judged]

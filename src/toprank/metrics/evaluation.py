@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,9 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.slices import Sliceable
+from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, has_unjudged, settled
 from toprank.data.warnings import warn_one_query
-from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, Rules, View
 from toprank.metrics.parsing import parse, parse_all
@@ -22,8 +23,6 @@ from toprank.metrics.result import Evaluation
 __all__ = ["Evaluation", "Judge", "blind", "evaluate", "evaluate_under_all", "evaluate_views"]
 
 Metrics = str | Measure | Iterable[str | Measure]
-Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
-_UNJUDGED = ("refuse", "irrelevant", "condense", "drop")
 _BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
 
 
@@ -152,8 +151,11 @@ class Judge:
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
             raise DataError(
-                f"{int((~data.judged).sum()):,} documents to choose on are not judged (label NaN or -1). Leave them "
-                "out: data.keep(data.judged); or choose a convention that says what they mean, such as trec_eval."
+                f"{int((~data.judged).sum()):,} documents to choose on are not judged (label NaN or -1);",
+                remedy=choose_a_rule(
+                    "leave them out: data.keep(data.judged); or choose a convention that says what they mean, such as "
+                    "trec_eval."
+                ),
             )
 
     @property
@@ -239,29 +241,10 @@ def _from_arrays(
 
 def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:
     """Apply the rule for labels of NaN and -1."""
-    if rule not in _UNJUDGED:
-        raise UnknownNameError("rule for unjudged documents", rule, _UNJUDGED)
-    grades = data.grades.values
-    if not (np.isnan(grades) | (grades == -1)).any():
+    if rule in UNJUDGED and not has_unjudged(data):
         return data, scores
-    judged = data.judged
-    missing = int((~judged).sum())
-    if rule == "refuse":
-        problem = f"{missing:,} of {data.n_documents:,} documents are not judged (label NaN or -1)."
-        choose = "Choose what that means: {}, {} (take them out of the lists) or {} (leave their queries out)."
-        having = {"--unjudged": choose.format("--unjudged irrelevant", "condense", "drop")}
-        python = choose.format("unjudged='irrelevant'", "'condense'", "'drop'")
-        raise DataError(problem, remedy=Remedy(python, "Label them, or leave them out of the data.", having))
-    data = data.without_features()  # scores are judged by labels alone; a part of X would be a copy
-    if rule == "irrelevant":
-        return data.replace(labels=np.where(judged, data.labels, 0.0)), scores
-    if rule == "condense":
-        return data.keep(judged), scores[judged]
-    whole = data.queries.min(judged)
-    if not whole.any():
-        remedy = Remedy("unjudged='drop' leaves none; use 'condense'.", "--unjudged drop leaves none; use condense.")
-        raise DataError("Every query has unjudged documents, so", remedy=remedy)
-    return data.select(whole), scores[data.queries.spread(whole)]
+    found, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
+    return found, scores if kept is None else scores[kept]
 
 
 def _tie_order(data: RankingData) -> IntArray:

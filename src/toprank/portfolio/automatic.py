@@ -10,6 +10,7 @@ from sklearn.base import clone
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
@@ -124,8 +125,8 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
 def _check_labels(data: RankingData, name: str) -> None:
     if not data.judged.all():
         raise DataError(
-            f"{int((~data.judged).sum()):,} documents of the {name} data are not judged (label NaN or -1); leave them "
-            "out: data.keep(data.judged)."
+            f"{int((~data.judged).sum()):,} documents of the {name} data are not judged (label NaN or -1);",
+            remedy=choose_a_rule("leave them out: data.keep(data.judged)."),
         )
     if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():
         raise DataError(

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
+from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
@@ -136,8 +137,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
         if unjudged:
             raise DataError(
-                f"{unjudged:,} documents are not judged (label NaN or -1); train without them: "
-                "fit(data.keep(data.judged))."
+                f"{unjudged:,} documents are not judged (label NaN or -1);",
+                remedy=choose_a_rule(
+                    "train without them: fit(data.keep(data.judged)); or call them irrelevant: "
+                    "fit(data.replace(labels=np.where(data.judged, data.labels, 0)))."
+                ),
             )
         if valid is not None:
             valid = self._validation_data(valid)

@@ -1,0 +1,81 @@
+"""Documents without a judgment (label NaN or -1): the rules that say what that means, and how a refusal puts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.dataset import RankingData
+from toprank.data.folds import Fold, Folds
+from toprank.errors import DataError, Remedy, UnknownNameError
+
+__all__ = ["UNJUDGED", "Unjudged", "choose_a_rule", "has_unjudged", "settled", "settled_folds"]
+
+Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
+UNJUDGED: tuple[str, ...] = get_args(Unjudged)
+_REST = "condense (take them out of the lists) or drop (leave their queries out)."
+
+
+def choose_a_rule(python: str) -> Remedy:
+    """What to do about unjudged documents: in Python's words as given, and in those of the command line."""
+    chosen = f"choose what that means: --unjudged irrelevant, {_REST}"
+    return Remedy(python, "label them, or leave them out of the data.", {"--unjudged": chosen})
+
+
+def has_unjudged(data: RankingData) -> bool:
+    """Whether there are such documents, from the few different labels."""
+    grades = data.grades.values
+    return bool((np.isnan(grades) | (grades == -1)).any())
+
+
+def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
+    """The data under a rule for unjudged documents, and which documents were kept; None: all.
+
+    >>> data = RankingData(np.zeros((4, 1)), [1, -1, 0, 2], qid=[1, 1, 2, 2])
+    >>> for rule in ("irrelevant", "condense", "drop"):
+    ...     print(settled(data, rule)[0].labels.tolist())
+    [1.0, 0.0, 0.0, 2.0]
+    [1.0, 0.0, 2.0]
+    [0.0, 2.0]
+    """
+    if rule not in UNJUDGED:
+        raise UnknownNameError("rule for unjudged documents", rule, UNJUDGED)
+    if not has_unjudged(data):
+        return data, None
+    judged = data.judged
+    if rule == "refuse":
+        raise DataError(
+            f"{int((~judged).sum()):,} of {data.n_documents:,} documents are not judged (label NaN or -1);",
+            remedy=choose_a_rule(f"choose what that means: unjudged='irrelevant', {_REST}"),
+        )
+    if rule == "irrelevant":
+        return data.replace(labels=np.where(judged, data.labels, 0.0)), None
+    kept = judged if rule == "condense" else data.queries.spread(data.queries.min(judged))
+    if not kept.any():
+        left = "No document is judged, so" if rule == "condense" else "Every query has unjudged documents, so"
+        other = "irrelevant" if rule == "condense" else "condense"
+        raise DataError(
+            left,
+            remedy=Remedy(
+                f"unjudged='{rule}' leaves none; use '{other}'.", f"--unjudged {rule} leaves none; use {other}."
+            ),
+        )
+    return data.keep(kept), kept
+
+
+def settled_folds(folds: Folds, rule: str) -> Folds:
+    """The folds with a rule applied to each part of each, when it is asked for."""
+
+    def load(number: int) -> Fold:
+        fold = folds[number]
+        return replace(
+            fold,
+            train=settled(fold.train, rule)[0],
+            valid=settled(fold.valid, rule)[0],
+            test=settled(fold.test, rule)[0],
+        )
+
+    return Folds(folds.names, load)
