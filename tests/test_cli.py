@@ -518,3 +518,27 @@ def test_an_interrupted_training_is_kept_and_does_not_pass_for_a_finished_one(fi
     assert f"toprank: Interrupted: {model} is the best so far, not the end of the training. Use it, or" in done.stderr
     assert np.isfinite(tr.load(model).predict(tr.read(files / "data.txt"))).all()
     assert inspect(model)["training"]["interrupted"] is True
+
+
+def test_inspect_is_one_screen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    names = [f"feature_{i}" for i in range(136)]
+    data = tr.RankingData(
+        rng.normal(size=(300, 136)), rng.integers(0, 5, 300), qid=np.repeat(range(30), 10), feature_names=names
+    )
+    train, valid = tr.split(data, (0.7, 0.3))
+    for ranker in (
+        tr.TreeRanker(n_trees=60, num_leaves=4),
+        tr.NeuralRanker(epochs=2),
+        tr.LinearRanker(l2=[1.0, 0.1]),
+        tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=2)]),
+    ):
+        ranker.fit(train, valid=valid).save("m.toprank")
+        shown = CliRunner().invoke(app, ["inspect", "m.toprank"]).stdout.splitlines()
+        assert len(shown) < 24  # the prompt takes a line, too
+        assert max(map(len, shown)) <= 100
+        assert f"kind: {type(ranker).__name__}" in shown
+        whole = CliRunner().invoke(app, ["inspect", "m.toprank", "--all"]).stdout
+        assert "feature_135" in whole
+        assert len(whole.splitlines()) > len(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -142,13 +143,18 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
     return lists
 
 
-def inspect(model: Model, json: options.Json = False) -> None:
-    """Describe a model file: what it is, where it comes from, what it weighs.
+def inspect(
+    model: Model,
+    everything: Annotated[bool, typer.Option("--all", help="Everything, however long, a line each.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Describe a model file on one screen: what it is, where it comes from, what it weighs.
 
     For example:
 
     \b
       toprank inspect m.toprank
+      toprank inspect m.toprank --all
     """
     from toprank.rankers.files import inspect as describe
 
@@ -156,8 +162,42 @@ def inspect(model: Model, json: options.Json = False) -> None:
     if json:
         common.print_json(metadata)
         return
-    for key, value in _flat(metadata):
-        typer.echo(f"{key}: {value}")
+    lines = [f"{key}: {value}" for key, value in _flat(metadata)] if everything else _screen(metadata)
+    typer.echo("\n".join(lines))
+
+
+_ROWS, _COLUMNS, _WORD = 24, 100, 40  # of a screen, its last row left to the prompt; and of a value in a row of several
+
+
+def _screen(metadata: dict[str, Any]) -> list[str]:
+    """What a person asks first, on one screen."""
+    given = {
+        name: part for name, part in metadata.items() if name in ("toprank_version", "kind", "features", "training")
+    }
+    head = [
+        shorten(f"{key}: {value}", _COLUMNS, placeholder=" …")
+        for key, value in _flat(given)
+        if value is not None and key != "training.features"  # which the features are counted by, too
+    ]
+    state, parts = metadata.get("state", {}), metadata["members"]
+    tail = [f"parts: {len(parts)}, {sum(parts.values()):,} bytes", "--all shows everything, --json for programs."]
+    fitted = _row("fitted", [*_flat(state.get("fitted", {})), *((k, v) for k, v in state.items() if k == "members")])
+    room = _ROWS - 1 - len(head) - len(tail)
+    body = [*_row("parameters", _flat(state.get("parameters", {})))[: max(1, room - len(fitted[:2]))], *fitted[:2]]
+    return [*head[: _ROWS - 1 - len(tail) - len(body)], *body, *tail]
+
+
+def _row(name: str, values: list[tuple[str, Any]]) -> list[str]:
+    """Several values in a row, which may take some lines."""
+    words = [f"{key}={shorten(_brief(value), _WORD, placeholder=' …')}" for key, value in values if value is not None]
+    return wrap(f"{name}: {', '.join(words)}", _COLUMNS, subsequent_indent="  ") if words else []
+
+
+def _brief(value: Any) -> str:
+    """A value as text; of a long list, how many there are, and of rankers in a blend, their kinds."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"{len(value)} × " + ", ".join(dict.fromkeys(str(one.get("kind", "…")) for one in value))
+    return f"{len(value)} values" if isinstance(value, list) and len(value) > 5 else str(value)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -63,7 +64,13 @@ def connect(
         if address is not None:
             raise DataError("Give an address to connect to, or workers to start here, not both.")
         check_whole("workers", workers, 1)
-        usual = {"threads_per_worker": 1, "dashboard_address": ":0", "processes": True}
+        # What a worker fails at comes to the caller as an error; its log would tell it a second time.
+        usual = {
+            "threads_per_worker": 1,
+            "dashboard_address": ":0",
+            "processes": True,
+            "silence_logs": logging.CRITICAL,
+        }
         local = distributed.LocalCluster(n_workers=workers, **(usual | options))
         return Cluster(distributed.Client(local), owned=[local], **kept)
     if address is None:

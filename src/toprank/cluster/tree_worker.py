@@ -24,6 +24,7 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
+from toprank.rankers.muffling import muffled
 from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
 from toprank.rankers.tree_training import Start, booster_of, datasets, make_rounds, objective_of
 from toprank.rankers.watching import RoundWatch
@@ -116,7 +117,8 @@ def _network(place: Place) -> Iterator[None]:
     library = basic._LIB  # type: ignore[attr-defined]
     try:
         try:
-            basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
+            with muffled():  # its threads tell of the ports they listen at
+                basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
         except basic.LightGBMError as problem:
             raise LeftAloneError(f"LightGBM's trainers did not meet: {problem}") from None
         yield

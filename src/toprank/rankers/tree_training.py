@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.heads import first_outputs, loss_and_gains
+from toprank.rankers.muffling import muffled
 from toprank.rankers.tree_objective import (
     ExpectedGainObjective,
     LikelihoodObjective,
@@ -174,6 +176,7 @@ def train_trees(parameters: TreeParameters, data: RankingData, valid: RankingDat
     """Train as the parameters say."""
     start = Start.of(parameters, data)
     columns = categorical_columns(parameters.categorical, data)
+    check_further(parameters, data.n_features)
     words = lightgbm_parameters(parameters, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
     judges = judges_of(parameters, None if parameters.dart else data, valid, lenient=True)
@@ -280,17 +283,39 @@ def make_rounds(
             callbacks=[watch.before_the_first, watch],
         )
     except library.basic.LightGBMError as problem:
-        raise DataError(f"LightGBM cannot train like this: {problem}.") from None
+        raise _untrainable(problem) from None
     except KeyboardInterrupt:
         if watch.booster is None:  # not a single round to keep
             raise
         watch.interrupt()
 
 
+def check_further(parameters: TreeParameters, n_features: int) -> None:
+    """Refuse what LightGBM itself would refuse in `extra`, before any work and in a sentence alone."""
+    if not parameters.extra:
+        return
+    library = first_use("lightgbm")
+    words = {"objective": parameters.built_in or "none", "metric": "None", "verbosity": -1, "num_threads": 1}
+    words |= {"boosting": parameters.boosting} | parameters.sampling() | parameters.further()
+    if words.get("force_row_wise") and words.get("force_col_wise"):
+        raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
+    try:
+        with muffled():
+            library.Booster(words, library.Dataset(np.zeros((2, n_features)), [0, 1], group=[2], params=words))
+    except library.basic.LightGBMError as problem:
+        raise _untrainable(problem) from None
+
+
+def _untrainable(problem: Exception) -> DataError:
+    said = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
+    return DataError(f"LightGBM cannot train like this: {said}.")
+
+
 def booster_of(trees: str) -> Any:
     """LightGBM's booster from its text; one that it cannot read is refused."""
     library = first_use("lightgbm")
     try:
-        return library.Booster(model_str=trees)
+        with muffled():
+            return library.Booster(model_str=trees)
     except library.basic.LightGBMError as problem:
         raise DataError(f"the trees cannot be read: {problem}") from None
