@@ -129,6 +129,9 @@ def furnish(folder):
         tr.write_scores(scores, folder / f"{name}.scores")
     (folder / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n1 0 c 1\n2 0 a 1\n")
     (folder / "run.txt").write_text("1 Q0 b 1 0.9 mine\n1 Q0 a 2 0.7 mine\n")
+    tr.write(test, folder / "judged.qrels")
+    for name, scores in zip(("bm25", "dense"), test.labels + noise, strict=True):
+        tr.write_run(test, scores, folder / f"{name}.run", tag=name)
 
 
 def run_shell(page):

@@ -47,7 +47,7 @@ def content_of_runs(
     evaluations = judged_runs(systems, judgments, asked, (), **options).evaluations
     check_same(comparison, evaluations)
     one = next(iter(evaluations.values()))
-    data, scores = _pool(judgments, systems, one.qids)
+    data, names, scores = _pool(judgments, systems, one.qids)
     styles = plotted(comparison)
 
     def means(system: str, wanted: list[Measure]) -> Mapping[str, float]:
@@ -63,7 +63,7 @@ def content_of_runs(
         judgements=(Judgement(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
         at_k=curves_at(means, int(data.queries.sizes.max()), one.measures, styles),
         spreads=_spreads(scores, data, styles),
-        documents=Documents(data.labels, data.queries, data.document_ids, scores),
+        documents=Documents(data.labels, data.queries, names, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
         notes=notes_of(comparison, solvable),
     )
@@ -78,8 +78,10 @@ def content_of_runs(
     )
 
 
-def _pool(qrels: Qrels, runs: Mapping[str, Run], qids: npt.NDArray[Any]) -> tuple[RankingData, dict[str, FloatArray]]:
-    """All documents of these queries that are judged or retrieved, and each run's scores of them, -inf without one.
+def _pool(
+    qrels: Qrels, runs: Mapping[str, Run], qids: npt.NDArray[Any]
+) -> tuple[RankingData, npt.NDArray[Any], dict[str, FloatArray]]:
+    """All documents of these queries that are judged or retrieved, their ids, and each run's scores, -inf without one.
 
     Rows of a query are by document id, descending: the order of ties in trec_eval.
     """
@@ -98,13 +100,8 @@ def _pool(qrels: Qrels, runs: Mapping[str, Run], qids: npt.NDArray[Any]) -> tupl
         column[np.searchsorted(rows, keys[part][known[part]])] = values[known[part]]
         columns.append(column)
     sizes = np.bincount(rows // width, minlength=len(qids))
-    data = RankingData(
-        np.empty((len(rows), 0)),
-        columns[0],
-        queries=Queries.from_sizes(sizes),
-        document_ids=ids[width - 1 - rows % width],
-    )
-    return data, dict(zip(runs, columns[1:], strict=True))
+    data = RankingData(np.empty((len(rows), 0)), columns[0], queries=Queries.from_sizes(sizes))
+    return data, ids[width - 1 - rows % width], dict(zip(runs, columns[1:], strict=True))
 
 
 def _spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[Spread, ...]:
