@@ -249,3 +249,30 @@ def test_runs_that_cannot_be_written_leave_the_file_alone(tmp_path, change, word
     assert target.read_text() == "before"
     with pytest.raises(ToprankError, match=r"write_run\(data, scores, path\)"):
         tr.write_run(data, target)
+
+
+def test_runs_are_compared_in_slices_by_the_ids_of_their_queries():
+    runs = {"one": run_of(1), "two": run_of(2, without=("q3",))}
+    language = {q: "de" if int(q[1:]) % 2 else "en" for q in reversed(QRELS)}
+    found = tr.compare(runs, QRELS, "ndcg@10", by=language, least=2, **FAST)
+    for name in ("de", "en"):
+        part = {q: of for q, of in QRELS.items() if language[q] == name}
+        alone = tr.compare(runs, part, "ndcg@10", **FAST)
+        [row] = found.slices[name]
+        assert (row.n, row.difference) == (alone.differences[0].n, pytest.approx(alone.differences[0].difference))
+    assert found.missing == {"two": ("q3",)}
+    with pytest.raises(DataError, match=r"no value to slice by for query q7; give one for each"):
+        tr.compare(runs, QRELS, by={q: word for q, word in language.items() if q != "q7"}, **FAST)
+    for by in ("language", list(language.values())):
+        with pytest.raises(DataError, match=r"by=\{query id: value\}"):
+            tr.compare(runs, QRELS, by=by, **FAST)
+    values = {name: {"map": [0.1, 0.2, 0.3 + place]} for place, name in enumerate("ab")}
+    with pytest.raises(DataError, match="have no ids"):
+        compare_values(values, by={"q1": "de"}, **FAST)
+
+
+def test_runs_have_no_columns_to_slice_by(folder):
+    assert (
+        "--by goes with DATA"
+        in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--by", "x", status=2).stderr
+    )

@@ -15,10 +15,11 @@ from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
 from toprank.comparison.runs import Judged, are_runs, judged_runs
 from toprank.comparison.slices import LEAST, SlicedComparison, SliceDifference
 from toprank.compute import FloatArray
+from toprank.data.bytesource import PathLike
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.slices import By, Slices, slices_of_values
-from toprank.data.trec.files import PathLike, Qrels, Run
+from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.result import Evaluation, QueryValues, by_query
@@ -161,9 +162,9 @@ def compare(
         power: The chance to see the difference, for the number of queries needed.
         seed: Seed of flips and resamples.
         by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
-            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query; see
-            `Evaluation.by`. The tests in slices are a family of their own, slices × pairs × metrics; those over all
-            queries stay as they are.
+            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query, of runs
+            as ``{query id: value}``; see `Evaluation.by`. The tests in slices are a family of their own, slices ×
+            pairs × metrics; those over all queries stay as they are.
         least: Slices with fewer queries are shown but not tested.
         threads: Threads to use; the results do not depend on it.
         **evaluate_options: Further options of `evaluate`, or of `evaluate_run` for runs.
@@ -190,7 +191,9 @@ def compare(
         judged = Judged(_scored(given, data, metrics, convention=convention or "standard", **options), {}, ())
     name_of_rules, errors = rules_of(judged.evaluations)
     columns, plan = columns_of(judged.evaluations), replace(plan, lower_is_better=errors)
-    slices = None if by is None else _slices(by, None if runs else data, next(iter(judged.evaluations.values())))
+    if runs and by is not None and not isinstance(by, Mapping):
+        raise DataError("Runs know their queries by id alone; to compare them in slices, give by={query id: value}.")
+    slices = None if by is None else _slices(by, data, next(iter(judged.evaluations.values())))
     whole = replace(_compared(columns, plan, name_of_rules, threads), missing=judged.missing, notes=judged.notes)
     return whole if slices is None else _with_slices(whole, columns, plan, slices, least, threads)
 
@@ -273,7 +276,7 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
 
 def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
     """The slices of the queries that were evaluated, which may be fewer than there are data for."""
-    if not isinstance(by, str) and len(evaluation.qids) < getattr(data, "n_queries", 0):
+    if not isinstance(by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
         by = np.asarray(by)
         if len(by) == data.n_queries:
             by = by[np.isin(data.qids, evaluation.qids)]

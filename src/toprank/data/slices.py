@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["By", "Sliceable", "Slices", "slices_of_values"]
 
-By = str | npt.ArrayLike
+By = str | npt.ArrayLike | Mapping[Any, Any]
 _HEAD = "head:"
 _MOST = 50  # slices; more are values of a number, not slices
 
@@ -97,6 +98,8 @@ def slices_of_values(by: By, n: int) -> Slices:
     """The slices by one value for each of n queries, of which nothing else is known."""
     if isinstance(by, str):
         raise DataError(f"Nothing is known of these queries, so they have no '{by}'; give one value for each query.")
+    if isinstance(by, Mapping):
+        raise DataError("These queries have no ids; give one value for each query, in their order.")
     column = column_of(by, "slice")
     if len(column) != n:
         raise DataError(f"There are {len(column)} values to slice {n} queries by; there must be one for each query.")

@@ -171,7 +171,8 @@ class Evaluation:
 
         Args:
             by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
-                column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query.
+                column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
+                their order or as ``{query id: value}``.
 
         >>> import toprank as tr
         >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
@@ -184,6 +185,12 @@ class Evaluation:
 
     def slices(self, by: By) -> Slices:
         """The slices that `by` divides the queries into."""
+        if isinstance(by, Mapping):
+            known = {str(qid): value for qid, value in by.items()}
+            absent = np.array([qid for qid in map(str, self.qids.tolist()) if qid not in known], dtype=str)
+            if len(absent):
+                raise DataError(f"There is no value to slice by for {listed(absent)}; give one for each query.")
+            by = [known[str(qid)] for qid in self.qids.tolist()]
         if self.about is None:  # a run, whose data nobody gave
             return slices_of_values(by, len(self.qids))
         return self.about.slices(by)

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.bytesource import PathLike
 from toprank.data.checks import Array
 from toprank.data.queries import Queries
-from toprank.data.trec.files import PathLike, Qrels, Run
+from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
