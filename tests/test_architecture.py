@@ -22,6 +22,7 @@ FLOORS = [
     {"errors", "kernels"},
     {"compute", "drawing"},
     {"data"},
+    {"showing"},
     {"metrics"},
     {"losses", "scorers", "solvers"},
     {"doctor", "theory"},

@@ -12,11 +12,11 @@ import pytest
 
 from toprank import significance as sig
 from toprank.comparison import compare, compare_values
-from toprank.comparison.tables import Table
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.runs import evaluate_run
+from toprank.showing.tables import Table
 
 FAST = {"flips": 2000, "resamples": 500}
 

@@ -693,7 +693,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
     text = str(tuned)
     assert f"ndcg@10 (standard) {tuned.value:.4f}" in text
     assert "optimistic" in text
-    assert text.splitlines()[4].split()[0] == str(next(r["number"] for r in tuned.trials if r["value"] == tuned.value))
+    assert text.splitlines()[5].split()[0] == str(next(r["number"] for r in tuned.trials if r["value"] == tuned.value))
     assert all(row["seconds"] >= 0 for row in tuned.trials)
     tuned.plot(tmp_path / "study.svg")
     root = ET.fromstring((tmp_path / "study.svg").read_text())

@@ -283,9 +283,9 @@ def tune(
     from toprank import systems
     from toprank.data.typed import typed_command
     from toprank.errors import needs
+    from toprank.showing.pictures import check_picture_path
     from toprank.tuning import tune as search
     from toprank.tuning.space import read_space
-    from toprank.tuning.tuner import check_picture_path
 
     if system.strip().lower() == "auto":
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")

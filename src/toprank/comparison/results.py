@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.comparison.tables import Table, latex_text, markdown_text
+from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
+from toprank.showing.pictures import Picture
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance import Interval, bonferroni, holm
 from toprank.significance.results import number, p_value, queries
 from toprank.significance.tests import ROUNDING, check_count, check_seed
@@ -121,8 +123,8 @@ class Difference:
         return self.a if (self.difference > 0) != self.lower_is_better else self.b
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison(Plan):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Shown, Plan):
     """Systems compared in pairs, and the plan that was followed; `str` gives tables and verdicts.
 
     Attributes:
@@ -241,24 +243,33 @@ class Comparison(Plan):
             f"Seed {self.seed}."
         )
 
-    def __str__(self) -> str:
-        parts = ["\n".join([self.heading, *self.notes]), self.means_table().text(), self.differences_table().text()]
-        sliced = [] if self.slices is None else [str(self.slices)]
-        return "\n\n".join([*parts, "\n".join(self.verdicts), self.methods, *sliced])
-
-    def to_markdown(self) -> str:
-        """Heading, tables, verdicts and methods as Markdown."""
-        verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
-        tables = [self.means_table().markdown(), self.differences_table().markdown()]
-        heading = markdown_text(" ".join([self.heading, *self.notes]))
-        sliced = [] if self.slices is None else [self.slices.to_markdown()]
-        return "\n\n".join([heading, *tables, verdicts, markdown_text(self.methods), *sliced]) + "\n"
+    def _parts(self) -> Sequence[Part]:
+        heading = "\n".join([self.heading, *self.notes])
+        sliced = [] if self.slices is None else self.slices._parts()
+        return [heading, self.means_table(), self.differences_table(), self.verdicts, self.methods, *sliced]
 
     def to_latex(self) -> str:
         """The two tables for the booktabs package, the methods as a paragraph after them."""
         tables = [self.means_table().latex(), self.differences_table().latex()]
-        sliced = [] if self.slices is None else [self.slices.to_latex()]
-        return "\n\n".join([*tables, latex_text(" ".join([*self.notes, self.methods])), *sliced]) + "\n"
+        sliced = "" if self.slices is None else f"\n{self.slices.to_latex()}"
+        return "\n\n".join([*tables, latex_text(" ".join([*self.notes, self.methods]))]) + "\n" + sliced
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each difference, with its verdict; a frame of pandas or polars, or Arrow's."""
+        rows = [
+            {name: value for name, value in self._plain(one).items() if name != "interval"}
+            | {"low": one.interval.low, "high": one.interval.high}
+            for one in self.differences
+        ]
+        return frame_of({name: [row[name] for row in rows] for name in rows[0]}, kind)
+
+    def plot(self, metric: str | None = None) -> Picture:
+        """The differences under one metric, the first if none is named, with their intervals."""
+        name = self.metrics[0] if metric is None else metric
+        found = [one for one in self.differences if one.metric == name]
+        if not found:
+            raise UnknownNameError("metric in this comparison", name, self.metrics)
+        return Picture(*intervals(found, self.margin))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""

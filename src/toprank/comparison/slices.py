@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
-from toprank.comparison.tables import Table, latex_text, markdown_text
 from toprank.data.slices import Slices
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance.results import number, p_value, queries
 
 __all__ = ["LEAST", "SliceDifference", "SlicedComparison"]
@@ -50,8 +50,8 @@ class SliceDifference:
         return None if self.mean_a is None or self.mean_b is None else self.mean_a - self.mean_b
 
 
-@dataclass(frozen=True)
-class SlicedComparison:
+@dataclass(frozen=True, repr=False)
+class SlicedComparison(Shown):
     """A comparison in slices; `str` gives a table and verdicts, ``slices["phone"]`` the rows of a slice.
 
     Attributes:
@@ -136,18 +136,24 @@ class SlicedComparison:
             "difference that is shown in one slice and not in another need not differ between them."
         )
 
-    def __str__(self) -> str:
-        return "\n\n".join([f"By {self.slices.by}:", self.table().text(), "\n".join(self.verdicts), self.methods])
+    def _parts(self) -> Sequence[Part]:
+        return [f"By {self.slices.by}:", self.table(), self.verdicts, self.methods]
 
-    def to_markdown(self) -> str:
-        """The table, the verdicts and the methods as Markdown."""
-        verdicts = "\n".join(f"- {markdown_text(verdict)}" for verdict in self.verdicts)
-        heading = markdown_text(f"By {self.slices.by}:")
-        return "\n\n".join([heading, self.table().markdown(), verdicts, markdown_text(self.methods)])
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row per slice, pair and metric; a frame of pandas or polars, or Arrow's."""
+        rows = []
+        for row in self.differences:
+            d = row.tested
+            low, high = (None, None) if d is None else d.interval
+            p, shown = (None, None) if d is None else (d.p_adjusted, d.significant)
+            one = {"slice": row.slice, "a": row.a, "b": row.b, "metric": row.metric, "n": row.n, "mean_a": row.mean_a}
+            one |= {"mean_b": row.mean_b, "difference": row.difference, "low": low, "high": high}
+            rows.append(one | {"p_adjusted": p, "significant": shown})
+        return frame_of({name: [row[name] for row in rows] for name in rows[0]}, kind)
 
     def to_latex(self) -> str:
         """The table for the booktabs package, the methods as a paragraph after it."""
-        return "\n\n".join([self.table().latex(), latex_text(self.methods)])
+        return "\n\n".join([self.table().latex(), latex_text(self.methods)]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,10 @@ from toprank.comparison import Comparison, compare_values
 from toprank.compute import FloatArray
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.store import Cell, CellStore, Failure
-from toprank.experiment.tables import blocks_of_table, dictionary, latex, markdown, read_table, text, write_table
+from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, read_table, write_table
 from toprank.metrics.result import ByMetric
+from toprank.showing.pictures import Picture, strips
+from toprank.showing.tables import Kind, Part, Shown
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -27,7 +29,7 @@ Name = str | None
 """None: the only one there is, or the first."""
 
 
-class Results:
+class Results(Shown):
     """What an experiment found; `str` gives the tables.
 
     There are two ways to one number, and they are never mixed. **Mean of fold means**: the mean over the queries of
@@ -248,20 +250,26 @@ class Results:
 
     # ---- output ----
 
-    def to_markdown(self) -> str:
-        """The tables as Markdown."""
-        return markdown(self)
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """The tidy table, `per_query`, as a frame of pandas or polars, or Arrow's."""
+        from toprank.data.frames.conversion import as_frame
 
-    def to_latex(self) -> str:
-        """The tables for LaTeX's booktabs package."""
-        return latex(self)
+        return as_frame(self.per_query, kind)
+
+    def plot(self, metric: str | None = None, convention: str | None = None, dataset: str | None = None) -> Picture:
+        """The mean of each system on each fold, and the mean of these."""
+        metric, dataset = self._metric(metric), self._dataset(dataset)
+        rows = {name: list(of.values()) for name, of in self.by_fold(metric, convention, dataset).items()}
+        folds = "1 fold" if len(self.folds(dataset)) == 1 else f"{len(self.folds(dataset))} folds"
+        name = f"{metric} on {folds} of {dataset}"
+        return strips(name, rows, self.fold_means(metric, convention, dataset), metric)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the per-query numbers, as plain values that JSON can hold."""
         return dictionary(self)
 
-    def __str__(self) -> str:
-        return text(self)
+    def _parts(self) -> Sequence[Part]:
+        return parts_of(self)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
-import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -28,10 +26,9 @@ from toprank.experiment.tables import Block, table_of
 from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, labels_only, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.metrics.parsing import parse
+from toprank.showing.progress import NOW_AND_THEN, Told
 
 __all__ = ["Progress", "run"]
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
@@ -47,9 +44,9 @@ class Progress:
         self._starts: Counter[str] = Counter()
         """How many of the first cells of a system were the first of a worker."""
         self._cached = self._failed = 0
-        self._terminal = sys.stderr.isatty()
-        self._shown = self._terminal if verbose is None else verbose
-        self._last = time.monotonic()
+        self._tell = Told(NOW_AND_THEN, over=True)
+        self._tell.rest()
+        self._shown = self._tell.watched if verbose is None else verbose
         self._what = ""
 
     def cached(self, system: str) -> None:
@@ -77,12 +74,8 @@ class Progress:
 
     def tick(self) -> None:
         """Say how things stand, if it is time to."""
-        now = time.monotonic()
-        if not self._shown or (not self._terminal and now - self._last < _SECONDS_BETWEEN_LINES):
-            return
-        self._last = now
-        sys.stderr.write(f"\r\033[K{self.line()}" if self._terminal else f"{self.line()}\n")
-        sys.stderr.flush()
+        if self._shown:
+            self._tell(self.line())
 
     def line(self) -> str:
         """The state in one line."""
@@ -97,12 +90,11 @@ class Progress:
 
     def close(self, ended: bool) -> None:
         """Clear the line; at the `ended` experiment, leave the sum."""
-        if self._shown and self._terminal:
-            sys.stderr.write("\r\033[K")
         if self._shown and ended:
             self._what = ""
-            sys.stderr.write(f"{self.line()}.\n")
-        sys.stderr.flush()
+            self._tell(f"{self.line()}.", last=True)
+        elif self._shown:
+            self._tell.clear()
 
 
 def duration(seconds: float) -> str:

@@ -281,7 +281,8 @@ class Experiment:
         """Compute what is not in the folder yet, and evaluate everything.
 
         Args:
-            verbose: tell on standard error what is done and how long the rest will take; None: where a person watches.
+            verbose: tell on standard error what is done and how long the rest will take; None: where a person watches,
+                on a terminal or in a notebook.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C, with a sentence on how to go on; finished cells stay in the folder.

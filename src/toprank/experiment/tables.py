@@ -18,18 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.comparison import Comparison, Difference
-from toprank.comparison.tables import Table, latex_text, markdown_text
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FileError, FormatError
 from toprank.experiment.store import plain
+from toprank.showing.tables import Part, Table
 from toprank.significance.results import number
 
 if TYPE_CHECKING:
     from toprank.experiment.results import Results
 
 __all__ = [
-    "Block", "blocks_of_table", "dictionary", "first_rows", "latex", "markdown", "read_table", "table_of", "text",
+    "Block", "blocks_of_table", "dictionary", "first_rows", "parts_of", "read_table", "table_of",
     "write_table",
 ]  # fmt: skip
 
@@ -174,21 +174,6 @@ def read_table(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
 _DASH = "–"
 
 
-def text(results: Results) -> str:
-    """For a terminal."""
-    return _written(results, str, Table.text)
-
-
-def markdown(results: Results) -> str:
-    """As Markdown."""
-    return _written(results, markdown_text, Table.markdown) + "\n"
-
-
-def latex(results: Results) -> str:
-    """For LaTeX with the booktabs package."""
-    return _written(results, latex_text, Table.latex) + "\n"
-
-
 def dictionary(results: Results) -> dict[str, Any]:
     """Plain values that JSON can hold."""
     datasets = {
@@ -239,10 +224,10 @@ def comparison_of(results: Results, dataset: str, convention: str) -> Comparison
     return results.compare(dataset, baseline=reference, convention=convention)
 
 
-def _written(results: Results, paragraph: Callable[[str], str], table: Callable[[Table], str]) -> str:
+def parts_of(results: Results) -> Sequence[Part]:
+    """What the results say: paragraphs and tables."""
     parts = [part for dataset in results.datasets for part in _dataset(results, dataset)]
-    parts += [*results.notes, *_warned(results)]
-    return "\n\n".join(table(part) if isinstance(part, Table) else paragraph(part) for part in parts)
+    return [*parts, *results.notes, *_warned(results)]
 
 
 def _dataset(results: Results, dataset: str) -> list[str | Table]:

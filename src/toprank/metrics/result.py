@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.slices import By, Sliceable, Slices, slices_of_values
-from toprank.errors import DataError, ToprankError
+from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
+from toprank.showing.pictures import Picture, histogram
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 if TYPE_CHECKING:
     from toprank.metrics.slices import SlicedEvaluation
@@ -133,7 +135,7 @@ class ByMetric(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Shown):
     """What `evaluate` found. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
 
     measures: Mapping[str, Measure]
@@ -221,6 +223,31 @@ class Evaluation:
                 for name, values in self.per_query.items()
             }
         return result
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each query: its id, and a column for each metric; a frame of pandas or polars, or Arrow's."""
+        return frame_of(
+            {"qid": self.qids.tolist(), **{name: np.asarray(of) for name, of in self.per_query.items()}}, kind
+        )
+
+    def plot(self, metric: str | None = None) -> Picture:
+        """How the values of the queries spread under one metric, the first if none is named."""
+        name = self.names[0] if metric is None else metric
+        try:
+            values, mean = self.per_query[name], self.mean[name]
+        except KeyError:
+            raise UnknownNameError("metric in this evaluation", name, self.names) from None
+        counted = self.counted[name]
+        return histogram(f"{name} of {'1 query' if counted == 1 else f'{counted:,} queries'}", values, mean, name)
+
+    def _parts(self) -> Sequence[Part]:
+        cells = [(name, f"{value:.4f}", f"{self.counted[name]:,}") for name, value in self.mean.items()]
+        left_out = [len(self.qids) - counted for counted in self.counted.values()]
+        table = Table(("metric", "mean", "queries"), cells, names=1)
+        if any(left_out):
+            more = [(*row, f"{out:,}") for row, out in zip(cells, left_out, strict=True)]
+            table = Table((*table.header, "left out"), more, names=1)
+        return [table, f"Convention {self.convention}; max grade {self.max_grade:g}."]
 
     def __str__(self) -> str:
         width = max(len(name) for name in (*self.names, "metric"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toprank.data.slices import Slices
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 if TYPE_CHECKING:
     from toprank.metrics.result import Evaluation
@@ -16,38 +17,40 @@ if TYPE_CHECKING:
 __all__ = ["SlicedEvaluation"]
 
 
-class SlicedEvaluation(Mapping[str, "Evaluation"]):
+class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
     """Slice → its evaluation; `str()` is a table. Every query is in one slice."""
 
     def __init__(self, whole: Evaluation, slices: Slices) -> None:
         self.whole, self.slices = whole, slices
-        self._parts = {name: _part(whole, slices.codes == number) for number, name in enumerate(slices.names)}
+        self._of = {name: _part(whole, slices.codes == number) for number, name in enumerate(slices.names)}
 
     def __getitem__(self, name: str) -> Evaluation:
-        return self._parts[name]
+        return self._of[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        return iter(self._of)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._of)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         slices = {name: part.to_dict() for name, part in self.items()}
         return {"by": self.slices.by, "rule": self.slices.rule, "all": self.whole.to_dict(), "slices": slices}
 
-    def __str__(self) -> str:
-        rows = [(name, part) for name, part in self.items()] + [("all", self.whole)]
-        width = max(len(name) for name in (self.slices.by, *(name for name, _ in rows)))
-        cells = [max(len(name), 6) for name in self.whole.names]
-        head = [f"{self.slices.by:<{width}}", "queries"]
-        head += [f"{name:>{cell}}" for name, cell in zip(self.whole.names, cells, strict=True)]
-        lines = ["  ".join(head)]
-        for name, part in rows:
-            means = [f"{part.mean[metric]:>{cell}.4f}" for metric, cell in zip(part.names, cells, strict=True)]
-            lines.append("  ".join([f"{name:<{width}}", f"{len(part.qids):>7,}", *means]))
-        return "\n".join([*lines, f"{self.slices.rule} Convention {self.whole.convention.name}."])
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each slice: its name, how many queries it has, and its means; a frame of pandas, polars or Arrow."""
+        means = {metric: [part.mean[metric] for part in self.values()] for metric in self.whole.names}
+        sizes = [len(part.qids) for part in self.values()]
+        return frame_of({"slice": list(self), "queries": sizes, **means}, kind)
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (name, f"{len(part.qids):,}", *(f"{part.mean[metric]:.4f}" for metric in part.names))
+            for name, part in (*self.items(), ("all", self.whole))
+        ]
+        table = Table((self.slices.by, "queries", *self.whole.names), rows, names=1)
+        return [table, f"{self.slices.rule} Convention {self.whole.convention.name}."]
 
     def __repr__(self) -> str:
         return f"SlicedEvaluation({self.slices.by}: {', '.join(self)})"

@@ -60,7 +60,7 @@ def auto(
         blend: whether the best few may be blended; False: the best one is taken.
         seed: decides what is held out, and all sampling of the candidates.
         threads: number of threads of each candidate.
-        verbose: tell each candidate on standard error.
+        verbose: tell each candidate on standard error; in a notebook, in one line that is written over.
 
     An interrupt from the keyboard ends the search; the best of what was fitted until then is the answer.
 

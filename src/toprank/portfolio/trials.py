@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.watching import Epoch, Round
+from toprank.showing.progress import Told
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def run_trials(
     entry that cannot learn from `also`, a few further queries, is refused too. An interrupt from the keyboard ends the
     search; the fits until then are kept.
     """
-    trials = Trials()
+    trials, told = Trials(), Told()
     rates: dict[bool, float] = {}
     for number, entry in enumerate(entries):
         left = clock.left
@@ -204,7 +204,9 @@ def run_trials(
         trials.done.append(trial)
         rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
         if verbose:
-            _tell(trial, judge, clock)
+            value = f"{judge.name} {np.nanmean(trial.values):.4f}"
+            left = f"{max(clock.left, 0.0):.0f} s left"
+            told(f"{trial.name:<22} {value}  {trial.seconds:6.1f} s, {left}", last=True)
         if trial.ranker.was_interrupted:
             trials.interrupted = True
             break
@@ -243,8 +245,3 @@ class quietly(warnings.catch_warnings):  # noqa: N801 - read as a verb
         super().__enter__()
         for kind in (ConvergenceWarning, ConstantScoresWarning):
             warnings.simplefilter("ignore", kind)
-
-
-def _tell(trial: Trial, judge: Judge, clock: Clock) -> None:
-    value = f"{judge.name} {np.nanmean(trial.values):.4f}"
-    sys.stderr.write(f"{trial.name:<22} {value}  {trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left\n")

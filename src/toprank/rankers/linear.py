@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from toprank.rankers.schema import Numbers
 from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
+from toprank.showing.progress import Told
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
 from toprank.solvers.base import Objective
 
@@ -68,7 +68,7 @@ class LinearRanker(PathRanker):
             one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
         max_iterations: handed to the solver, for all tolerances together; None: its own default.
         threads: number of threads; results do not depend on it.
-        verbose: tell each iteration on standard error.
+        verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
 
     After fitting: `coef_` and `intercept_` on the scale of the raw features, `solution_` (how the solver ended, in
     words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, whether it converged, validation metric),
@@ -161,19 +161,21 @@ class LinearRanker(PathRanker):
             start = Newton().solve(easier, start, penalty).weights
         if limit is None and not traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
-        solver, used = self._solver(loss, objective), 0
+        solver, used, told = self._solver(loss, objective), 0, Told()
+        tell = partial(_tell, told) if self.verbose else None
 
         def solve(weights: FloatArray, l2: float, tolerance: float | None) -> Solution:
             nonlocal used
             used = 0 if tolerance == tolerances[0] else used
             left = None if limit is None else max(1, limit - used)
-            penalty, tell = self._penalty(objective.n_weights, d, l2, solver), _tell if self.verbose else None
+            penalty = self._penalty(objective.n_weights, d, l2, solver)
             options = {"tolerance": tolerance, "max_iterations": left, "callback": tell}
             solution = solver.solve(objective, weights, penalty, **options)  # type: ignore[arg-type]
             used += solution.iterations
             return solution
 
         self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
+        told.end()
         self._set(self.solution_.weights)
         if not self.solution_.weights[:d].any():
             warn_constant(
@@ -244,8 +246,8 @@ class LinearRanker(PathRanker):
         return size / total if total > 0 else size
 
 
-def _tell(iteration: int, _: FloatArray, value: float, message: str) -> None:
-    sys.stderr.write(f"iteration {iteration:>4}  value {value:.6f}  {message}\n")
+def _tell(told: Told, iteration: int, _: FloatArray, value: float, message: str) -> None:
+    told(f"iteration {iteration:>4}  value {value:.6f}  {message}")
 
 
 def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:

@@ -80,7 +80,8 @@ class NeuralRanker(GradeProbabilities):
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
         threads: number of threads; None: as many cores, up to 8, as have enough to do.
-        verbose: tell the metric and the time left on standard error, about once a second.
+        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
+            that is written over in a notebook, every ten seconds elsewhere.
 
     An interrupt from the keyboard ends the training with a warning; the best epoch so far is kept (without `valid`, the
     last whole one). A training whose loss ceases to be finite ends likewise where validation data have chosen an epoch;

@@ -78,7 +78,8 @@ class TreeRanker(GradeProbabilities):
         seed: decides all sampling. The same data, seed and number of threads give the same model.
         threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
             LightGBM training has one, since LightGBM's do not survive a fork.
-        verbose: tell the metric and the time left on standard error, about once a second.
+        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
+            that is written over in a notebook, every ten seconds elsewhere.
 
     Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
     training with a warning; the best model so far is kept. A training whose scores or gradient cease to be finite is

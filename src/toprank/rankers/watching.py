@@ -20,6 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.tree_text import only_trees
+from toprank.showing.progress import NOW_AND_THEN, Told
 
 if TYPE_CHECKING:
     from toprank.rankers.neural_parameters import NeuralParameters
@@ -290,16 +291,14 @@ class RoundWatch(Watch):
 
 
 class Progress:
-    """A callback that tells on standard error where the training stands, about once a second."""
+    """A callback that tells on standard error where the training stands, about once a second to who watches."""
 
     def __init__(self, metric: str) -> None:
-        self.metric, self.told = metric, -1.0
+        self.metric = metric
+        self.tell = Told(1.0 if sys.stderr.isatty() else NOW_AND_THEN)
 
     def __call__(self, now: Round | Epoch) -> None:
         """Tell, unless that was done a moment ago."""
-        if now.seconds - self.told < 1.0 and now.number < now.last:
-            return
-        self.told = now.seconds
         unit = "epoch" if isinstance(now, Epoch) else "round"
         parts = [f"{unit} {now.number}/{now.last}"]
         if isinstance(now, Epoch):
@@ -310,4 +309,4 @@ class Progress:
             parts.append(f"valid {self.metric} {now.valid:.4f} (best in {unit} {now.best})")
         if now.seconds_left == now.seconds_left:
             parts.append(f"about {now.seconds_left:.0f} s left")
-        sys.stderr.write("  ".join(parts) + "\n")
+        self.tell("  ".join(parts), last=now.number >= now.last)

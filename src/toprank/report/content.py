@@ -6,7 +6,7 @@ and the per-query numbers behind it); everything else is there where it is known
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.comparison import Comparison
-from toprank.comparison.tables import Table
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
+from toprank.showing.pictures import Picture
+from toprank.showing.tables import Kind, Shown, Table, frame_of
+from toprank.showing.tables import Part as Said
 from toprank.significance import Interval
 
 __all__ = ["Content", "Documents", "Fact", "Judgement", "Part", "Source", "Titled"]
@@ -208,9 +210,9 @@ class Fact:
     value: str
 
 
-@dataclass(frozen=True)
-class Content:
-    """Everything that a report says.
+@dataclass(frozen=True, repr=False)
+class Content(Shown):
+    """Everything that a report says; a notebook shows its tables, `write_html` the whole page.
 
     Attributes:
         title: For the browser's tab and the top of the page.
@@ -235,6 +237,35 @@ class Content:
     def __post_init__(self) -> None:
         if not self.parts:
             raise DataError("A report needs at least one comparison.")
+
+    def _parts(self) -> Sequence[Said]:
+        said: list[Said] = [f"{self.title}."]
+        for part in self.parts:
+            means = part.comparison.means_table()
+            place = {name: i for i, name in enumerate(part.ranked_systems)}
+            ranked = Table(means.header, sorted(means.rows, key=lambda row: place[row[0]]), names=1)
+            said += [f"{part.name}: {part.comparison.heading}", ranked, part.comparison.verdicts, *part.notes]
+        return [*said, *self.notes, "The whole page, to hand on: toprank.report.write_html(path, content)."]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each part, convention, system and metric: the mean and its interval."""
+        names = ("part", "convention", "system", "metric", "mean", "low", "high")
+        rows = [
+            (part.name, one.comparison.convention, system, metric, mean, *one.intervals[system][metric])
+            for part in self.parts
+            for one in part.judgements
+            for system, means in one.comparison.means.items()
+            for metric, mean in means.items()
+        ]
+        return frame_of(dict(zip(names, zip(*rows, strict=True), strict=True)), kind)
+
+    def plot(self, metric: str | None = None, part: str | None = None) -> Picture:
+        """The differences of a part, the first if none is named, with their intervals."""
+        parts = {one.name: one for one in self.parts}
+        name = self.parts[0].name if part is None else part
+        if name not in parts:
+            raise UnknownNameError("part in this report", name, parts)
+        return parts[name].comparison.plot(metric)
 
 
 def ranked_systems(comparison: Comparison) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.comparison.tables import Table
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
@@ -28,6 +27,7 @@ from toprank.report.panels.features import weights_of_cells
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibration, spreads
 from toprank.report.parts import plotted
+from toprank.showing.tables import Table
 from toprank.significance.results import number
 
 __all__ = ["from_results"]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.comparison import Comparison
-from toprank.comparison.tables import Table
 from toprank.drawing import (
     WIDTH,
     Box,
@@ -28,6 +27,7 @@ from toprank.drawing import (
     title,
 )
 from toprank.report.content import Chart, Line, Part, ranked_systems
+from toprank.showing.tables import Table
 from toprank.significance.results import number
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "plotted",
     "scrolling",
     "side_by_side",
-    "signed",
 ]
 
 PLOTTED = 12  # systems in the plots; the tables hold all
@@ -67,16 +66,6 @@ class Panel(NamedTuple):
     heading: str
     remark: str | Callable[[Part], str]
     show: Callable[[Part, str], Markup | None]
-
-
-def signed(value: float) -> str:
-    """A number that shows its sign, with a true minus.
-
-    >>> signed(0.0123), signed(-0.5)
-    ('+0.0123', '−0.5000')
-    """
-    shown = number(abs(value))
-    return shown if value == 0 else ("+" if value > 0 else "−") + shown
 
 
 def panel(heading: str, *content: Markup) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from toprank.comparison.tables import Table
+from toprank.showing.tables import Table
 
 if TYPE_CHECKING:
     from toprank.reproduce.findings import Case, Count, Figure, Reproduction

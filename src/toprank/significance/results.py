@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-__all__ = ["EffectSize", "EquivalenceResult", "Interval", "TestResult", "WinTieLoss", "number", "p_value", "queries"]
+__all__ = [
+    "EffectSize",
+    "EquivalenceResult",
+    "Interval",
+    "TestResult",
+    "WinTieLoss",
+    "number",
+    "p_value",
+    "queries",
+    "signed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +149,16 @@ def number(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def signed(value: float) -> str:
+    """A number that shows its sign, with a true minus.
+
+    >>> signed(0.0123), signed(-0.5)
+    ('+0.0123', '−0.5000')
+    """
+    shown = number(abs(value))
+    return shown if value == 0 else ("+" if value > 0 else "−") + shown
 
 
 def p_value(p: float) -> str:

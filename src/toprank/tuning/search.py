@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import threading
 import time
 import warnings
@@ -22,6 +21,7 @@ from toprank.errors import DataError, MissingExtraError, Remedy, ToprankError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.watching import seconds_left
+from toprank.showing.progress import Told
 from toprank.significance import t_interval
 from toprank.significance.results import queries
 from toprank.systems import System
@@ -482,6 +482,7 @@ def _trials(trials: int) -> str:
 
 def tell(metric: str) -> Callable[[Standing], None]:
     """A callback that says on standard error where the search stands."""
+    told = Told()
 
     def line(now: Standing) -> None:
         row = now.trial
@@ -491,6 +492,6 @@ def tell(metric: str) -> Callable[[Standing], None]:
             parts.append(f"best {now.best['value']:.4f} in trial {now.best['number']}")
         if now.seconds_left == now.seconds_left:
             parts.append(f"about {now.seconds_left:.0f} s left")
-        sys.stderr.write("  ".join(parts) + "\n")
+        told("  ".join(parts), last=True)
 
     return line

@@ -1,4 +1,4 @@
-"""`tune`, and what it hands back: the ranker, a table, and importance and history as an SVG, light and dark."""
+"""`tune`, and what it hands back: the ranker, a table, and importance and history as a picture."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toprank.compute import available_threads
-from toprank.data.bytesource import output
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.drawing import Box, Markup, Scale, figure, path, tag, title
+from toprank.drawing import Box, Markup, Scale, path, tag
 from toprank.errors import DataError, Remedy, joined, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning
+from toprank.showing.pictures import Picture
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import SYSTEMS, System, get
 from toprank.tuning.search import Question, Search, Standing, divide, tell
 from toprank.tuning.space import Choice, Space, read_space
@@ -31,13 +31,13 @@ from toprank.tuning.study import NAME, open_study, storage_path
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Tuned", "check_picture_path", "tune"]
+__all__ = ["Tuned", "tune"]
 
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Tuned:
+@dataclass(frozen=True, repr=False)
+class Tuned(Shown):
     """The ranker with the best hyper-parameters that were found, and everything that was tried; `str` is a table.
 
     `value` is optimistic: it is the best of many on the data that chose it. What the ranker is worth, other data tell.
@@ -65,41 +65,46 @@ class Tuned:
     stopped: str
     """Why the search ended, as a sentence."""
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw importance and history as a self-contained SVG file, which every browser opens."""
-        write_picture(self, path)
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
+        """Importance and history; with a path, also written as a self-contained SVG file, which every browser opens."""
+        picture = _picture(self)
+        if path is not None:
+            picture.save(path)
+        return picture
 
-    def __str__(self) -> str:
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each trial, best or not; a frame of pandas or polars, or Arrow's."""
+        names = dict.fromkeys(name for row in self.trials for name in row["options"])
+        columns: dict[str, list[Any]] = {"trial": [row["number"] for row in self.trials]}
+        columns |= {name: [row[name] for row in self.trials] for name in ("state", "value")}
+        for place, end in enumerate(("low", "high")):
+            columns[end] = [(row.get("interval") or (None, None))[place] for row in self.trials]
+        columns |= {name: [row["options"].get(name) for row in self.trials] for name in names}
+        return frame_of(columns | {name: [row[name] for row in self.trials] for name in ("seconds", "remark")}, kind)
+
+    def _parts(self) -> Sequence[Part]:
         found = ", ".join(f"{name}={_short(value)}" for name, value in self.options.items())
         within = "" if self.interval is None else f" [{self.interval[0]:.4f}, {self.interval[1]:.4f}]"
         counts = Counter(row["state"] for row in self.trials)
-        lines = [
-            f"{self.system}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}",
-            f"with {found}",
-            "",
-            *self._table(),
-            "",
-        ]
-        if self.importance:
-            shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
-            lines.append(f"What mattered: {shares}.")
+        value = f"{self.system}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}"
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
         states = ", ".join(f"{number} {state}" for state, number in counts.items())
-        lines += [
+        said = (
+            *([f"What mattered: {shares}."] if shares else []),
             f"{self.stopped} ({states})",
             "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
-        ]
-        return "\n".join(lines)
+        )
+        return [f"{value}\nwith {found}", self._table(), said]
 
-    def _table(self) -> list[str]:
+    def _table(self) -> Table:
         complete = [row for row in self.trials if row["state"] == "complete"]
         best_first = sorted(complete, key=lambda row: (abs(row["value"] - self.value), row["number"]))[:_SHOWN]
         names = list(self.options)
-        cells = [["trial", self.metric, *names, "seconds"]]
+        rows = []
         for row in best_first:
             options = [_short(row["options"][name]) for name in names]
-            cells.append([str(row["number"]), f"{row['value']:.4f}", *options, f"{row['seconds'] or 0:.1f}"])
-        widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-        return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+            rows.append((str(row["number"]), f"{row['value']:.4f}", *options, f"{row['seconds'] or 0:.1f}"))
+        return Table(("trial", self.metric, *names, "seconds"), rows, names=0)
 
 
 def _short(value: Any) -> str:
@@ -108,33 +113,12 @@ def _short(value: Any) -> str:
 
 _WIDTH, _MARGIN, _BAR, _TITLE, _HISTORY = 760.0, 24, 26, 66, 240
 _LEFT, _RIGHT = 170.0, 60.0  # room for names, room for numbers
-_STYLE = """
-  svg { background: #fff; color-scheme: light dark; font: 13px system-ui, sans-serif }
-  text { fill: #1b1f24 } .title { font-size: 16px; font-weight: 600 } .muted { fill: #5b6672 }
-  .bar, .dot { fill: #0a5fb4 } .rest { fill: #9aa7b4 } .line { stroke: #0a5fb4; stroke-width: 2; fill: none }
-  .axis { stroke: #9aa7b4; fill: none } .end { text-anchor: end } .mid { text-anchor: middle }
-  @media (prefers-color-scheme: dark) {
-    svg { background: #14171a } text { fill: #e6e9ec } .muted { fill: #9aa7b4 }
-    .bar, .dot { fill: #6cb2f5 } .rest { fill: #5b6672 } .line { stroke: #6cb2f5 } .axis { stroke: #5b6672 }
-  }
-"""
 
 
-def write_picture(tuned: Tuned, where: str | os.PathLike[str]) -> None:
-    """Write the picture, all or nothing."""
-    check_picture_path(where)
+def _picture(tuned: Tuned) -> Picture:
     top = _TITLE + max(1, len(tuned.importance)) * _BAR + 80.0
-    name = f"{tuned.system} tuned by {tuned.metric}"
-    drawn = [tag("style", Markup(_STYLE)), title(name), *_importance_bars(tuned), *_history_plot(tuned, top)]
-    picture = figure(name, top + _HISTORY + 50, *drawn, width=_WIDTH)
-    with output(where) as file:
-        file.write(picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).encode())
-
-
-def check_picture_path(where: str | os.PathLike[str]) -> None:
-    """Refuse other formats."""
-    if Path(where).suffix.lower() != ".svg":
-        raise DataError(f"The picture is an SVG; give a name that ends in .svg, not {os.fspath(where)!r}.")
+    drawn = [*_importance_bars(tuned), *_history_plot(tuned, top)]
+    return Picture(f"{tuned.system} tuned by {tuned.metric}", top + _HISTORY + 50, *drawn, width=_WIDTH)
 
 
 def _text(x: float, y: float, words: str, kind: str | None = None) -> Markup:
@@ -242,7 +226,8 @@ def tune(
         seed: decides what is drawn and held out, and the ranker's own randomness.
         threads: threads for each trial, which are made one after another.
         callbacks: functions of a `Standing`, called after each trial; one that returns True ends the search.
-        verbose: tell each trial, the best so far and the time left on standard error.
+        verbose: tell each trial, the best so far and the time left on standard error; in a notebook, in one line that
+            is written over.
         fixed: hyper-parameters to fix; they are not searched.
 
     The same seed gives the same trials, in one go or resumed, on the same number of threads and without `seconds`. An
@@ -260,7 +245,9 @@ def tune(
     >>> len(tuned.trials), tuned.value >= tuned.trials[0]["value"]
     (3, True)
     """
-    optuna = needs("optuna", "tune", "tr.tune")
+    with warnings.catch_warnings():  # in a notebook its import asks for widgets, which a search shows none of
+        warnings.filterwarnings("ignore", "IProgress not found")
+        optuna = needs("optuna", "tune", "tr.tune")
     chosen = _system(system)
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
     trials, seed = int(trials), int(seed)

@@ -22,7 +22,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "to_frame",
+    "as_frame", "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "to_frame",
     "whole_numbers",
 ]  # fmt: skip
 
@@ -402,11 +402,15 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
     >>> to_frame(data).to_pydict()
     {'qid': ['a', 'a'], 'label': [0.0, 1.0], 'feature_1': [1.5, 2.5]}
     """
-    if kind not in ("arrow", "pandas", "polars"):
-        raise UnknownNameError("kind of frame", kind, ("arrow", "pandas", "polars"))
     import pyarrow as pa
 
-    table = pa.Table.from_batches(batches_of(data), schema_of(data))
+    return as_frame(pa.Table.from_batches(batches_of(data), schema_of(data)), kind)
+
+
+def as_frame(table: Any, kind: str) -> Any:
+    """An Arrow table as the kind of frame that is asked for."""
+    if kind not in ("arrow", "pandas", "polars"):
+        raise UnknownNameError("kind of frame", kind, ("arrow", "pandas", "polars"))
     try:
         if kind == "pandas":
             return table.to_pandas()
@@ -415,7 +419,10 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
 
             return polars.from_arrow(table)
     except ImportError as problem:
-        raise DataError(f"A {kind} frame needs {kind}, which is not installed: {problem}.") from None
+        raise DataError(
+            f"A {kind} frame needs {kind}, which is not installed ({problem}): pip install {kind}, or ask for an Arrow "
+            "table, which needs nothing more, by kind='arrow'."
+        ) from None
     return table
 
 

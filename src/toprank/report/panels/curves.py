@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from toprank.comparison.tables import Table
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.drawing import Markup, join, shortened, tag
@@ -20,6 +19,7 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.content import Chart, Line, Part
 from toprank.report.parts import Panel, chart, legend, panel, plain_table, plotted, side_by_side
+from toprank.showing.tables import Table
 from toprank.significance.results import number
 
 __all__ = ["CUTOFFS", "LEARNING", "at_cutoffs", "curves_at", "curves_of_cells", "curves_of_rankers"]

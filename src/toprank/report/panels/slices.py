@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toprank.drawing import Markup, join, tag
+from toprank.comparison.plots import intervals
+from toprank.drawing import Markup, figure, join, tag
 from toprank.report.content import Part
 from toprank.report.headline import difference_between
-from toprank.report.panels.verdicts import interval_plot
 from toprank.report.parts import Panel, panel, plain_table, side_by_side
 
 __all__ = ["SLICES"]
@@ -26,7 +26,7 @@ def _slices(part: Part, _: str) -> Markup | None:
         if not tested or whole is None:
             continue
         words = [f"{slice_} ({d.n:,})" for slice_, d in tested] + [f"all queries ({whole.n:,})"]
-        drawn = interval_plot([*(d for _, d in tested), whole], part.comparison.margin, words)
+        drawn = figure(*intervals([*(d for _, d in tested), whole], part.comparison.margin, words))
         panels.append(panel(f"{whole.a} − {whole.b}, {metric}", drawn))
     said = tag("ul", *(tag("li", verdict) for verdict in sliced.verdicts), cls="verdicts")
     table = tag(

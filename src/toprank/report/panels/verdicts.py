@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.comparison import Comparison, Difference
-from toprank.comparison.tables import latex_text, markdown_text
+from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, path, shortened, swatch, tag, ticks, title
 from toprank.report.content import Judgement, Part
 from toprank.report.headline import difference_between, turned_around
-from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side, signed
-from toprank.significance.results import number
+from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side
+from toprank.showing.tables import latex_text, markdown_text
+from toprank.significance.results import number, signed
 
-__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS", "interval_plot"]
+__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
 
 
 def _results(part: Part, _: str) -> Markup:
@@ -131,9 +130,6 @@ RESULTS = Panel("table", "Table", "Results", _convention, _results)
 
 _ALL_PAIRS = 15  # rows of an interval plot; with more pairs, those of the leader are shown
 _PANELS = 4  # metrics with an interval plot; the table holds all
-_ROW = 40.0
-_WORDS = 19.0  # of a row, for the names above the interval
-_NAME = 26
 
 
 def _verdicts(part: Part) -> Markup:
@@ -157,7 +153,7 @@ def _intervals(part: Part) -> Markup:
         if len(rows) > _ALL_PAIRS and comparison.baseline is None:
             rows = [d for d in rows if part.ranked_systems[0] in (d.a, d.b)]
         rows = rows[: 2 * _ALL_PAIRS]
-        panels.append(panel(metric, interval_plot(rows, comparison.margin)))
+        panels.append(panel(metric, figure(*intervals(rows, comparison.margin))))
     return side_by_side(*panels)
 
 
@@ -167,60 +163,6 @@ def _by_rank(rows: list[Difference], part: Part) -> list[Difference]:
     if part.comparison.baseline is None or part.against_leader:
         rows = [d if place[d.a] < place[d.b] else turned_around(d) for d in rows]
     return sorted(rows, key=lambda d: (place[d.a], place[d.b]))
-
-
-def interval_plot(differences: Sequence[Difference], margin: float, words: Sequence[str] | None = None) -> Markup:
-    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter.
-
-    `words` stand above the intervals, instead of the names of the systems.
-    """
-    ends = [e for d in differences for e in (*d.interval, d.difference) if math.isfinite(e)]
-    reach = max([abs(e) for e in ends] + [margin]) * 1.08
-    low, high = min([0.0, *ends]) - 0.06 * reach, max([0.0, *ends]) + 0.06 * reach
-    bottom = 8 + _ROW * len(differences)
-    box = Box(10, 8, WIDTH - 78, bottom)  # the numbers stand to the right of the plot
-    x = Scale(low, high, box.left, box.right)
-    behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
-    marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
-    frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
-    rows = [_interval_row(d, x, box.top + _ROW * i, words[i] if words else None) for i, d in enumerate(differences)]
-    first = differences[0]
-    where = f"{first.metric} between {first.a} and {first.b} by slice" if words else first.metric
-    return figure(f"Differences in {where} with their intervals", bottom + 22, *behind, frame, *rows)
-
-
-def _behind_row(margin: float, x: Scale, top: float) -> Markup:
-    """Zero and the band of one row, below its words: a line through words cannot be read, nor can they."""
-    top, height = top + _WORDS, _ROW - _WORDS
-    return join(
-        [
-            tag("rect", title(f"differences within ±{margin:g}"), x=x(-margin), y=top, cls="band",
-                width=x(margin) - x(-margin), height=height),
-            tag("line", x1=x(0.0), x2=x(0.0), y1=top, y2=top + height, cls="zero"),
-        ]
-    )  # fmt: skip
-
-
-def _interval_row(d: Difference, x: Scale, top: float, name: str | None) -> Markup:
-    low, high = d.interval
-    y = top + 28
-    verdict = "significant" if d.significant else "equivalent" if d.equivalent else "not significant"
-    words = f"{d.a} − {d.b}: {signed(d.difference)} [{signed(low)}, {signed(high)}] {d.metric}, {verdict}"
-    shown = f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}" if name is None else shortened(name, 2 * _NAME)
-    better = (d.difference > 0) != d.lower_is_better
-    kind = ("win" if better else "loss") if d.significant else "flat"
-    sign = {"win": " ▲", "loss": " ▼"}.get(kind, " ≈" if d.equivalent else "")
-    left, right = x(low), x(high)  # an infinite end stops at the edge
-    return tag(
-        "g",
-        title(words if name is None else f"{name}, {words}"),
-        tag("rect", x=0, y=top, width=WIDTH, height=_ROW, cls="hit"),
-        tag("text", shown, x=10, y=top + 14, cls="name"),
-        tag("text", signed(d.difference) + sign, x=WIDTH - 4, y=y + 4, cls="name end"),
-        tag("line", x1=left, x2=right, y1=y, y2=y, cls=f"whisker {kind}"),
-        *(tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, cls=f"whisker {kind}") for end in (left, right)),
-        tag("circle", cx=x(d.difference), cy=y, r=4.5, cls=f"dot {kind}"),
-    )
 
 
 def _differences(part: Part, _: str) -> Markup:

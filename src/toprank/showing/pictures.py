@@ -1,0 +1,139 @@
+"""Plots as values that a notebook shows and a file keeps, without a plotting library.
+
+In a notebook a plot has the colour of the text around it, whatever the theme; colours of its own are chosen to be seen
+on white and on black. As a file it brings its own paper, light or dark as the reader's system is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.bytesource import output
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, marker, shortened, tag, ticks, title
+from toprank.errors import DataError
+
+__all__ = ["Picture", "check_picture_path", "framed", "histogram", "strips"]
+
+_WORDS = """
+.toprank{line-height:1.45}.toprank p{margin:.5em 0;max-width:60em;white-space:pre-line}.toprank .note{opacity:.75}
+.toprank .wide{overflow-x:auto}.toprank table{border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums}
+.toprank th,.toprank td{text-align:right;padding:.2em .7em;white-space:nowrap}.toprank thead{border-bottom:1px solid}
+.toprank .w{text-align:left}
+"""
+_LINES = """
+.toprank text{font:11px system-ui,sans-serif;fill:currentColor}.toprank .title{font-size:15px;font-weight:600}
+.toprank .tick,.toprank .label,.toprank .muted{opacity:.75}
+.toprank .mid{text-anchor:middle}.toprank .end{text-anchor:end}
+.toprank .grid,.toprank .axis,.toprank .zero{stroke:currentColor;stroke-opacity:.2;fill:none}
+.toprank .axis,.toprank .zero{stroke-opacity:.6}.toprank .band{fill:currentColor;fill-opacity:.1}
+.toprank .bar,.toprank .dot,.toprank .mark{fill:#2a8fd0}.toprank .line,.toprank .win{stroke:#2a8fd0;stroke-width:2}
+.toprank .line{fill:none}.toprank .loss{stroke:#d9681d;stroke-width:2}.toprank .dot.loss{fill:#d9681d}
+.toprank .flat{stroke:#868c94;stroke-width:2}.toprank .rest,.toprank .dot.flat{fill:#868c94}
+.toprank .faint{fill-opacity:.4}.toprank .hit{fill:none}
+"""
+_PAPER = """
+svg{background:#fff;color:#1b1f24}@media (prefers-color-scheme:dark){svg{background:#14171a;color:#e6e9ec}}
+"""
+
+
+def framed(*content: Markup) -> str:
+    """HTML for a notebook, with a style that touches nothing outside of it."""
+    return tag("div", tag("style", Markup(_WORDS.strip())), *content, cls="toprank")
+
+
+class Picture:
+    """A plot: the last line of a notebook's cell shows it, `save` writes it.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=20, seed=0)
+    >>> tr.evaluate(data.X[:, 0], data, "ndcg@10").plot()
+    Picture(ndcg@10 of 20 queries)
+    """
+
+    def __init__(self, name: str, height: float, *drawn: Markup, width: float = WIDTH) -> None:
+        self.name = name
+        self._drawn, self._height, self._width = drawn, height, width
+
+    def svg(self) -> str:
+        """The plot as a self-contained SVG document, for light and dark."""
+        return self._svg(_LINES + _PAPER)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plot to an .svg file, all or nothing; every browser opens it."""
+        check_picture_path(path)
+        with output(path) as file:
+            file.write(self.svg().encode())
+
+    def _svg(self, style: str) -> str:
+        drawn = figure(self.name, self._height, tag("style", Markup(style)), title(self.name), *self._drawn,
+                       width=self._width)  # fmt: skip
+        opening = f'class="toprank" xmlns="http://www.w3.org/2000/svg" width="{max(450, round(self._width))}"'
+        return drawn.replace('class="plot"', f'{opening} style="max-width:100%;height:auto"', 1)
+
+    def _repr_html_(self) -> str:
+        return self._svg(_LINES)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        return f"Picture({self.name})"
+
+
+def check_picture_path(where: str | os.PathLike[str]) -> None:
+    """Refuse other formats."""
+    if Path(where).suffix.lower() != ".svg":
+        raise DataError(f"The picture is an SVG; give a name that ends in .svg, not {os.fspath(where)!r}.")
+
+
+_BINS = 20
+
+
+def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture:
+    """How many queries have which value, and a line at the mean."""
+    seen = values[np.isfinite(values)]
+    if not len(seen):
+        raise DataError(f"There is nothing to draw: no query counts under {label}.")
+    low, high = min(0.0, float(seen.min())), max(1.0, float(seen.max()))
+    counts, edges = np.histogram(seen, _BINS, (low, high))
+    box = Box(44, 24, WIDTH - 12, 190)
+    x, y = Scale(low, high, box.left, box.right), Scale(0, float(counts.max()), box.bottom, box.top)
+    bars = [
+        tag("rect", title(f"{left:.3g} to {right:.3g}: {count:,}"), cls="bar", x=x(left) + 0.5, y=y(count),
+            width=x(right) - x(left) - 1, height=box.bottom - y(count))
+        for count, left, right in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        if count
+    ]  # fmt: skip
+    whole = [(v, f"{v:g}") for v in ticks(0, y.high, 4) if v == round(v)]
+    frame = axes(box, x, y, [(v, f"{v:g}") for v in ticks(low, high)], whole, label, "queries")
+    at = tag("line", title(f"mean {mean:.4f}"), x1=x(mean), x2=x(mean), y1=box.top, y2=box.bottom, cls="loss")
+    end = "end" if mean > (low + high) / 2 else None
+    words = tag("text", f"mean {mean:.4f}", x=x(mean) + (-5 if end else 5), y=box.top - 6, cls=end)
+    return Picture(name, 230, frame, *bars, at, words)
+
+
+def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, float], label: str) -> Picture:
+    """A row for each name: its numbers as pale marks, their mean as a full one with the number beside it."""
+    seen = [value for values in rows.values() for value in values if np.isfinite(value)]
+    if not seen:
+        raise DataError(f"There is nothing to draw: no system has a {label}.")
+    room = (max(seen) - min(seen)) * 0.06 or 0.01
+    bottom = 8 + 34.0 * len(rows)
+    box = Box(10, 8, WIDTH - 60, bottom)
+    x, y = Scale(min(seen) - room, max(seen) + room, box.left, box.right), Scale(0, 1, bottom, 8)
+    frame = axes(box, x, y, [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)], [], label)
+    drawn = []
+    for place, (row, values) in enumerate(rows.items()):
+        at = 8 + 34.0 * place + 24
+        drawn.append(tag("text", shortened(row, 40), x=10, y=at - 12))
+        drawn.append(tag("line", x1=box.left, x2=box.right, y1=at, y2=at, cls="grid"))
+        drawn += [tag("circle", title(f"{v:.4f}"), cx=x(v), cy=at, r=3, cls="mark faint") for v in values if v == v]
+        if means[row] == means[row]:
+            drawn.append(marker(3, x(means[row]), at, f"{row}: {means[row]:.4f}", 4.5))
+            drawn.append(tag("text", f"{means[row]:.4f}", x=WIDTH - 4, y=at + 4, cls="end"))
+    return Picture(name, bottom + 40, frame, *drawn)

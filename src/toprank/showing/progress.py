@@ -1,0 +1,82 @@
+"""Work in progress, told on standard error as it suits whoever reads there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+__all__ = ["NOW_AND_THEN", "Told", "in_notebook"]
+
+NOW_AND_THEN = 10.0
+"""Seconds between two lines that go to a file or a pipe."""
+_BLINK = 0.2  # seconds for which a line that is written over stands at least
+
+
+def in_notebook() -> bool:
+    """Whether standard error is shown below a notebook's cell: it is no terminal, but a person watches."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
+
+
+class Told:
+    """Lines about one piece of work.
+
+    In a notebook they are one line that is written over, by the notebook's own means, so that nothing but the last is
+    kept. On a terminal that is so where `over` is set; else, and in a file or a pipe, each is a line of its own.
+
+    Args:
+        every: Least seconds between two lines that are not written over.
+        over: Whether a terminal shows one line, too.
+    """
+
+    def __init__(self, every: float = 0.0, *, over: bool = False) -> None:
+        self.notebook = in_notebook()
+        self.terminal = over and not self.notebook and sys.stderr.isatty()
+        self._every = _BLINK if self.notebook or self.terminal else every
+        self._time = float("-inf")
+        self._shown: Any = None
+        self._waiting: str | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether there is one line, which a person watches."""
+        return self.notebook or self.terminal
+
+    def rest(self) -> None:
+        """Count the time until the next line from now."""
+        self._time = time.monotonic()
+
+    def __call__(self, line: str, last: bool = False) -> None:
+        """Tell, unless that was done a moment ago; the last line is told in any case, and stays."""
+        if not last and time.monotonic() - self._time < self._every:
+            self._waiting = line
+            return
+        self.rest()
+        self._waiting = None
+        if self.notebook:
+            self._display(line)
+        elif self.terminal:
+            sys.stderr.write(f"\r\033[K{line}" + ("\n" if last else ""))
+        else:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """The work is over: a line that is written over ends with what was said last."""
+        if self.watched and self._waiting is not None:
+            self(self._waiting, last=True)
+
+    def clear(self) -> None:
+        """Take an unfinished line off a terminal."""
+        if self.terminal:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+    def _display(self, line: str) -> None:
+        if self._shown is None:
+            from IPython.display import display
+
+            show: Any = display  # it has no types
+            self._shown = show({"text/plain": line}, raw=True, display_id=True)
+        else:
+            self._shown.update({"text/plain": line}, raw=True)

@@ -1,0 +1,166 @@
+"""What results are made of, paragraphs and tables, and the ways to write them: plain text, HTML, Markdown, LaTeX."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from toprank.drawing import Markup, tag
+from toprank.showing.pictures import framed
+
+__all__ = ["Kind", "Shown", "Table", "frame_of", "latex_text", "markdown_text"]
+
+Kind = Literal["arrow", "pandas", "polars"]
+_ROWS = 40  # of a table in a notebook; the frame has all
+_SENTENCES = 8  # of a list that stands open in a notebook
+
+
+class Table(NamedTuple):
+    """Cells as plain text; the first `names` columns hold names (left), the others numbers (right).
+
+    >>> print(Table(("system", "ndcg@10"), [("bm25", "0.41"), ("ours", "-0.5")], names=1).text())
+    system  ndcg@10
+    ------  -------
+    bm25       0.41
+    ours       -0.5
+    """
+
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    names: int
+
+    def text(self) -> str:
+        """Aligned columns for a terminal."""
+        flat = [tuple(" ".join(cell.split()) for cell in row) for row in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
+        lines = [flat[0], tuple("-" * width for width in widths), *flat[1:]]
+        pads = [str.ljust if column < self.names else str.rjust for column in range(len(widths))]
+        padded = [[pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)] for line in lines]
+        return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+    def markdown(self) -> str:
+        """A pipe table; characters that Markdown would interpret are escaped."""
+        rule = tuple(":---" if column < self.names else "---:" for column in range(len(self.header)))
+        escaped = [tuple(map(markdown_text, row)) for row in (self.header, *self.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
+
+    def latex(self) -> str:
+        r"""A ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``)."""
+        alignment = "l" * self.names + "r" * (len(self.header) - self.names)
+        body = [
+            [*map(latex_text, row[: self.names]), *(latex_text(cell).replace("-", "$-$") for cell in row[self.names :])]
+            for row in self.rows
+        ]
+        head, *lines = [" & ".join(row) + r" \\" for row in (map(latex_text, self.header), *body)]
+        begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
+
+    def html(self) -> Markup:
+        """A table for a notebook, which scrolls by itself where it is wide; of a long one the first rows."""
+
+        def cells(row: tuple[str, ...], kind: str) -> Markup:
+            return tag("tr", *(tag(kind, c, cls="w" if i < self.names else None) for i, c in enumerate(row)))
+
+        body = tag("tbody", *(cells(row, "td") for row in self.rows[:_ROWS]))
+        more = len(self.rows) - _ROWS
+        rest = tag("p", f"… and {more:,} more rows; to_frame() has them all.", cls="note") if more > 0 else None
+        return tag("div", tag("table", tag("thead", cells(self.header, "th")), body), rest, cls="wide")
+
+
+_MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_|<>[]~#&$"})
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
+        "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$",
+        # at the beginning of a row these would be read as arguments of the line break before it
+        "*": "{*}", "[": "{[}", "]": "{]}",
+    }
+    | {character: f"\\{character}" for character in "&%$#_{}"}
+)  # fmt: skip
+
+
+def markdown_text(text: str) -> str:
+    r"""Text that Markdown shows as it is, on one line.
+
+    >>> print(markdown_text("a_b | 50%"))
+    a\_b \| 50%
+    """
+    return " ".join(text.split()).translate(_MARKDOWN)
+
+
+def latex_text(text: str) -> str:
+    r"""Text that LaTeX prints as it is, on one line.
+
+    >>> print(latex_text("a_b & 50%"))
+    a\_b \& 50\%
+    """
+    return " ".join(text.split()).translate(_LATEX)
+
+
+Part = str | tuple[str, ...] | Table
+
+
+class Shown(ABC):
+    """A result that says itself in paragraphs (text), sentences (tuples) and tables: once, for every form."""
+
+    @abstractmethod
+    def _parts(self) -> Sequence[Part]:
+        """What is said, in order."""
+
+    def _written(self, table: Callable[[Table], str], text: Callable[[str], str], bullet: str) -> str:
+        def written(part: Part) -> str:
+            if isinstance(part, Table):
+                return table(part)
+            return text(part) if isinstance(part, str) else "\n".join(bullet + text(one) for one in part)
+
+        return "\n\n".join(written(part) for part in self._parts() if part)
+
+    def __str__(self) -> str:
+        return self._written(Table.text, str, "")
+
+    def to_markdown(self) -> str:
+        """Paragraphs and tables as Markdown."""
+        return self._written(Table.markdown, markdown_text, "- ") + "\n"
+
+    def to_latex(self) -> str:
+        """Paragraphs and tables for LaTeX's booktabs package."""
+        return self._written(Table.latex, latex_text, "") + "\n"
+
+    def __repr__(self) -> str:
+        said = next(part for part in self._parts() if isinstance(part, str))
+        return f"{type(self).__name__}({said.splitlines()[0].rstrip('.')})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return framed(*(_html(part) for part in self._parts() if part))
+
+
+def _html(part: Part) -> Markup:
+    if isinstance(part, Table):
+        return part.html()
+    if isinstance(part, str):
+        return tag("p", part)
+    listed = tag("ul", *(tag("li", one) for one in part))
+    if len(part) <= _SENTENCES:
+        return listed
+    return tag("details", tag("summary", f"{len(part):,} sentences"), listed)
+
+
+def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
+    """Columns as a frame of pandas or polars, or an Arrow table; a column of values of several kinds becomes text.
+
+    >>> frame_of({"l2": [0.5, None], "hidden": [(64,), "none"]}, "arrow").to_pydict()
+    {'l2': [0.5, None], 'hidden': ['(64,)', 'none']}
+    """
+    import pyarrow as pa
+
+    from toprank.data.frames.conversion import as_frame
+
+    def column(values: Sequence[Any]) -> Any:
+        try:
+            return pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return pa.array([None if value is None else str(value) for value in values])
+
+    return as_frame(pa.table({name: column(values) for name, values in columns.items()}), kind)
