@@ -43,12 +43,38 @@ def report() -> None:
     """The top of the demo's report, as Chromium shows it."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "toprank", "demo", "--out", folder], check=True)
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,1700"]
-        picture = f"--screenshot={HERE / 'report.png'}"
-        subprocess.run(["chromium", *options, picture, f"file://{folder}/report.html"], check=True)
+        screenshot(Path(folder, "report.html"), "report.png", "1400,1700")
+
+
+def screenshot(page: Path, name: str, size: str) -> None:
+    """A page as Chromium shows it."""
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={size}"]
+    subprocess.run(["chromium", *options, f"--screenshot={HERE / name}", f"file://{page}"], check=True)
+
+
+def notebook() -> None:
+    """What the cells of docs/notebooks.md show, on light and on dark paper."""
+    data = tr.synthetic(n_queries=200, seed=0)
+    train, _, test = tr.split(data, (0.5, 0.25, 0.25))
+    names = ("LeastSquares", "ListNet", "RankNet-linear")
+    scores = {name: tr.systems.get(name).make().fit(train).predict(test) for name in names}
+    evaluation = tr.evaluate(scores["ListNet"], test, ["ndcg@10", "map"])
+    comparison = tr.compare(scores, test, ["ndcg@10", "map"], baseline="LeastSquares")
+    cells = [("evaluation", evaluation), ('evaluation.plot("map")', evaluation.plot("map")),
+             ("comparison", comparison), ("comparison.plot()", comparison.plot())]  # fmt: skip
+    shown = "".join(f"<pre>{source}</pre>{result._repr_html_()}" for source, result in cells)
+    side = "width:50%;box-sizing:border-box;padding:16px 24px;overflow:hidden"
+    light, dark = "background:#fff;color:#1b1f24", "background:#14171a;color:#e6e9ec"
+    sides = "".join(f'<div style="{side};{colours}">{shown}</div>' for colours in (light, dark))
+    style = "body{margin:0;display:flex;font:13px system-ui,sans-serif}pre{background:#8883;padding:8px;font-size:13px}"
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "notebook.html")
+        page.write_text(f"<!doctype html><meta charset=utf-8><style>{style}</style>{sides}", encoding="utf-8")
+        screenshot(page, "notebook.png", "1400,1400")
 
 
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     conventions()
     report()
+    notebook()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, join, shortened, tag, ticks, title
+from toprank.showing.pictures import Picture
 from toprank.significance.results import signed
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ _WORDS = 19.0  # of a row, for the names above the interval
 _NAME = 26
 
 
-def intervals(
-    differences: Sequence[Difference], margin: float, words: Sequence[str] | None = None
-) -> tuple[str, float, *tuple[Markup, ...]]:
-    """Name, height and content of a figure with one row for each difference: the mean, its interval, zero, and the
-    band of differences that do not matter. `words` stand above the intervals, instead of the names of the systems.
+def intervals(differences: Sequence[Difference], margin: float, words: Sequence[str] | None = None) -> Picture:
+    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter.
+
+    `words` stand above the intervals, instead of the names of the systems.
     """
     ends = [e for d in differences for e in (*d.interval, d.difference) if math.isfinite(e)]
     reach = max([abs(e) for e in ends] + [margin]) * 1.08
@@ -37,7 +37,7 @@ def intervals(
     rows = [_interval_row(d, x, box.top + _ROW * i, words[i] if words else None) for i, d in enumerate(differences)]
     first = differences[0]
     where = f"{first.metric} between {first.a} and {first.b} by slice" if words else first.metric
-    return f"Differences in {where} with their intervals", bottom + 22, *behind, frame, *rows
+    return Picture(f"Differences in {where} with their intervals", bottom + 22, *behind, frame, *rows)
 
 
 def _behind_row(margin: float, x: Scale, top: float) -> Markup:

@@ -269,7 +269,7 @@ class Comparison(Shown, Plan):
         found = [one for one in self.differences if one.metric == name]
         if not found:
             raise UnknownNameError("metric in this comparison", name, self.metrics)
-        return Picture(*intervals(found, self.margin))
+        return intervals(found, self.margin)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""

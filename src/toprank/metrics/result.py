@@ -226,9 +226,7 @@ class Evaluation(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each query: its id, and a column for each metric; a frame of pandas or polars, or Arrow's."""
-        return frame_of(
-            {"qid": self.qids.tolist(), **{name: np.asarray(of) for name, of in self.per_query.items()}}, kind
-        )
+        return frame_of({"qid": self.qids.tolist(), **{name: of.tolist() for name, of in self.per_query.items()}}, kind)
 
     def plot(self, metric: str | None = None) -> Picture:
         """How the values of the queries spread under one metric, the first if none is named."""

@@ -39,7 +39,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         return {"by": self.slices.by, "rule": self.slices.rule, "all": self.whole.to_dict(), "slices": slices}
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each slice: its name, how many queries it has, and its means; a frame of pandas, polars or Arrow."""
+        """One row for each slice: how many queries it has, and their means; a frame of pandas or polars, or Arrow's."""
         means = {metric: [part.mean[metric] for part in self.values()] for metric in self.whole.names}
         sizes = [len(part.qids) for part in self.values()]
         return frame_of({"slice": list(self), "queries": sizes, **means}, kind)

@@ -205,8 +205,8 @@ def run_trials(
         rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
         if verbose:
             value = f"{judge.name} {np.nanmean(trial.values):.4f}"
-            left = f"{max(clock.left, 0.0):.0f} s left"
-            told(f"{trial.name:<22} {value}  {trial.seconds:6.1f} s, {left}", last=True)
+            spent = f"{trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left"
+            told(f"{trial.name:<22} {value}  {spent}", last=True)
         if trial.ranker.was_interrupted:
             trials.interrupted = True
             break

@@ -69,10 +69,13 @@ class Picture:
         with output(path) as file:
             file.write(self.svg().encode())
 
+    def figure(self, *first: Markup) -> Markup:
+        """The plot as markup for a page that has a style sheet of its own."""
+        return figure(self.name, self._height, *first, *self._drawn, width=self._width)
+
     def _svg(self, style: str) -> str:
-        drawn = figure(self.name, self._height, tag("style", Markup(style)), title(self.name), *self._drawn,
-                       width=self._width)  # fmt: skip
         opening = f'class="toprank" xmlns="http://www.w3.org/2000/svg" width="{max(450, round(self._width))}"'
+        drawn = self.figure(tag("style", Markup(style.strip())), title(self.name))
         return drawn.replace('class="plot"', f'{opening} style="max-width:100%;height:auto"', 1)
 
     def _repr_html_(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toprank.comparison.plots import intervals
-from toprank.drawing import Markup, figure, join, tag
+from toprank.drawing import Markup, join, tag
 from toprank.report.content import Part
 from toprank.report.headline import difference_between
 from toprank.report.parts import Panel, panel, plain_table, side_by_side
@@ -26,7 +26,7 @@ def _slices(part: Part, _: str) -> Markup | None:
         if not tested or whole is None:
             continue
         words = [f"{slice_} ({d.n:,})" for slice_, d in tested] + [f"all queries ({whole.n:,})"]
-        drawn = figure(*intervals([*(d for _, d in tested), whole], part.comparison.margin, words))
+        drawn = intervals([*(d for _, d in tested), whole], part.comparison.margin, words).figure()
         panels.append(panel(f"{whole.a} − {whole.b}, {metric}", drawn))
     said = tag("ul", *(tag("li", verdict) for verdict in sliced.verdicts), cls="verdicts")
     table = tag(

@@ -153,7 +153,7 @@ def _intervals(part: Part) -> Markup:
         if len(rows) > _ALL_PAIRS and comparison.baseline is None:
             rows = [d for d in rows if part.ranked_systems[0] in (d.a, d.b)]
         rows = rows[: 2 * _ALL_PAIRS]
-        panels.append(panel(metric, figure(*intervals(rows, comparison.margin))))
+        panels.append(panel(metric, intervals(rows, comparison.margin).figure()))
     return side_by_side(*panels)
 
 
