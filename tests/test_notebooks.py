@@ -7,6 +7,7 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -191,6 +192,22 @@ def test_values_of_several_kinds_become_text():
     assert found == {"hidden": ["(64,)", None, "none"], "l2": [1.0, 0.5, None]}
 
 
+def test_examinations_and_choices_are_shown_the_same_way(data):
+    train, valid = tr.split(data, (0.5, 0.5))
+    sick = data.replace(feature_names=[NASTY, "b", "c", "d"], X=data.X * [0, 1, 1, 1])
+    report, selected = tr.check(sick), tr.select("LeastSquares", train, valid)
+    choice = tr.auto(train, valid, budget=0.1, threads=1)
+    for one, rows in ((report, len(report.findings)), (selected, len(selected.tried)), (choice, len(choice.table))):
+        page = Page(one._repr_html_())
+        assert "script" not in page.seen
+        assert "\n" not in repr(one)
+        assert len(repr(one)) < 200
+        assert one.to_frame("arrow").num_rows == rows
+    assert any(NASTY in words for words in Page(report._repr_html_()).words)
+    assert f"{selected.value:.4f}" in Page(selected._repr_html_()).words[0]
+    assert [row.name for row in choice.table] == Page(choice._repr_html_()).cells[6::6]
+
+
 # Progress
 
 
@@ -268,8 +285,6 @@ def outputs(tmp_path_factory):
     pytest.importorskip("optuna")
     pytest.importorskip("ipykernel")
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    from textwrap import dedent
-
     book = nbformat.v4.new_notebook()
     book.cells = [nbformat.v4.new_code_cell(dedent(source)) for source in CELLS.values()]
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -7,7 +7,7 @@ asks of it to beat the system's default clearly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import warn_unconverged
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ _STEPS = 5  # beyond an edge of the grid
 _NAMED = 5  # candidates in a sentence
 
 
-@dataclass(frozen=True)
-class Selected:
+@dataclass(frozen=True, repr=False)
+class Selected(Shown):
     """The ranker that validation data prefer, and everything that was tried."""
 
     system: str
@@ -53,6 +54,25 @@ class Selected:
     def unconverged(self) -> list[dict[str, Any]]:
         """The candidates whose solver did not reach the optimum."""
         return [row for row in self.tried if _is_unconverged(row)]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each candidate; a frame of pandas or polars, or Arrow's."""
+        return frame_of({name: [row.get(name) for row in self.tried] for name in self._names}, kind)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for row in self.tried for name in row))
+
+    def _parts(self) -> Sequence[Part]:
+        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        reached = f"{self.system}: {self.metric} {self.value:.4f} on the validation data"
+        rows = [tuple(_cell(row.get(name)) for name in self._names) for row in self.tried]
+        table = Table(self._names, rows, names=0)
+        return [f"{reached}{f', with {chosen}' if chosen else ''}.", *([table] if rows else []), *self.notes]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def select(

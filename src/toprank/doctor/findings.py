@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
+
+from toprank.showing.tables import Kind, Part, Shown, frame_of
 
 __all__ = ["Finding", "Report", "Subject"]
 
@@ -54,8 +56,8 @@ class Subject:
         return f"{self.name}: {self.queries:,} queries, {self.documents:,} documents, {self.features:,} features"
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """Everything that was found, worst first."""
 
     subjects: tuple[Subject, ...]
@@ -73,6 +75,15 @@ class Report:
             "data": [asdict(subject) for subject in self.subjects],
             "findings": [asdict(finding) | {"examples": list(finding.examples)} for finding in self.findings],
         }
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each finding; a frame of pandas or polars, or Arrow's."""
+        names = [field.name for field in fields(Finding)]
+        return frame_of({name: [getattr(one, name) for one in self.findings] for name in names}, kind)
+
+    def _parts(self) -> Sequence[Part]:
+        found = tuple(str(finding) for finding in self.findings)
+        return ["\n".join(str(subject) for subject in self.subjects), found or "Nothing was found."]
 
     def __str__(self) -> str:
         lines = [str(subject) for subject in self.subjects]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
 from toprank.portfolio.trials import Trial, Trials
 from toprank.rankers.blend import BlendRanker
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, t_interval
 from toprank.significance.results import queries
 
@@ -129,8 +130,8 @@ class Candidate:
     """Whether its training was stopped for lack of time."""
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Shown):
     """The ranker that `auto` settled on; printing it shows the table and the story."""
 
     ranker: Ranker
@@ -163,18 +164,27 @@ class Choice:
         rows = [{key: _finite(value) for key, value in asdict(row).items()} for row in self.table]
         return plain | {"not_tried": list(self.not_tried), "value": _finite(self.value), "table": rows}
 
-    def __str__(self) -> str:
-        width = max(len(row.name) for row in self.table)
-        title = self.metric if len(self.metric) <= 8 else "metric"
-        lines = [f"{'candidate':<{width}}  {title:>8}  to the best     95 % interval  weight  seconds"]
-        for row in self.table:
-            interval = f"[{_signed(row.low)}, {_signed(row.high)}]"
-            weight = f"{row.weight:6.2f}" if row.weight else f"{'':6}"
-            lines.append(
-                f"{row.name:<{width}}  {row.valid:8.4f}  {_signed(row.difference):>11}  {interval:>16}  {weight}  "
-                f"{row.seconds:7.1f}{'  cut short' if row.cut_short else ''}"
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each candidate; a frame of pandas or polars, or Arrow's."""
+        names = [field.name for field in fields(Candidate)]
+        return frame_of({name: [getattr(row, name) for row in self.table] for name in names}, kind)
+
+    def _table(self) -> Table:
+        header = ("candidate", self.metric, "to the best", "95 % interval", "weight", "seconds")
+        rows = [
+            (
+                row.name, f"{row.valid:.4f}", _signed(row.difference), f"[{_signed(row.low)}, {_signed(row.high)}]",
+                f"{row.weight:.2f}" if row.weight else "", f"{row.seconds:.1f}{' cut short' if row.cut_short else ''}",
             )
-        return "\n".join([*lines, "", textwrap.fill(self.story, _WIDTH, break_on_hyphens=False)])
+            for row in self.table
+        ]  # fmt: skip
+        return Table(header, rows, names=1)
+
+    def _parts(self) -> Sequence[Part]:
+        return [f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}.", self._table(), self.story]
+
+    def __str__(self) -> str:
+        return f"{self._table().text()}\n\n{textwrap.fill(self.story, _WIDTH, break_on_hyphens=False)}"
 
 
 def table_of(decision: Decision) -> tuple[Candidate, ...]:

@@ -13,7 +13,7 @@ __all__ = ["Kind", "Shown", "Table", "frame_of", "latex_text", "markdown_text"]
 
 Kind = Literal["arrow", "pandas", "polars"]
 _ROWS = 40  # of a table in a notebook; the frame has all
-_SENTENCES = 8  # of a list that stands open in a notebook
+_SENTENCES = 12  # of a list that stands open in a notebook
 
 
 class Table(NamedTuple):
