@@ -38,13 +38,15 @@ class Page(HTMLParser):
         self.seen.append(tag)
         if tag not in VOID:
             self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         if self.open and self.open[-1] in ("td", "th"):
-            self.cells.append(data)
+            self.cells[-1] += data
         if self.open and self.open[-1] != "style":
             self.words.append(data)
 
@@ -190,6 +192,22 @@ def test_a_long_table_is_cut_and_says_so():
 def test_values_of_several_kinds_become_text():
     found = frame_of({"hidden": [(64,), None, "none"], "l2": [1, 0.5, None]}, "arrow").to_pydict()
     assert found == {"hidden": ["(64,)", None, "none"], "l2": [1.0, 0.5, None]}
+
+
+def test_slices_are_shown_the_same_way(data, scores):
+    device = [NASTY if place % 3 else "desk" for place in range(data.n_queries)]
+    evaluated = tr.evaluate(scores["first"], data, ["ndcg@10", "map"]).by(device)
+    compared = tr.compare(scores, data, by=device, least=15, flips=200, resamples=200)
+    for one, table, rows in ((evaluated, evaluated._parts()[0], 2), (compared.slices, compared.slices.table(), 6)):
+        page = Page(one._repr_html_())
+        assert "script" not in page.seen
+        assert page.cells == [cell for row in (table.header, *table.rows) for cell in row]
+        assert one.to_frame("arrow").num_rows == rows
+        assert "\n" not in repr(one)
+    assert Page(compared._repr_html_()).cells[-len(page.cells) :] == page.cells
+    frame = compared.slices.to_frame().set_index("slice")
+    assert frame.loc["desk", "p_adjusted"].isna().all()  # fewer than 15 queries
+    assert frame.loc[NASTY, "p_adjusted"].notna().all()
 
 
 def test_examinations_and_choices_are_shown_the_same_way(data):
