@@ -110,14 +110,14 @@ def test_text_that_is_regrouped_is_known_by_its_lines(two, tmp_path):
 
 
 def test_data_that_were_regrouped_before_keep_their_order(two, data, ranker, tmp_path):
-    """As `ranker.predict` has it: scores follow the rows of the data at hand, in memory or in a stored copy."""
+    """In memory as `ranker.predict` has it, in the order of the frame; the partitions of a stored copy as they lie."""
     frame, _ = scattered(data)
     grouped = tr.RankingData.from_frame(frame, regroup=True)
     assert grouped.source_rows is not None
     np.testing.assert_array_equal(two.predict(ranker, grouped), ranker.predict(grouped))
     tr.write(grouped, tmp_path / "d.toprank-data")
     for parts in (cluster.read(tmp_path / "d.toprank-data", partitions=3), cluster.read([tmp_path / "d.toprank-data"])):
-        np.testing.assert_array_equal(two.predict(ranker, parts), ranker.predict(grouped))
+        np.testing.assert_array_equal(two.predict(ranker, parts), ranker.predict(grouped.as_grouped()))
 
 
 def test_a_shorter_set_replaces_a_longer_one(two, data, ranker, tmp_path):

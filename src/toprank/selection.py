@@ -312,7 +312,7 @@ class _Search:
 
     def _per_query(self, one: _Candidate) -> FloatArray:
         judge = Judge(self.valid, self.metric, convention=self.convention, threads=self.threads)
-        return judge.per_query(one.ranker.predict(self.valid))
+        return judge.per_query(one.ranker.predict(judge.data))
 
 
 def _path(ranker: Ranker, metric: str) -> list[dict[str, Any]]:

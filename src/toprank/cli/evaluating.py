@@ -130,7 +130,7 @@ def _evaluate_scores(
     if convention != "all":
         Convention.of(convention)
     documents = common.read_data(data, quiet, {**reading, "threads": shared["threads"]})
-    values = documents.aligned(read_scores(scores, documents.n_documents))
+    values = read_scores(scores, documents.n_documents)
     with common.progress(f"Evaluating {scores} …", quiet):
         if convention == "all":
             return evaluate_under_all(values, documents, metrics, **shared)
@@ -320,8 +320,7 @@ def _read_scored(
     from toprank.data.files import read_scores
 
     documents = common.read_data(data, quiet, reading)
-    given = {name: read_scores(path, documents.n_documents) for name, path in _names(files).items()}
-    return documents, {name: documents.aligned(values) for name, values in given.items()}
+    return documents, {name: read_scores(path, documents.n_documents) for name, path in _names(files).items()}
 
 
 def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: bool) -> tuple[Qrels, dict[str, Run]]:

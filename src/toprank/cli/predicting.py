@@ -68,7 +68,7 @@ def predict(
 
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
-        scores = documents.in_source_order(ranker.predict(documents))
+        scores = ranker.predict(documents)
     if output is not None:
         write_scores(scores, output)
         common.say(f"{output}: {len(scores):,} scores", quiet)
@@ -97,7 +97,7 @@ def rank(
     """
     ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
-        scores = ranker.predict(documents)
+        scores = ranker.predict(documents.as_grouped())
     if len(scores) > 1 and (scores == scores[0]).all():
         common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
     lists = _ranked(scores, documents, top)

@@ -28,7 +28,7 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker, by_row
 
 __all__ = ["Cluster", "Parts", "connect", "read"]
 
@@ -330,8 +330,12 @@ class Cluster:
         return ranker
 
     def predict(self, ranker: Ranker, data: Any) -> FloatArray:
-        """Scores of all documents: partition after partition, in the order of their rows as they were given."""
-        return predicted(self.place(data), ranker)
+        """Scores of all documents: partition after partition, in the order of their rows as they were given.
+
+        A `RankingData` gives those of `ranker.predict`, in the order of its source; a stored copy is in its own order.
+        """
+        whole = data.whole if isinstance(data, Parts) else data
+        return by_row(whole, predicted(self.place(data), ranker))
 
     def write_predictions(self, ranker: Ranker, data: Any, folder: str | os.PathLike[str]) -> list[str]:
         """The scores of each partition in a file of its own, written by the workers; the paths, in order.

@@ -78,7 +78,7 @@ def convert(
     else:
         from toprank.data.trec import write_run
 
-        write_run(data, data.aligned(read_scores(scores, data.n_documents)), target)
+        write_run(data, read_scores(scores, data.n_documents), target)
     return data
 
 

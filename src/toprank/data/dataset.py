@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -38,10 +39,9 @@ class RankingData:
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
         positions: where each document was shown (click data), whole numbers.
-        source_rows: where each document stood in the file or array it came from, where rows were moved (by `regroup`,
-            or by a `select` in another order); only the order of these numbers counts. `aligned` and
-            `in_source_order` use it, `select`, `keep` and `concatenate` carry it along. Not part of what makes two
-            data sets equal.
+        source_rows: where each document stood in the file or array it came from, where `regroup` moved rows; only the
+            order of these numbers counts. Scores are given and taken in that order (see `aligned`); `select`, `keep`
+            and `concatenate` carry it along. Not part of what makes two data sets equal.
         carried: further columns by name that are no features (device, language, date …): text, numbers, truth values or
             dates, one for each document or one for each query. They follow their rows into parts, and serve splits
             (`toprank.split`), slices (`toprank.compare`) and reports.
@@ -211,6 +211,9 @@ class RankingData:
     def aligned(self, values: npt.ArrayLike) -> Array:
         """One value for each document, in the order of the source, brought into the order of these documents.
 
+        Scores go in and out in the order of the source: `evaluate`, `compare`, `predict` … bring them here themselves.
+        Beside `data.labels` and `data.queries`, use ``data.aligned(scores)``.
+
         The source of a part is what the part kept of it: for some queries of a file, give the values of their rows.
         The source of data that were put together is that of the first, then that of the second …
 
@@ -221,7 +224,15 @@ class RankingData:
         [10, 30]
         """
         array = self._one_for_each(values)
-        return array if self.source_rows is None else array[self._source_places]
+        if self.source_rows is None:
+            return array
+        own = (self.labels, self.positions, self.document_weights, None if self.is_sparse else self.X)
+        if any(mine is not None and np.may_share_memory(array, mine) for mine in own):
+            raise DataError(
+                "The rows of these data were regrouped, and these values are a column of the regrouped data, where "
+                "values in the order of your rows are expected; give data.in_source_order(values)."
+            )
+        return array[self._source_places]
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
         """One value for each document, brought back into the order of the source: undoes `aligned`."""
@@ -231,6 +242,14 @@ class RankingData:
         back = np.empty_like(array)
         back[self._source_places] = array
         return back
+
+    def as_grouped(self) -> RankingData:
+        """The same data, the order in which they lie taken for that of the source: nothing is brought anywhere."""
+        if self.source_rows is None:
+            return self
+        data = copy(self)
+        object.__setattr__(data, "source_rows", None)
+        return data
 
     @property
     def _source_places(self) -> npt.NDArray[np.int64]:
@@ -314,8 +333,6 @@ class RankingData:
             return None if whole is None else whole[index]
 
         values = {name: part(name, rows) for name in _PER_DOCUMENT}
-        if self.source_rows is None and not isinstance(rows, slice) and (np.diff(chosen) < 0).any():
-            values["source_rows"] = rows
         return RankingData.trusted(
             X=self.X[rows],
             queries=queries,

@@ -208,7 +208,9 @@ class _Run:
         """Look up every cell of a fold; two names for one thing make one cell."""
         prints = {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
         highest = max(_max_grade(fold.train), _max_grade(fold.valid))
-        place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), labels_only(fold.test), highest)
+        place = _Place(
+            len(self.places), dataset.name, fold_facts(fold, prints), labels_only(fold.test).as_grouped(), highest
+        )
         self.store.write_test(prints["test"], place.test)
         one = self.experiment
         for entry in one.entries:

@@ -1,7 +1,7 @@
 """Finished cells on disk. A cell is written at once and as a whole, so a killed run loses only what was in work.
 
 cells/KEY.json       how it was chosen and fitted; written last: where it is, the cell is finished
-cells/KEY.npy        scores of the test documents, float64, in the order of the fold
+cells/KEY.npy        scores of the test documents, float64, in the order of the fold's data, grouped
 cells/KEY.relevance.npy    P(grade ≥ 1) of the test documents, where the ranker gives probabilities
 cells/KEY.toprank    the fitted ranker, where models are kept
 tests/PRINT.toprank-data   test labels, queries and ids (no features) of the fold with that fingerprint
@@ -213,7 +213,7 @@ class CellStore:
     def test(self, fingerprint: str) -> RankingData:
         """Labels, queries and ids of a test set, without features."""
         try:
-            return open_store(self._test(fingerprint))
+            return open_store(self._test(fingerprint)).as_grouped()  # two sources may make the same test data
         except (FileError, FormatError):
             raise FileError(
                 f"The test labels of this fold are not in {self.folder} any more; run the experiment again."

@@ -118,9 +118,9 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             chosen = task.entry.choose(fold, task.metric, task.convention, task.seed, task.threads)
-            scores = np.asarray(chosen.ranker.predict(fold.test), dtype=np.float64)
-            graded = hasattr(chosen.ranker, "predict_proba")
-            relevance = chosen.ranker.predict_proba(fold.test)[:, 1:].sum(axis=1) if graded else None  # P(grade ≥ 1)
+            test, graded = fold.test.as_grouped(), hasattr(chosen.ranker, "predict_proba")
+            scores = np.asarray(chosen.ranker.predict(test), dtype=np.float64)
+            relevance = chosen.ranker.predict_proba(test)[:, 1:].sum(axis=1) if graded else None  # P(grade ≥ 1)
     except ToprankError as problem:
         return Outcome(time.perf_counter() - start, problem.args[0])
     except MemoryError:

@@ -42,8 +42,8 @@ def evaluate(
     """Score a ranking.
 
     Args:
-        scores: one number for each document, higher ranks first; in the order of the data. Where these were
-            regrouped that is not the file's; ``data.aligned`` brings scores of the file into it. NaN is refused.
+        scores: one number for each document, higher ranks first; in the order of the rows that the data came from,
+            also where these were regrouped (see `RankingData.aligned`). NaN is refused.
         data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
         metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
         qid: the query of each document, where `data` are plain labels; rows need not be grouped.
@@ -65,10 +65,12 @@ def evaluate(
     if not isinstance(data, RankingData):
         if qid is None:
             warn_one_query(np.size(data), "evaluate", stacklevel=2)
-        data, scores = _from_arrays(scores, data, qid)
+        data = RankingData(np.empty((np.size(data), 0)), data, qid=qid, regroup=True)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
     values = checked_scores(scores, data.n_documents)
+    if data.source_rows is not None:
+        values, data = checked_scores(data.aligned(scores), data.n_documents), data.as_grouped()
     data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)
     permutation = _tie_order(data) if rules_of.ties == "document-id" else None
     codes = data.grades.codes
@@ -132,6 +134,8 @@ def evaluate_views(
 class Judge:
     """One metric bound to data, to be asked again and again (early stopping, line searches): `judge(scores)`.
 
+    Scores are in the order of `judge.data`, which is that of the documents, regrouped or not.
+
     >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
     >>> Judge(data, "mrr")([0.1, 0.9])
     1.0
@@ -146,7 +150,7 @@ class Judge:
         max_grade: float | None = None,
         threads: int | None = None,
     ) -> None:
-        self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
+        self.data, self.measure, self.convention = data.as_grouped(), parse(metric), Convention.of(convention)
         self.name = str(metric)  # as it was asked for
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
@@ -226,17 +230,6 @@ def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]
     if len(reasons) == len(results):
         raise DataError(reasons[0])
     return results
-
-
-def _from_arrays(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, qid: npt.ArrayLike | None
-) -> tuple[RankingData, npt.ArrayLike]:
-    """Plain labels as data (without features); scattered rows of a query are brought together with their scores."""
-    rows = np.arange(np.size(labels), dtype=np.float64)[:, None]
-    data = RankingData(rows, labels, qid=qid, regroup=True)
-    order = data.X[:, 0].astype(np.int64)
-    in_place = bool((order[1:] > order[:-1]).all())
-    return data, scores if in_place else checked_scores(scores, len(order))[order]
 
 
 def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:

@@ -181,11 +181,11 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             qid: the query of each row, where X are features and the ranker looks at whole queries.
 
         Returns:
-            one score for each row of X. Data that were regrouped on reading have an order of their own; bring scores
-            back into that of the file or frame with ``data.in_source_order(scores)``.
+            one score for each row of X; of data, for each row of what they came from, in its order, also where they
+            were regrouped (see `RankingData.aligned`).
         """
         del qid  # scores of this ranker do not depend on the other documents of the query
-        return finite(self._scores(self._prediction_rows(X)))
+        return by_row(X, finite(self._scores(self._prediction_rows(X))))
 
     def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | None = None) -> dict[Any, list[Any]]:
         """The best k documents of each query, best first: their ids, or row numbers where they have none.
@@ -201,7 +201,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             data = RankingData(self._prediction_rows(data), qid=qid, regroup=True)
         elif qid is not None:
             raise DataError("The data know their queries already; leave qid out.")
-        scores = self.predict(data)
+        scores = self.predict(data.as_grouped())
         if len(scores) > 1 and (scores == scores[0]).all():
             warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
         ranked = ranking(scores, data.queries, k)
@@ -295,7 +295,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
             if X.first_feature_id is not None:
                 self.first_feature_id_ = X.first_feature_id
-            return X
+            return X.as_grouped() if isinstance(X, RankingData) else X
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         known = np.asarray(y)
@@ -307,7 +307,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         if qid is None:
             warn_one_query(len(labels), "Training", stacklevel=5)
         names = getattr(self, "feature_names_in_", None)
-        return RankingData(matrix, labels, qid=qid, feature_names=names, regroup=qid is not None)
+        return RankingData(matrix, labels, qid=qid, feature_names=names, regroup=qid is not None).as_grouped()
 
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
@@ -317,7 +317,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
         self._check_dense(valid)
         self._check_features(valid)
-        return valid
+        return valid.as_grouped() if isinstance(valid, RankingData) else valid
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -404,6 +404,11 @@ def _refuse_parts(X: Any, y: Any, valid: Any, gone: dict[str, Any]) -> None:
 def _in_parts(data: Any) -> bool:
     """Whether data are described for a cluster, lie on one, or are a Dask collection."""
     return isinstance(data, Source) or hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
+
+
+def by_row(X: Any, values: FloatArray) -> FloatArray:
+    """What was computed for the documents of data, in the order of the rows that these came from."""
+    return np.asarray(X.in_source_order(values)) if isinstance(X, RankingData) else values
 
 
 def finite(scores: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.rankers.base import Ranker, finite, warn_unconverged
+from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
 from toprank.rankers.files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
 
@@ -95,7 +95,7 @@ class BlendRanker(Ranker):
         self._adopt(members, shares, data if valid is None else valid)
 
     def _adopt(self, members: list[Any], shares: FloatArray, data: RankingData) -> None:
-        self.rankers_, self.weights_ = members, shares
+        self.rankers_, self.weights_, data = members, shares, data.as_grouped()
         spreads = np.array([score_spread(member.predict(data), data.queries) for member in members])
         self.scales_ = np.where(spreads > 0, spreads, 1.0)  # a member that scores all alike changes nothing
 
@@ -128,7 +128,7 @@ class BlendRanker(Ranker):
         """
         rows = self._prediction_rows(X)
         if isinstance(X, RankingData):
-            return self._blended(X)
+            return by_row(X, self._blended(X))
         if qid is None and self._needs_qid:
             raise DataError(
                 "A member of this blend looks at the other documents of the query and was fitted on several, but here "
@@ -137,7 +137,7 @@ class BlendRanker(Ranker):
             )
         names = getattr(self, "feature_names_in_", None)
         data = RankingData(rows, qid=qid, feature_names=names, regroup=qid is not None)
-        return np.asarray(data.in_source_order(self._blended(data)))
+        return by_row(data, self._blended(data))
 
     @property
     def _needs_qid(self) -> bool:
@@ -145,7 +145,7 @@ class BlendRanker(Ranker):
         return any(getattr(member, "_needs_qid", False) for member in self.rankers_)
 
     def _blended(self, data: RankingData) -> FloatArray:
-        scores = np.zeros(data.n_documents)
+        scores, data = np.zeros(data.n_documents), data.as_grouped()
         for member, factor in zip(self.rankers_, (self.weights_ / self.scales_).tolist(), strict=True):
             if factor:
                 scores += factor * member.predict(data)

@@ -21,7 +21,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.rankers.base import finite, warn_constant
+from toprank.rankers.base import by_row, finite, warn_constant
 from toprank.rankers.files import State
 from toprank.rankers.heads import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.path import PathRanker, penalty_path
@@ -285,8 +285,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         del qid
         rows = self._prediction_rows(X)
         gains = self.gains_ if gain is None else self._gains(gain)
-        return finite(self._probabilities(rows, gains))
+        return by_row(X, finite(self._probabilities(rows, gains)))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … n_grades − 1."""
-        return self._probabilities(self._prediction_rows(X))
+        return by_row(X, self._probabilities(self._prediction_rows(X)))

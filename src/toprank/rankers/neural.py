@@ -20,7 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
-from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -196,8 +196,8 @@ class NeuralRanker(GradeProbabilities):
         """
         outputs = self._outputs(X, qid)
         if not len(self.gains_):
-            return finite(outputs[:, 0])
-        return finite(self._calibrated(grade_probabilities(outputs)) @ self.gains_)
+            return by_row(X, finite(outputs[:, 0]))
+        return by_row(X, finite(self._calibrated(grade_probabilities(outputs)) @ self.gains_))
 
     def _scores(self, X: Any) -> FloatArray:
         return self.predict(X)
@@ -245,7 +245,7 @@ class NeuralRanker(GradeProbabilities):
     @available_if(has_grades)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
-        return self._calibrated(grade_probabilities(self._outputs(X, qid)))
+        return by_row(X, self._calibrated(grade_probabilities(self._outputs(X, qid))))
 
     def _own_probabilities(self, X: Any) -> FloatArray:
         return grade_probabilities(self._outputs(X, None))

@@ -334,7 +334,7 @@ class GradeProbabilities(Ranker):
 
         Args:
             data: queries; their labels are not looked at.
-            scores: what to rank by; None: the expected gains.
+            scores: what to rank by, in the order of `predict`; None: the expected gains.
             k: cut-off of DCG; None: the whole list.
             gain: G, a name or a table; None: that of training.
             discount: the weights of the ranks.
@@ -351,9 +351,9 @@ class GradeProbabilities(Ranker):
                 "documents but does not calibrate P(grade | x): a DCG expected of it may be wrong many times over. "
                 "Calibrate it first, on data that it was not trained on: ranker.calibrate(valid)."
             )
-        probabilities = self.predict_proba(data)
+        probabilities = self.predict_proba(data.as_grouped())
         gains = self.gains_ if gain is None else self._gains(gain)
-        values = probabilities @ gains if scores is None else numbers(scores, "scores").astype(np.float64)
+        values = probabilities @ gains if scores is None else numbers(data.aligned(scores), "scores").astype(np.float64)
         if values.shape != (data.n_documents,) or not np.isfinite(values).all():
             raise DataError("expected_dcg needs one finite score for each document.")
         weights = rank_weights(values, data.queries, k, Discount.of(discount))
@@ -408,7 +408,7 @@ class GradeProbabilities(Ranker):
         check_data("calibration_curve", data)
         if not data.judged.all():
             raise DataError("calibration_curve compares with judgments; take data.keep(data.judged).")
-        predicted = self.predict_proba(data)
+        predicted = self.predict_proba(data.as_grouped())
         check_whole("at_least", at_least, 1, below=predicted.shape[1])
         happened = (data.labels >= at_least).astype(np.float64)
         return calibration_curve(predicted[:, at_least:].sum(axis=1), happened, bins)

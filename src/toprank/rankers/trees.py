@@ -19,7 +19,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
-from toprank.rankers.base import Rounds, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -183,7 +183,7 @@ class TreeRanker(GradeProbabilities):
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better; X is a `RankingData` or features."""
         del qid  # scores of trees do not depend on the other documents of the query
-        return self._scores(self._prediction_rows(X))
+        return by_row(X, self._scores(self._prediction_rows(X)))
 
     def _scores(self, X: Any) -> FloatArray:
         if self.outputs == "grades":
@@ -233,7 +233,7 @@ class TreeRanker(GradeProbabilities):
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)
-        return _joined(self._calibrated(P) for P in self._grade_blocks(self._prediction_rows(X)))
+        return by_row(X, _joined(self._calibrated(P) for P in self._grade_blocks(self._prediction_rows(X))))
 
     @property
     def feature_importances_(self) -> FloatArray:

@@ -86,6 +86,7 @@ def from_comparison(
     options = {**evaluate_options, "convention": comparison.convention or "standard", "threads": threads}
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
+    columns = {system: data.aligned(column) for system, column in columns.items()}
     check_same(comparison, evaluations)
     one = next(iter(evaluations.values()))
     rankers, given = dict(rankers or {}), dict(probabilities or {})
@@ -146,6 +147,7 @@ def _part(
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
     ids = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
+    data = data.as_grouped()
     return Part(
         name=name,
         qids=data.qids,

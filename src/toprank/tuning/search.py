@@ -207,7 +207,8 @@ class Attempt:
             with noting() as notes, self.interrupts.welcome():
                 ranker = self.question.ranker(options, self._watch() if len(parts) == 1 else None)
                 ranker.fit(part.train, valid=part.valid)
-                values = self.question.judge(part).per_query(ranker.predict(part.valid))
+                judge = self.question.judge(part)
+                values = judge.per_query(ranker.predict(judge.data))
             if self.interrupts.happened:
                 raise KeyboardInterrupt
             rankers.append(ranker)

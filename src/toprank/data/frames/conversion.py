@@ -369,7 +369,7 @@ def from_frame(
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
             numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
             text. Default: those that a table written by toprank carries.
-        regroup: bring scattered rows of a query together.
+        regroup: bring scattered rows of a query together. Scores stay in the order of the frame's rows, in and out.
 
     >>> import pyarrow as pa
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
@@ -396,7 +396,8 @@ def matrix_of(frame: Any) -> tuple[Array, tuple[str, ...]]:
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
     """The data as a table: columns qid, document_id, label, position, weight, query_weight (those that there are), what
-    is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns.
+    is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns. Rows
+    that were regrouped come in the order of their source, as scores do.
 
     >>> data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
     >>> to_frame(data).to_pydict()
@@ -404,7 +405,10 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
     """
     import pyarrow as pa
 
-    return as_frame(pa.Table.from_batches(batches_of(data), schema_of(data)), kind)
+    table = pa.Table.from_batches(batches_of(data), schema_of(data))
+    if data.source_rows is not None:
+        table = table.take(data.in_source_order(np.arange(data.n_documents)))
+    return as_frame(table, kind)
 
 
 def as_frame(table: Any, kind: str) -> Any:

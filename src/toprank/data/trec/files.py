@@ -373,7 +373,7 @@ def qrels_of(data: RankingData) -> Qrels:
 
 
 def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank") -> Run:
-    """The ranking of ranking data by scores: queries in the order of the data, documents by rank.
+    """The ranking of ranking data by scores, in the order of `predict`: queries as in the data, documents by rank.
 
     Raises:
         DataError: the data have no document ids, or there is not one finite score for each document.
@@ -386,7 +386,7 @@ def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank") -> Ru
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (len(ids),):
         raise DataError(f"There are {values.size} scores for {len(ids)} documents; there must be one for each.")
-    run = Run(data.qid, ids, values, tag)
+    run = Run(data.qid, ids, data.aligned(values), tag)
     order = run._order(data.queries.document_query)
     return Run(run.qids[order], run.document_ids[order], run.scores[order], tag)
 
