@@ -136,6 +136,24 @@ def test_scattered_rows_come_back_in_their_places(data):
     np.testing.assert_array_equal(regrouped.in_source_order(pool.fit_transform(regrouped).X), there)
 
 
+def test_features_become_frames_where_they_are_asked_for(data):
+    import pandas as pd
+    import polars as pl
+
+    names = [f"f{i}" for i in range(data.n_features)]
+    frame = pd.DataFrame(data.X, columns=names, index=np.arange(data.n_documents)[::-1])
+    pool = tr.PoolFeatures(["rank", "size"]).set_output(transform="pandas")
+    for found in (
+        pool.fit_transform(frame, qid=data.qid),
+        pool.fit(frame, qid=data.qid).transform(frame, qid=data.qid),
+    ):
+        assert found.columns.tolist() == pool.get_feature_names_out().tolist()
+        assert found.index.equals(frame.index)
+        np.testing.assert_array_equal(found, tr.PoolFeatures(["rank", "size"]).fit_transform(data).X)
+    assert isinstance(pool.set_output(transform="polars").transform(frame, qid=data.qid), pl.DataFrame)
+    assert isinstance(pool.fit_transform(data), tr.RankingData)  # data are no frame, and stay what they are
+
+
 def test_queries_are_strangers(data):
     """What one query holds says nothing about another: served alone, it gets the same columns."""
     pool = tr.PoolFeatures().fit(data)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
 import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
 
 import toprank as tr
 from toprank.rankers.base import ConvergenceWarning
 
+SMALL_TREES = tr.TreeRanker(n_trees=3, threads=1)  # finds no split in the few rows of a check
 RANKERS = [
     tr.LinearRanker(),
     tr.LinearRanker("Squared"),
     tr.ExpectedGainRanker(),
-    tr.TreeRanker(n_trees=3, threads=1),
+    SMALL_TREES,
     tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, threads=1),
     tr.NeuralRanker("ListNet", hidden=(8,), epochs=2, device="cpu", threads=1),
     tr.NeuralRanker("ListNet", network="attention", width=8, n_heads=2, n_layers=1, epochs=2, device="cpu", threads=1),
@@ -33,7 +43,15 @@ PROBABILITIES = "the check takes whatever has predict_proba for a classifier and
 SET = "scores by attention depend on the other documents of the query, so a part of the rows scores otherwise"
 
 
+WEIGHTS = "a document with weight 2 is not two documents: in a list of one more, every rank and every pair is another"
+
+
 def expected_failures(ranker):
+    kinds = [] if ranker is SMALL_TREES else ["dense", "sparse"] if ranker.takes_sparse else ["dense"]
+    return {f"check_sample_weight_equivalence_on_{kind}_data": WEIGHTS for kind in kinds} | other_failures(ranker)
+
+
+def other_failures(ranker):
     if getattr(ranker, "network", None) == "attention":
         return {"check_methods_subset_invariance": SET}
     if isinstance(ranker, tr.ExpectedGainRanker) or getattr(ranker, "outputs", None) == "grades":
@@ -41,9 +59,14 @@ def expected_failures(ranker):
     return {}
 
 
+with warnings.catch_warnings():  # rankers keep the contract without its base class, so that they import nothing of it
+    warnings.filterwarnings("ignore", "Estimator .* does not inherit from `sklearn.base.BaseEstimator`")
+    CHECKS = parametrize_with_checks(RANKERS, expected_failed_checks=expected_failures)
+
+
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConstantScoresWarning")
-@parametrize_with_checks(RANKERS, expected_failed_checks=expected_failures)
+@CHECKS
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -88,6 +111,126 @@ def test_pipeline_and_clone(data, routing):
     copy = clone(ranker)
     assert copy.get_params()["loss"] == ranker.loss
     assert copy is not ranker
+
+
+def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, routing):
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
+    pipeline = make_pipeline(tr.PoolFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared"))
+    grid = {"linearranker__l2": [1e-3, 10.0], "poolfeatures__keep": [True, False]}
+    search = GridSearchCV(pipeline, grid, cv=GroupKFold(3), scoring=tr.scorer("map"), error_score="raise")
+    search.fit(data.X, data.labels, qid=data.qid, groups=data.qid, sample_weight=weights)
+    train, test = next(GroupKFold(3).split(data.X, groups=data.qid))
+    pool = tr.PoolFeatures(["rank"])
+    wide = pool.fit_transform(data.X[train], qid=data.qid[train])
+    ranker = tr.LinearRanker("Squared", l2=1e-3)
+    ranker.fit(wide, data.labels[train], qid=data.qid[train], sample_weight=weights[train])
+    scores = ranker.predict(pool.transform(data.X[test], qid=data.qid[test]))
+    wanted = tr.evaluate(scores, data.labels[test], "map", qid=data.qid[test]).mean["map"]
+    row = search.cv_results_["params"].index({"linearranker__l2": 1e-3, "poolfeatures__keep": True})
+    assert search.cv_results_["split0_test_score"][row] == pytest.approx(wanted)
+
+
+def test_weights_and_sizes_of_queries_are_those_of_the_data(data):
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
+    wanted = tr.LinearRanker("Squared").fit(data.replace(document_weights=weights)).coef_
+    given = (data.X, data.labels)
+    for more in ({"qid": data.qid}, {"group": data.queries.sizes}, {"group": data.queries.sizes.tolist()}):
+        ranker = tr.LinearRanker("Squared").fit(*given, sample_weight=weights, **more)
+        np.testing.assert_array_equal(ranker.coef_, wanted)
+    assert not np.array_equal(tr.LinearRanker("Squared").fit(*given, group=data.queries.sizes).coef_, wanted)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"group": [3, 4]}, "whose sum is that of the rows, .*cross-validation.*np.repeat"),
+        ({"group": [0.5]}, "group must be how many rows"),
+        ({"group": [3], "qid": [1]}, "group and qid both say"),
+        ({"sample_weight": [1.0]}, "1 document_weights for"),
+    ],
+)
+def test_weights_and_sizes_that_do_not_fit_are_refused(data, more, message):
+    with pytest.raises(tr.ToprankError, match=message):
+        tr.LinearRanker().fit(data.X, data.labels, **({"qid": data.qid} | more if "group" not in more else more))
+    with pytest.raises(tr.ToprankError, match=r"group and qid both|hold their weights|hold their labels"):
+        tr.LinearRanker().fit(data, **more)
+
+
+def test_requests_are_set_and_cloned(routing):
+    ranker = tr.LinearRanker("ListNet", l2=0.5).set_fit_request(sample_weight=False).set_score_request(qid="queries")
+    for one in (ranker, clone(ranker), copy.deepcopy(ranker), pickle.loads(pickle.dumps(ranker))):
+        request = one.get_metadata_routing()
+        assert request.fit.requests["sample_weight"] is False
+        assert request.score.requests["qid"] == "queries"
+        assert repr(one) == repr(ranker)
+    with pytest.raises(TypeError, match="nonsense"):
+        ranker.set_fit_request(nonsense=True)
+
+
+def test_parameters_within_parameters():
+    blend = tr.BlendRanker([tr.LinearRanker(l2=2.0)])
+    assert blend.get_params()["rankers"] is blend.rankers
+    assert clone(blend).rankers[0] is not blend.rankers[0]
+    naive = tr.ExpectedGainRanker(classifier=GaussianNB())
+    assert naive.set_params(classifier__var_smoothing=0.5).get_params()["classifier__var_smoothing"] == 0.5
+    with pytest.raises(ValueError, match=r"Invalid parameter 'l3'.*Valid parameters are"):
+        tr.LinearRanker().set_params(l3=1)
+
+
+def test_what_is_not_fitted_says_so_in_scikit_learns_class(data):
+    for ranker in (tr.LinearRanker(), tr.TreeRanker()):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ranker.predict(data)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(ranker)
+    check_is_fitted(tr.LinearRanker("Squared").fit(data))
+    assert "LinearRanker" in tr.LinearRanker()._repr_html_()
+
+
+@pytest.mark.parametrize("scoring", [None, tr.scorer("map")])
+def test_a_forgotten_qid_is_one_error_and_not_a_warning_for_each_fold(scoring):
+    data = tr.synthetic(n_queries=60, seed=0)
+    given = (data.X, data.labels)
+    search = GridSearchCV(tr.LinearRanker(), {"l2": [0.1, 1.0]}, scoring=scoring, cv=3)
+    with pytest.raises(ValueError, match=r"(?s)All the 6 fits failed.*passes no qid on to fit") as told:
+        search.fit(*given)
+    assert str(told.value).count("set_config(enable_metadata_routing=True) first") == 1
+    with pytest.raises(ValueError, match=r"(?s)passes no qid on to score"):
+        search.fit(*given, qid=data.qid)
+    with pytest.raises(ValueError, match=r"(?s)All the 3 fits failed.*passes no qid on to fit"):
+        cross_val_score(tr.LinearRanker(), *given, cv=3, scoring=scoring)
+
+
+def test_a_search_warns_once(data, routing):
+    hasty = tr.LinearRanker("Logistic", l2=1e-9, max_iterations=1)
+    search = GridSearchCV(hasty, {"l2": [1e-9, 1e-8]}, cv=GroupKFold(3))
+    with pytest.warns(ConvergenceWarning) as told:
+        search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
+    assert len(told) == 1
+    with pytest.warns(ConvergenceWarning):  # outside of it, each fit
+        hasty.fit(data)
+    with pytest.warns(ConvergenceWarning):
+        hasty.fit(data)
+
+
+def test_rankers_do_not_import_scikit_learn(tmp_path):
+    """Training trees does: LightGBM imports it where it is installed. Scoring by trees does not."""
+    code = """
+import sys, numpy as np, toprank as tr
+X, y, qid = np.random.rand(60, 3), np.arange(60) % 3, np.arange(60) // 6
+data = tr.RankingData(X, y, qid=qid)
+for ranker in (tr.LinearRanker("Squared"), tr.ExpectedGainRanker(), tr.BlendRanker([tr.LinearRanker("Squared")])):
+    ranker.fit(X, y, qid=qid).predict(X)
+    ranker.fit(data, valid=(X + 1, y, qid)).score(data)
+    ranker.save("model.toprank"), tr.load("model.toprank").predict(data), repr(ranker), hasattr(ranker, "nothing")
+tr.select("RankSVM", data, data.select([0, 1])), tr.scorer("map"), tr.load("trees.toprank").predict(data)
+print([name for name in sys.modules if name.startswith("sklearn")])
+"""
+    made = tr.synthetic(n_queries=10, n_features=3, seed=0)
+    tr.TreeRanker(n_trees=2, min_data_in_leaf=2, threads=1).fit(made).save(tmp_path / "trees.toprank")
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    out = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert out.stdout.strip() == "[]", out.stderr
 
 
 def test_scattered_rows_train_the_same_model(data):

@@ -711,3 +711,38 @@ def test_the_result_tells_and_draws(parts, tmp_path):
     assert one.importance == {}
     one.plot(tmp_path / "one.svg")
     assert "Too few trials" in (tmp_path / "one.svg").read_text()
+
+
+# Rankers and plain arrays
+
+
+@pytest.mark.parametrize(
+    ("ranker", "name"),
+    [
+        (tr.LinearRanker, tr.LinearRanker().loss),
+        (tr.LinearRanker("Squared"), "LeastSquares"),
+        (tr.LinearRanker(tr.losses.ListNet()), "ListNet"),
+    ],
+)
+def test_a_ranker_is_tuned_as_the_system_like_it(parts, ranker, name):
+    space, train, valid = {"l2": (1e-4, 10.0, "log")}, *parts
+    options = {"space": space, "trials": 4, "metric": "ndcg@10"}
+    wanted = tr.tune(name, train, valid, **options)
+    arrays = [(one.X, one.labels, one.qid) for one in parts]
+    for data in ((train, valid), arrays):
+        tuned = tr.tune(ranker, *data, **options)
+        assert [one["options"] for one in tuned.trials] == [one["options"] for one in wanted.trials]
+        assert tuned.value == wanted.value
+        assert tuned.system == "LinearRanker"
+
+
+def test_what_a_ranker_was_given_is_not_searched_unasked(parts):
+    ranker = tr.TreeRanker(tr.losses.LambdaRank(sigma=2.0), n_trees=7, num_leaves=5, min_data_in_leaf=2, threads=1)
+    tuned = tr.tune(ranker, *parts, trials=2)
+    assert not {"n_trees", "num_leaves", "min_data_in_leaf", "sigma"} & set(tuned.options)
+    assert (tuned.ranker.loss.sigma, tuned.ranker.num_leaves) == (2.0, 5)
+    asked = tr.tune(ranker, *parts, trials=3, space={"num_leaves": (2, 4)})
+    assert asked.ranker.num_leaves in (2, 3, 4, 5)
+    assert asked.ranker.n_trees == 7
+    own = tr.TreeRanker("lightgbm:lambdarank", n_trees=3, min_data_in_leaf=2, threads=1)
+    assert tr.tune(own, *parts, trials=1).ranker.loss == "lightgbm:lambdarank"

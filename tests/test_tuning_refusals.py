@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 import toprank as tr
 from toprank.errors import DataError
@@ -17,19 +20,19 @@ def parts():
     return tr.split(tr.synthetic(n_queries=16, n_documents=(3, 6), n_features=2, seed=0), (0.5, 0.5))
 
 
-@pytest.mark.parametrize(
-    ("ranker", "name"),
-    [
-        (tr.LinearRanker("ListNet"), "'ListNet'"),
-        (tr.LinearRanker(tr.losses.ListMLE()), "'ListMLE'"),
-        (tr.LinearRanker, "'ListNet'"),
-        (None, "'LambdaMART'"),
-    ],
-)
-def test_an_unfitted_ranker_is_refused_with_the_system_like_it(parts, ranker, name):
-    with pytest.raises(DataError, match="takes a system or its name") as refusal:
-        tr.tune(ranker, *parts)
-    assert name in str(refusal.value)
+@pytest.mark.parametrize("wrong", [None, 5, object, GaussianNB()])
+def test_what_is_no_ranker_is_refused(parts, wrong):
+    with pytest.raises(DataError, match="takes a system or its name, or a ranker of toprank"):
+        tr.tune(wrong, *parts)
+
+
+def test_a_ranker_with_a_loss_of_ones_own_is_refused(parts):
+    @dataclass(frozen=True)
+    class Mine(tr.losses.ListNet):
+        pass
+
+    with pytest.raises(DataError, match="Mine is one of your own"):
+        tr.tune(tr.LinearRanker(Mine()), *parts)
 
 
 @pytest.mark.parametrize(

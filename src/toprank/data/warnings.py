@@ -11,7 +11,7 @@ from toprank.data.dataset import RankingData
 
 __all__ = ["OneQueryWarning", "SameDataWarning", "same_content", "warn_one_query"]
 
-_LONG = 200
+FEW = 200
 """Documents: a single list of more than that is rare where `qid` was left out on purpose."""
 
 
@@ -25,7 +25,7 @@ class SameDataWarning(UserWarning):
 
 def warn_one_query(n_documents: int, doing: str, stacklevel: int) -> None:
     """Say that rows without queries are one query, where there are many of them."""
-    if n_documents > _LONG:
+    if n_documents > FEW:
         warnings.warn(
             f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
             "with qid=; if they are one query indeed, give all the same.",

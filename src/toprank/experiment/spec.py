@@ -118,9 +118,9 @@ class Entry:
         return Chosen(one.ranker, one.options, one.metric, rules.name, one.value, one.tried)
 
     def _fit(self, fold: Fold, seed: int | None, threads: int) -> Chosen:
-        from sklearn.base import clone
+        from toprank.rankers.estimator import unfitted
 
-        ranker = clone(self.ranker)
+        ranker = unfitted(self.ranker)
         known = ranker.get_params(deep=False)
         changes: dict[str, Any] = {"threads": threads}
         if seed is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
@@ -17,6 +16,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.portfolio.choice import Choice, Decision, Told, decide, table_of, tell
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker
+from toprank.rankers.estimator import unfitted
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -192,7 +192,7 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: b
 
 def settled(trial: Trial) -> Ranker:
     """An unfitted copy whose penalty or number of rounds is the one that validation found."""
-    ranker: Ranker = clone(trial.ranker)
+    ranker: Ranker = unfitted(trial.ranker)
     rounds = ranker.rounds
     if rounds is None:
         ranker.set_params(l2=trial.ranker.l2_)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
@@ -18,6 +17,7 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
+from toprank.rankers.estimator import unfitted
 from toprank.rankers.watching import Epoch, Round
 from toprank.showing.progress import Told
 from toprank.systems import System, get
@@ -217,7 +217,7 @@ def run_trials(
 
 def _rehearse(entry: Entry, data: RankingData) -> None:
     """Refuse, as early as that can be told, an entry that cannot learn from the data."""
-    ranker = clone(entry.ranker)
+    ranker = unfitted(entry.ranker)
     if ranker.rounds is not None:
         ranker.set_params(**{ranker.rounds.option: 1, "early_stopping": None})
     else:

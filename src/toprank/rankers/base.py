@@ -13,17 +13,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import SameDataWarning, same_content, warn_one_query
+from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
+from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source
@@ -53,15 +51,15 @@ class Rounds(NamedTuple):
     """Whether a training of fewer rounds is the beginning of one of more."""
 
 
-class Ranker(BaseEstimator):  # type: ignore[misc]
+class Ranker(Estimator):
     """Base of all rankers; each is a dataclass, whose fields are the parameters.
 
     A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
 
-    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
+    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for, weights to fit.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
 
@@ -103,6 +101,8 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         y: npt.ArrayLike | None = None,
         qid: npt.ArrayLike | None = None,
         *,
+        sample_weight: npt.ArrayLike | None = None,
+        group: npt.ArrayLike | None = None,
         valid: Any = None,
         **gone: Any,
     ) -> Self:
@@ -112,26 +112,30 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             X: a `RankingData`, or the features of the documents.
             y: the labels, where X are features.
             qid: the query of each document, where X are features; rows need not be grouped. None: one query.
+            sample_weight: the weight of each document, where X are features; see `document_weights` of `RankingData`.
+            group: instead of `qid`, how many rows each query has, one query behind the other (as LightGBM wants it).
             valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds); never
                 trained on.
             **gone: nothing any more; ``cluster=`` is told what it has become.
         """
         _refuse_parts(X, y, valid, gone)
-        return self.fit_source(X, y, qid, valid)
+        if group is not None:
+            qid = _qid_of_sizes(group, qid, X)
+        return self.fit_source(X, y, qid, valid, sample_weight)
 
-    def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None) -> Self:
+    def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> Self:
         """`fit`, which also takes a `Source`: what a cluster hands to its rankers."""
         before = {name: value for name, value in vars(self).items() if name.endswith("_")}
         try:
-            return self._fit_checked(X, y, qid, valid)
+            return self._fit_checked(X, y, qid, valid, weights)
         except BaseException:  # a fit that fails leaves the ranker as it was, never half of each
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
             self.__dict__.update(before)
             raise
 
-    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any) -> Self:
-        data = self._training_data(X, y, qid)
+    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> Self:
+        data = self._training_data(X, y, qid, weights)
         if data.n_features == 0:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
@@ -282,11 +286,15 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             ranker.standardisation_ = Standardisation(centre, spread)
         return ranker
 
-    def _training_data(self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None) -> RankingData | Source:
+    def _training_data(
+        self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None, weights: npt.ArrayLike | None
+    ) -> RankingData | Source:
         self._check_dense(X)
         if isinstance(X, RankingData | Source):
             if y is not None or qid is not None:
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
+            if weights is not None:
+                raise DataError("The data hold their weights: data.replace(document_weights=...), not sample_weight.")
             for name in ("n_features_in_", "feature_names_in_", "first_feature_id_"):
                 if hasattr(self, name):
                     delattr(self, name)
@@ -303,11 +311,13 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
             )
-        matrix, labels = self._validated(X, y, y_numeric=True)
-        if qid is None:
+        matrix, labels = validate(self, X, y, reset=True, sparse=self.takes_sparse)
+        check_validation(qid, len(labels))
+        if qid is None and not was_told(OneQueryWarning):
             warn_one_query(len(labels), "Training", stacklevel=5)
         names = getattr(self, "feature_names_in_", None)
-        return RankingData(matrix, labels, qid=qid, feature_names=names, regroup=qid is not None).as_grouped()
+        more: dict[str, Any] = {"document_weights": weights, "feature_names": names}
+        return RankingData(matrix, labels, qid=qid, regroup=qid is not None, **more).as_grouped()
 
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
@@ -334,11 +344,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
         columns = getattr(X, "columns", None)
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
             X = X[names]
-        return self._validated(X, reset=False)
-
-    def _validated(self, *data: Any, **options: Any) -> Any:
-        sparse, kinds = "csr" if self.takes_sparse else False, [np.float64, np.float32]
-        return validate_data(self, *data, accept_sparse=sparse, dtype=kinds, ensure_all_finite="allow-nan", **options)
+        return validate(self, X, reset=False, sparse=self.takes_sparse)
 
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
@@ -380,7 +386,7 @@ class Ranker(BaseEstimator):  # type: ignore[misc]
                 f"'{mine[place]}' there; bring the columns into the order of training."
             )
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = self.takes_sparse
@@ -399,6 +405,21 @@ def _refuse_parts(X: Any, y: Any, valid: Any, gone: dict[str, Any]) -> None:
             "A cluster fits rankers on its own data: toprank.cluster.connect(address).fit(ranker, train, valid=valid). "
             "Data that fit into memory are read by toprank.read, and a frame by tr.RankingData.from_frame."
         )
+
+
+def _qid_of_sizes(group: npt.ArrayLike, qid: Any, X: Any) -> npt.NDArray[np.int64]:
+    """The query of each row, from how many rows each query has."""
+    if qid is not None or isinstance(X, RankingData):
+        raise DataError("group and qid both say which rows belong together; give one of them (data know it already).")
+    sizes = np.asarray(group)
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or sizes.min() < 1 or sizes.sum() != n:
+        raise DataError(
+            f"group must be how many rows each query has: whole numbers from 1 on, whose sum is that of the rows, {n}. "
+            "Where rows are divided later (cross-validation, searches), give qid, the query of each row: "
+            "qid=np.repeat(np.arange(len(group)), group)."
+        )
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _in_parts(data: Any) -> bool:
@@ -421,9 +442,11 @@ def finite(scores: FloatArray) -> FloatArray:
 
 def warn_constant(message: str) -> None:
     """Say that a ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
-    warnings.warn(message, ConstantScoresWarning, stacklevel=4)
+    if not was_told(ConstantScoresWarning):
+        warnings.warn(message, ConstantScoresWarning, stacklevel=4)
 
 
 def warn_unconverged(message: str) -> None:
-    """Say, once per fit, that the optimum was not reached."""
-    warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    """Say that the optimum was not reached: once per fit, and once per search or cross-validation of scikit-learn."""
+    if not was_told(ConvergenceWarning):
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)

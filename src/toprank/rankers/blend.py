@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from toprank import rankers as kinds
@@ -17,6 +15,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
+from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
 
@@ -81,7 +80,7 @@ class BlendRanker(Ranker):
         shares, members = self._shares(), []
         for ranker in self.rankers:
             try:
-                members.append(clone(ranker).fit(data, valid=valid))
+                members.append(unfitted(ranker).fit(data, valid=valid))
             except KeyboardInterrupt:
                 if not members:  # nothing to keep
                     raise

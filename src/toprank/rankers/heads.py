@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.metrics.gains import Gain
+from toprank.rankers.estimator import unfitted
 from toprank.scorers.features import Features, Standardisation, row_blocks
 
 __all__ = ["PluginProbabilities", "first_outputs", "gain_table", "grade_shares", "loss_and_gains", "whole_grades"]
@@ -110,7 +110,7 @@ class PluginProbabilities:
         """Fit a clone of the classifier; calibration is cross-fitted so that no query is on both sides."""
         if not hasattr(classifier, "predict_proba"):
             raise DataError(f"{type(classifier).__name__} has no predict_proba; choose a classifier that has.")
-        model = clone(classifier)
+        model = unfitted(classifier)
         if method is not None:
             from sklearn.calibration import CalibratedClassifierCV
             from sklearn.model_selection import GroupKFold

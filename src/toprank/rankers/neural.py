@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from toprank.compute import FloatArray
@@ -21,6 +19,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -242,7 +241,7 @@ class NeuralRanker(GradeProbabilities):
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
         return bool(self.network_.shape.network == "attention" and self.training_.get("queries", 1) > 1)
 
-    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    @available_if(has_grades)
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         return by_row(X, self._calibrated(grade_probabilities(self._outputs(X, qid))))

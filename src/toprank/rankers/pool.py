@@ -6,8 +6,9 @@ that tell make every ranker a function of the document and its pool (Cossock & Z
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import wraps
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ _STATISTICS = (*PER_COLUMN, _SIZE)
 
 
 @dataclass(eq=False, repr=False)
-class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[misc, call-arg]
+class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Add columns that say how a document stands among those of its query, for use before any ranker.
 
     | statistic | for a column x and a document of a query with m documents |
@@ -109,18 +110,14 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def transform(self, X: Any, qid: npt.ArrayLike | None = None) -> Any:
         """The data with the new columns: a `RankingData` for a `RankingData`, an array for features.
 
+        After ``set_output(transform="pandas")`` (or ``"polars"``) features become a frame with named columns.
+
         Args:
             X: a `RankingData`, or the features of the documents.
             qid: the query of each document, where X are features; rows need not be grouped. May be left out (one
                 query) only where `fit` saw none either, so that a forgotten `qid` is no other meaning.
         """
         check_is_fitted(self, "columns_")
-        if isinstance(X, RankingData):
-            if qid is not None:
-                raise DataError("The data hold their queries already; leave qid out.")
-            self._check_columns(X)
-            names = None if X.feature_names is None else self.get_feature_names_out(X.feature_names).tolist()
-            return X.replace(X=self._widened(X), feature_names=names)
         matrix = self._plain(X, reset=False)
         if qid is None and self.grouped_:
             raise DataError(
@@ -131,9 +128,13 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         grouped = RankingData(matrix, qid=qid, regroup=qid is not None)
         return grouped.in_source_order(self._widened(grouped))
 
-    def fit_transform(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Any:
-        """`fit`, then `transform`, on the same data."""
-        return self.fit(X, y, qid).transform(X, qid)
+    def _with_columns(self, data: RankingData, qid: Any) -> RankingData:
+        check_is_fitted(self, "columns_")
+        if qid is not None:
+            raise DataError("The data hold their queries already; leave qid out.")
+        self._check_columns(data)
+        names = None if data.feature_names is None else self.get_feature_names_out(data.feature_names).tolist()
+        return data.replace(X=self._widened(data), feature_names=names)
 
     def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> Array:
         """The names of the columns of the result: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""
@@ -255,3 +256,23 @@ class PoolFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _data_stay_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
+    """`transform` of features makes the frames that `set_output` asks for; ranking data stay what they are."""
+
+    @wraps(of_features)
+    def transform(self: PoolFeatures, X: Any, qid: npt.ArrayLike | None = None) -> Any:
+        return self._with_columns(X, qid) if isinstance(X, RankingData) else of_features(self, X, qid)
+
+    return transform
+
+
+def _fit_transform(self: PoolFeatures, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Any:
+    """`fit`, then `transform`, on the same data."""
+    return self.fit(X, y, qid).transform(X, qid)
+
+
+# After the class is made: scikit-learn wraps the methods that it finds in its body, to make frames of what they return.
+PoolFeatures.transform = _data_stay_data(PoolFeatures.transform)  # type: ignore[method-assign]
+PoolFeatures.fit_transform = _fit_transform

@@ -20,8 +20,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
@@ -33,6 +31,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 from toprank.rankers.base import Ranker
+from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.heads import gain_table
 
@@ -315,7 +314,7 @@ class GradeProbabilities(Ranker):
             raise AttributeError(f"This {type(self).__name__} has no classes_: it is not fitted with grades.")
         return np.arange(len(self.gains_))
 
-    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    @available_if(has_grades)
     def expected_dcg(
         self,
         data: RankingData,
@@ -359,7 +358,7 @@ class GradeProbabilities(Ranker):
         weights = rank_weights(values, data.queries, k, Discount.of(discount))
         return expected_dcg(weights, probabilities, gains, data.queries, self.calibration_, level)
 
-    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    @available_if(has_grades)
     def calibrate(self, held_out: RankingData, *, k: int | None = 10) -> Self:
         """Set P(grade | x) right on data not trained on, and learn how far the grades of a query hang together.
 
@@ -402,7 +401,7 @@ class GradeProbabilities(Ranker):
                 "queries held back: train, valid = tr.split(data, (0.8, 0.2))."
             )
 
-    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
         """Predicted P(grade ≥ at_least) against what happened, in bins of equally many documents."""
         check_data("calibration_curve", data)

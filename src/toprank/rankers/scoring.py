@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy.typing as npt
-from sklearn import get_config
-from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
 
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
@@ -41,6 +39,8 @@ class MetricScorer:
 
     def get_metadata_routing(self) -> Any:
         """`qid` goes to this scorer without being asked for."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
         request = MetadataRequest(owner=repr(self))
         request.score.add_request(param="qid", alias=True)
         return request
@@ -53,6 +53,9 @@ def _takes_queries(estimator: Any) -> bool:
     """Whether predict is to be given `qid`: rankers, and pipelines that route it to one."""
     if isinstance(estimator, Ranker):
         return True
+    from sklearn import get_config
+    from sklearn.utils.metadata_routing import get_routing_for_object
+
     if not get_config()["enable_metadata_routing"] or not hasattr(estimator, "get_metadata_routing"):
         return False  # a foreign estimator knows no queries
     return "qid" in get_routing_for_object(estimator).consumes("predict", {"qid"})

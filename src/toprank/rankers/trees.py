@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from toprank.compute import FloatArray
@@ -20,6 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
@@ -229,7 +228,7 @@ class TreeRanker(GradeProbabilities):
                 return X
         return super()._prediction_rows(X)
 
-    @available_if(has_grades)  # type: ignore[untyped-decorator]
+    @available_if(has_grades)
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)

@@ -52,11 +52,21 @@ class Division(NamedTuple):
     """Whether every query judges once: then the answer may learn from all of them."""
 
 
+def as_data(given: Any) -> Any:
+    """Ranking data of (X, y, qid); other things are left to be refused."""
+    if isinstance(given, tuple) and len(given) == 3:
+        X, y, qid = given
+        return RankingData(X, y, qid=qid, regroup=True)
+    return given
+
+
 def divide(train: RankingData, valid: RankingData | None, folds: int | None, seed: int) -> Division:
     """The given validation data; or so many folds; or a fifth of the queries held out, drawn by seed."""
     for name, data in (("train", train), ("valid", valid)):
         if data is not None and not isinstance(data, RankingData):
-            raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
+            raise DataError(
+                f"{name} must be a RankingData, tr.RankingData(X, y, qid=qid) or tr.read(path), or (X, y, qid)."
+            )
     if valid is not None:
         if folds is not None:
             raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")

@@ -8,11 +8,12 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
+from toprank import losses, rankers
 from toprank.compute import available_threads
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
@@ -20,16 +21,13 @@ from toprank.drawing import Box, Markup, Scale, path, tag
 from toprank.errors import DataError, Remedy, joined, needs
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
-from toprank.rankers.base import ConvergenceWarning
+from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import SYSTEMS, System, get
-from toprank.tuning.search import Question, Search, Standing, divide, tell
+from toprank.tuning.search import Question, Search, Standing, as_data, divide, tell
 from toprank.tuning.space import Choice, Space, read_space
 from toprank.tuning.study import NAME, open_study, storage_path
-
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
 
 __all__ = ["Tuned", "tune"]
 
@@ -186,9 +184,9 @@ _TELLING_EACH = 2
 
 
 def tune(
-    system: System | str,
-    train: RankingData,
-    valid: RankingData | None = None,
+    system: System | str | Ranker | type[Ranker],
+    train: RankingData | tuple[Any, ...],
+    valid: RankingData | tuple[Any, ...] | None = None,
     *,
     metric: str | None = None,
     convention: str = "standard",
@@ -211,9 +209,9 @@ def tune(
     behind the median of the others is pruned: rankers that learn in rounds during training, others after a fold.
 
     Args:
-        system: a system or its name.
-        train: data to fit on.
-        valid: data to judge on. None: `folds`, or else a fifth of the training queries, held out by seed.
+        system: a system or its name; or a ranker or its class, whose other parameters stay as they are.
+        train: data to fit on, also as (X, y, qid).
+        valid: data to judge on, likewise. None: `folds`, or else a fifth of the training queries, held out by seed.
         metric: what to judge by; None: what the system's source chooses by.
         convention: the rules of the metric.
         trials: how many trials the study shall have, those of a resumed one included.
@@ -249,8 +247,12 @@ def tune(
         warnings.filterwarnings("ignore", "IProgress not found")
         optuna = needs("optuna", "tune", "tr.tune")
     chosen = _system(system)
+    if space is None and not isinstance(system, System | str):
+        given = {name: value for name, value in chosen.options.items() if name != "loss"}
+        fixed = {**given, **fixed}  # what a ranker was given is not searched unasked
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
     trials, seed = int(trials), int(seed)
+    train, valid = as_data(train), None if valid is None else as_data(valid)
     question = Question(
         chosen,
         divide(train, valid, folds, seed),
@@ -276,20 +278,32 @@ def tune(
 
 
 def _system(given: Any) -> System:
-    """The system that is meant; a ranker is refused, with the name of a system that makes one like it."""
+    """The system that is meant; of a ranker, the one that makes such rankers: what differs from the defaults stays."""
     if isinstance(given, System):
         return given
     if isinstance(given, str):
         return get(given)
-    kind = given.__name__ if isinstance(given, type) else type(given).__name__
-    loss = getattr(given, "loss", None)
-    loss = loss if isinstance(loss, str) else type(loss).__name__
-    alike = [one for one in SYSTEMS.values() if one.ranker == kind]
-    best = next((one for one in alike if one.loss == loss), alike[0] if alike else SYSTEMS["LambdaMART"])
-    raise DataError(
-        f"tune takes a system or its name, not {kind}: it makes a ranker for each trial itself. Name a system, and fix "
-        f"what is not to be searched by keywords: tune('{best.name}', train, valid, option=value)."
-    )
+    ranker = given() if isinstance(given, type) and issubclass(given, Ranker) else given
+    kind = type(ranker).__name__
+    if not isinstance(ranker, Ranker) or getattr(rankers, kind, None) is not type(ranker):
+        raise DataError(
+            f"tune takes a system or its name, or a ranker of toprank (tr.TreeRanker(n_trees=50)), not "
+            f"{kind if ranker is given else given!r}."
+        )
+    defaults, found = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
+    options = {name: value for name, value in found.items() if repr(value) != repr(defaults[name])}
+    name = None
+    if "loss" in found and not str(found["loss"]).startswith("lightgbm:"):
+        options.pop("loss", None)
+        loss = losses.make(found["loss"])
+        name = type(loss).__name__
+        if name not in losses.names() or type(plain := losses.make(name)) is not type(loss):
+            raise DataError(f"tune makes losses by their names, and {name} is one of your own; search in a loop.")
+        own = {one.name: getattr(loss, one.name) for one in fields(loss)}
+        options |= {f"loss.{field}": value for field, value in own.items() if value != getattr(plain, field)}
+    alike = [one for one in SYSTEMS.values() if (one.ranker, one.loss) == (kind, name) and not one.options]
+    grid = {} if not alike else {key: values for key, values in alike[0].grid.items() if key not in options}
+    return System(kind, kind, name, source="", idea=repr(ranker), options=options, grid=grid)
 
 
 def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:

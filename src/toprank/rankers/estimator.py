@@ -1,0 +1,262 @@
+"""What scikit-learn asks of an estimator, without importing it: it takes a second, and most who rank never need it.
+
+Parameters, their text form and clones are a few lines and stand here. The rest of the contract (tags, metadata routing,
+the picture in a notebook) is asked for by scikit-learn itself, or by someone who uses it, and then comes from its own
+`BaseEstimator`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import sys
+import weakref
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any, Self
+
+import numpy as np
+
+from toprank.data.warnings import FEW
+from toprank.errors import DataError
+
+__all__ = [
+    "Estimator",
+    "available_if",
+    "check_is_fitted",
+    "check_validation",
+    "unfitted",
+    "validate",
+    "was_told",
+]
+
+_OF_ROUTING = re.compile(r"set_\w+_request|get_metadata_routing|_repr_html_|_repr_mimebundle_")
+
+
+class Estimator:
+    """Parameters are the arguments of the constructor, kept as they were given under their names."""
+
+    @classmethod
+    def _parameters(cls) -> dict[str, inspect.Parameter]:
+        known = inspect.signature(cls.__init__).parameters
+        kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        return {name: known[name] for name in sorted(known) if name != "self" and known[name].kind not in kinds}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with `deep`, those of estimators among them too, as ``name__parameter``."""
+        found: dict[str, Any] = {}
+        for name in self._parameters():
+            found[name] = value = getattr(self, name)
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                found |= {f"{name}__{inner}": of for inner, of in value.get_params().items()}
+        return found
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name; ``name__parameter`` is one of an estimator among them."""
+        known = self._parameters()
+        nested: dict[str, dict[str, Any]] = {}
+        for given, value in parameters.items():
+            name, divided, inner = given.partition("__")
+            if name not in known:
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {list(known)!r}."
+                )
+            if divided:
+                nested.setdefault(name, {})[inner] = value
+            else:
+                setattr(self, name, value)
+        for name, of in nested.items():
+            getattr(self, name).set_params(**of)
+        return self
+
+    def __repr__(self) -> str:
+        def is_default(value: Any, default: Any) -> bool:
+            return value is default or (type(value) is type(default) and repr(value) == repr(default))
+
+        given = {name: (getattr(self, name, None), of.default) for name, of in self._parameters().items()}
+        shown = [f"{name}={value!r}" for name, (value, default) in given.items() if not is_default(value, default)]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator.__sklearn_tags__(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return is_fitted(self)
+
+    def __sklearn_clone__(self) -> Self:
+        return unfitted(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """What scikit-learn's `BaseEstimator` has and this class has not."""
+        theirs = "sklearn.base" in sys.modules and not name.startswith("__")
+        if (theirs or _OF_ROUTING.fullmatch(name)) and not hasattr(type(self), name):
+            twin = _twin(type(self))
+            if hasattr(twin, name):
+                found = inspect.getattr_static(twin, name)
+                return found.__get__(self, twin) if hasattr(found, "__get__") else found
+        return object.__getattribute__(self, name)  # which says what is missing, or why
+
+
+@cache
+def _twin(kind: type) -> type:
+    """The class as it were if it were one of scikit-learn's; its methods serve instances of ours."""
+    from sklearn.base import BaseEstimator
+
+    return type(kind.__name__, (kind, BaseEstimator), {"__module__": kind.__module__})
+
+
+def unfitted(value: Any) -> Any:
+    """A ranker with the same parameters that has learned nothing; other values are copied."""
+    if isinstance(value, list | tuple):
+        return type(value)([unfitted(one) for one in value])
+    if isinstance(value, type) or not hasattr(value, "get_params"):
+        return copy.deepcopy(value)
+    if not isinstance(value, Estimator):
+        from sklearn.base import clone
+
+        return clone(value)
+    made = type(value)(**{name: unfitted(one) for name, one in value.get_params(deep=False).items()})
+    if "_metadata_request" in vars(value):
+        made.__dict__["_metadata_request"] = copy.deepcopy(vars(value)["_metadata_request"])
+    return made
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether anything was learned: names of fitted attributes end in an underscore."""
+    return any(name.endswith("_") and not name.startswith("__") for name in vars(estimator))
+
+
+def check_is_fitted(estimator: Any) -> None:
+    """Refuse an estimator that has learned nothing, by scikit-learn's `NotFittedError`."""
+    if not is_fitted(estimator):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(
+            f"This {type(estimator).__name__} instance is not fitted yet. Call 'fit' with appropriate arguments before "
+            "using this estimator."
+        )
+
+
+class available_if:  # noqa: N801 - a decorator
+    """A method that is there only where `check` holds of the instance; `hasattr` then says so."""
+
+    def __init__(self, check: Callable[[Any], bool]) -> None:
+        self.check = check
+
+    def __call__(self, method: Callable[..., Any]) -> Any:
+        """Decorate a method."""
+        return _Available(self.check, method)
+
+
+class _Available:
+    def __init__(self, check: Callable[[Any], bool], method: Callable[..., Any]) -> None:
+        self.check, self.method = check, method
+        self.__doc__, self.__wrapped__ = method.__doc__, method
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self.method
+        if not self.check(instance):
+            raise AttributeError(f"This {owner.__name__} has no attribute {self.method.__name__!r}")
+        return self.method.__get__(instance, owner)
+
+
+_TOLD: weakref.WeakKeyDictionary[Any, set[type]] = weakref.WeakKeyDictionary()
+
+
+def _validating(function: str | None = None) -> FrameType | None:
+    """The outermost call of scikit-learn's searches and cross-validation that we are in, or of a function there."""
+    found, frame = None, sys._getframe(1) if "sklearn.model_selection" in sys.modules else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection."):
+            found = frame if function in (None, frame.f_code.co_name) else found
+        frame = frame.f_back
+    return found
+
+
+def was_told(category: type) -> bool:
+    """Whether the search or cross-validation that runs now was warned of this already; outside of one never."""
+    call = _validating()
+    if call is None:
+        return False
+    known = _TOLD.setdefault(call.f_locals.get("self", call.f_locals.get("estimator")), set())
+    told = category in known
+    known.add(category)
+    return told
+
+
+def check_validation(qid: Any, n_rows: int) -> None:
+    """Refuse to be fitted for a score that will not know the queries: once, instead of a warning for each fold."""
+    call = _validating("_fit_and_score")
+    if call is None or n_rows <= FEW:
+        return
+    from sklearn import get_config
+
+    routed = get_config()["enable_metadata_routing"]
+    scorer = call.f_locals.get("scorer")
+    scorers = getattr(scorer, "_scorers", {"": scorer}).values()
+    by_ranking = {type(one).__name__ for one in scorers} & {"_PassthroughScorer", "MetricScorer"}
+    if by_ranking and (qid is None or not routed):
+        raise DataError(
+            "Rankings are validated by query, but scikit-learn passes no qid on to "
+            f"{'fit' if qid is None else 'score'}. Call sklearn.set_config(enable_metadata_routing=True) first, then "
+            "search.fit(X, y, qid=qid, groups=qid), or cross_val_score(..., params={'qid': qid, 'groups': qid}), with "
+            "cv=GroupKFold(), which keeps queries whole."
+        )
+
+
+_KINDS = (np.float64, np.float32)
+
+
+def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool) -> Any:
+    """X as a matrix of floats, with y as labels; `reset` notes number and names of the columns, else they are compared.
+
+    Plain arrays and frames of numbers are looked at here; whatever is unusual about them, or wrong, is left to
+    scikit-learn, which has a word for everything.
+    """
+    matrix, names = _plain_matrix(X)
+    known = getattr(estimator, "feature_names_in_", None)
+    if matrix is not None and (y is None or _is_plain_column(y, len(matrix))):
+        if reset:
+            estimator.__dict__.pop("feature_names_in_", None)
+            estimator.n_features_in_ = matrix.shape[1]
+            if names is not None:
+                estimator.feature_names_in_ = names
+            return (matrix, np.asarray(y))
+        same = names is None if known is None else names is not None and np.array_equal(names, known)
+        if same and matrix.shape[1] == estimator.n_features_in_:
+            return matrix
+    from sklearn.utils.validation import validate_data
+
+    options: dict[str, Any] = {"accept_sparse": "csr" if sparse else False, "dtype": list(_KINDS)}
+    options |= {"ensure_all_finite": "allow-nan", "reset": reset}
+    return (
+        validate_data(estimator, X, **options)
+        if y is None
+        else validate_data(estimator, X, y, y_numeric=True, **options)
+    )
+
+
+def _plain_matrix(X: Any) -> tuple[Any, Any]:
+    """A matrix of floats without infinite values and the names of its columns, where X plainly is one; else None."""
+    names = None
+    if type(X).__module__.startswith("pandas.") and hasattr(X, "columns"):
+        names = np.array(list(X.columns), dtype=object)
+        if not all(isinstance(name, str) for name in names) or not all(kind.kind in "fiu" for kind in X.dtypes):
+            return None, None
+        X = X.to_numpy()
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
+        return None, None
+    matrix = X if X.dtype in _KINDS else X.astype(np.float64)
+    return (None, None) if np.isinf(matrix).any() else (matrix, names)
+
+
+def _is_plain_column(y: Any, n: int) -> bool:
+    column = np.asarray(y) if isinstance(y, list | np.ndarray) or type(y).__module__.startswith("pandas.") else None
+    return (
+        column is not None and column.shape == (n,) and column.dtype.kind in "fiu" and bool(np.isfinite(column).all())
+    )
