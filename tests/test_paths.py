@@ -20,7 +20,7 @@ SOURCE = Path(tr.__file__).parent
 # The most modules of ours in which a function may run, imports left out.
 READING = 10
 TRAINING = 50
-FITTING_ON_A_CLUSTER = 19
+FITTING_ON_A_CLUSTER = 21
 
 
 def modules_run(work) -> set[str]:

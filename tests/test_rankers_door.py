@@ -57,8 +57,7 @@ def test_a_search_that_forgets_the_queries_is_refused(data):
     options = {"cv": GroupKFold(2), "error_score": "raise"}
     with (
         sklearn.config_context(enable_metadata_routing=True),
-        pytest.warns(OneQueryWarning),
-        pytest.raises(DataError, match="was given no qid"),
+        pytest.raises(DataError, match="scikit-learn passes no qid on to fit"),
     ):
         cross_val_score(
             tr.LinearRanker(), data.X, data.labels, params={"groups": data.qid}, scoring=tr.scorer("map"), **options

@@ -185,7 +185,7 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: b
     except DataError as problem:
         return Outcome(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
     sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
-    if decision.blended:
+    if isinstance(ranker, BlendRanker) and decision.blended:
         ranker.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
     return Outcome(ranker, sentence)
 

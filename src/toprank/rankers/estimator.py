@@ -88,13 +88,15 @@ class Estimator:
         return is_fitted(self)
 
     def __sklearn_clone__(self) -> Self:
-        return unfitted(self)
+        made: Self = unfitted(self)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         """What scikit-learn's `BaseEstimator` has and this class has not."""
         theirs = "sklearn.base" in sys.modules and not name.startswith("__")
         if (theirs or _OF_ROUTING.fullmatch(name)) and not hasattr(type(self), name):
-            twin = _twin(type(self))
+            kind: Any = type(self)
+            twin = _twin(kind)
             if hasattr(twin, name):
                 found = inspect.getattr_static(twin, name)
                 return found.__get__(self, twin) if hasattr(found, "__get__") else found

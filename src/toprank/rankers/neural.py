@@ -5,7 +5,7 @@ under theirs; with attention, a document's score depends on the other documents 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -142,6 +142,7 @@ class NeuralRanker(GradeProbabilities):
     seed: int = 0
     threads: int | None = None
     verbose: bool = False
+    _team: Any = field(init=False)  # those who train with it, where a group does
 
     @override
     def search_space(self) -> dict[str, Any]:

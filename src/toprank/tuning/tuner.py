@@ -252,10 +252,10 @@ def tune(
         fixed = {**given, **fixed}  # what a ranker was given is not searched unasked
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
     trials, seed = int(trials), int(seed)
-    train, valid = as_data(train), None if valid is None else as_data(valid)
+    learn, judge = as_data(train), None if valid is None else as_data(valid)
     question = Question(
         chosen,
-        divide(train, valid, folds, seed),
+        divide(learn, judge, folds, seed),
         chosen.plain_options(fixed),
         metric or chosen.metric,
         Convention.of(convention).name,
@@ -268,13 +268,13 @@ def tune(
     measure = parse(question.metric)
     question.check_judges()
     told = [*callbacks, *([tell(question.metric)] if verbose else [])]
-    identity = {} if path is None else _identity(question, searched, train, valid)
+    identity = {} if path is None else _identity(question, searched, learn, judge)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(question))
     with open_study(optuna, path, study or NAME, identity, maximize=measure.higher_is_better, pruner=pruner) as opened:
         search = Search(optuna, opened, question, searched, trials=trials, seconds=seconds, callbacks=told)
         stopped = search.run()
         importance = _importance(optuna, opened, search)
-        return _answer(search, train, stopped, importance)
+        return _answer(search, learn, stopped, importance)
 
 
 def _system(given: Any) -> System:
