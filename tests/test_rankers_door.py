@@ -217,3 +217,15 @@ def test_sparse_features_score_as_dense_ones_or_are_refused_in_one_sentence(hole
             assert answer == pytest.approx(ranker.score(holey), abs=1e-12)
     if hasattr(ranker, "predict_proba"):
         np.testing.assert_allclose(ranker.predict_proba(held), ranker.predict_proba(holey), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [tr.LinearRanker, lambda: tr.TreeRanker(n_trees=2, min_data_in_leaf=2)])
+def test_sparse_rows_that_lead_outside_are_refused_by_every_door(make):
+    """Compiled loops follow the indices without a question; a bare matrix comes past no `RankingData`."""
+    data = tr.synthetic(n_queries=12, n_features=3, seed=0)
+    ranker, crafted = make().fit(data.X, data.labels, qid=data.qid), sparse.csr_matrix(data.X)
+    crafted.indices = crafted.indices.copy()
+    crafted.indices[-1] = 10**6
+    for door in (ranker.predict, lambda X: make().fit(X, data.labels, qid=data.qid)):
+        with pytest.raises(DataError, match="damaged sparse matrix"):
+            door(crafted)

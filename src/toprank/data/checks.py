@@ -176,10 +176,10 @@ def sparse_features(X: Any) -> Any:
         raise DataError(f"X must have two dimensions (documents × features), not {len(X.shape)}.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X must hold real numbers, not {X.dtype}.")
-    _check_sparse(X)  # before SciPy's compiled loops follow the indices
+    check_sparse(X)  # before SciPy's compiled loops follow the indices
     matrix = sparse.csr_matrix(X)
     if X.format not in _CHECKED:
-        _check_sparse(matrix)
+        check_sparse(matrix)
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
     if not matrix.has_canonical_format:
@@ -191,7 +191,7 @@ def sparse_features(X: Any) -> Any:
 _CHECKED = ("csr", "csc", "bsr", "coo")
 
 
-def _check_sparse(X: Any) -> None:
+def check_sparse(X: Any) -> None:
     """Refuse a matrix whose index arrays lead outside of it: compiled loops follow them without a question."""
     shape = np.array(X.shape)
     if X.format == "coo":

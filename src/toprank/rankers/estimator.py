@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from toprank.data.checks import sparse_features
 from toprank.data.warnings import FEW
 from toprank.errors import DataError
 
@@ -236,6 +237,8 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
 
     options: dict[str, Any] = {"accept_sparse": "csr" if sparse else False, "dtype": list(_KINDS)}
     options |= {"ensure_all_finite": "allow-nan", "reset": reset}
+    if sparse and hasattr(X, "toarray"):
+        X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
     return (
         validate_data(estimator, X, **options)
         if y is None
