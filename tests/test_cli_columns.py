@@ -172,11 +172,12 @@ def test_refusals_speak_of_options(folder):
     (folder / "wide.txt").write_text("1 qid:1 1:1 3:5\n0 qid:1 1:2\n")
     (folder / "huge.txt").write_text("1 qid:1 1:1e300\n0 qid:1 1:2\n")
     (folder / "what.foo").write_text("what is this\n")
+    (folder / "clock.csv").write_text("session,rating,at\n1,0,12:30:00\n")
     (folder / "empty").mkdir()
     invoked("train", "data.txt", *FEW, "--model", "m.toprank")
     for arguments, words in (
         (("train", "table.csv", "--model", "no"), "Give --label COLUMN, or --label '' for unjudged"),
-        (("train", "table.csv", *OWN[:4], "--model", "no"), "Leave it out with --features A,B,..."),
+        (("train", "clock.csv", *OWN[:4], "--model", "no"), "leave it out with --features A,B,..."),
         (("train", "scattered.txt", "--model", "no"), "--regroup"),
         (("evaluate", "scattered.txt", "first.scores"), "--regroup"),
         (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' lies beyond the 2 features of"),

@@ -290,3 +290,49 @@ def test_the_current_client_is_found_and_left_open(two):
     assert found.client is two.client
     found.close()
     assert two.client.status == "running"
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Products with categories, of which each part of the table has levels that others have not, and dates."""
+    import pandas as pd
+
+    rng = np.random.default_rng(3)
+    n = 900
+    brand = (np.arange(n) // 300 + rng.integers(0, 4, n)).astype(int)
+    price = rng.gamma(2.0, 10.0, n)
+    return pd.DataFrame(
+        {
+            "qid": np.repeat(np.arange(n // 10), 10),
+            "label": np.clip(np.round(brand - price / 20 + rng.normal(0, 0.3, n)), 0, 3),
+            "price": price,
+            "brand": pd.Series([f"b{b}" for b in brand], dtype="str").where(rng.random(n) > 0.1),
+            "added": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D"),
+        }
+    )
+
+
+@pytest.mark.parametrize("way", ["memory", "files", "frame"])
+def test_categories_are_the_same_on_a_cluster(two, mixed, way, tmp_path):
+    import dask.dataframe
+
+    data = tr.RankingData.from_frame(mixed)
+    for number in range(3):
+        mixed.iloc[300 * number : 300 * (number + 1)].to_parquet(tmp_path / f"{number}.parquet", index=False)
+    given = {
+        "memory": lambda: data,
+        "files": lambda: cluster.read(tmp_path),
+        "frame": lambda: dask.dataframe.from_pandas(mixed, npartitions=3, sort=False),
+    }[way]()
+    placed = two.place(given)
+    assert placed.encoding == data.encoding
+    valid = tr.RankingData.from_frame(mixed.tail(200))
+    options = {"l2": [1e-1, 1e-2]}
+    there = two.fit(tr.LinearRanker("ListNet", **options), placed, valid=valid)
+    alone = tr.LinearRanker("ListNet", **options).fit(data, valid=valid)
+    assert there.one_hot_ == alone.one_hot_
+    assert np.allclose(there.coef_, alone.coef_, rtol=1e-6, atol=1e-9)
+    trees = two.fit(tr.TreeRanker("ListNet", n_trees=5, num_leaves=7, threads=1), placed, valid=valid)
+    assert trees.encoding_ == data.encoding
+    assert "cat_threshold" in trees.booster_.model_to_string()
+    assert np.array_equal(two.predict(trees, given), trees.predict(data))

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -132,6 +133,13 @@ def furnish(folder):
     tr.write(test, folder / "judged.qrels")
     for name, scores in zip(("bm25", "dense"), test.labels + noise, strict=True):
         tr.write_run(test, scores, folder / f"{name}.run", tag=name)
+    frame = data.to_frame().rename(columns={"document_id": "product_id"})
+    frame["brand"] = [("Acme", "Borg", None)[i % 3] for i in range(len(frame))]
+    frame["added"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(len(frame)), unit="D")
+    known = frame["qid"] < frame["qid"].max()
+    frame[known].to_parquet(folder / "products.parquet", index=False)
+    frame[~known].to_csv(folder / "products.csv", index=False)
+    frame[~known].drop(columns="label").assign(brand="New").to_parquet(folder / "new.parquet", index=False)
 
 
 def run_shell(page):

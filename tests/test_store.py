@@ -143,8 +143,8 @@ def refused(folder, message, **options):
 
 
 def test_another_version_is_refused(folder):
-    change_meta(folder, version=3)
-    refused(folder, r"newer toprank \(format 3; this one reads up to 2\)")
+    change_meta(folder, version=4)
+    refused(folder, r"newer toprank \(format 4; this one reads up to 3\)")
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_a_query_that_comes_back_is_refused_by_file_and_place(tmp_path):
             r"Column 'qid' holds string, but int64 in .*part-0.parquet\. Write all files with the same types",
         ),
         (part([2], label=[0.5]), "Column 'label' holds double, but int64 in .*part-0.parquet"),
-        (part([2], f=["high"]), "Column 'f' holds string, not numbers"),
+        (part([2], f=["high"]), "Column 'f' holds string, not numbers, as in .*part-0.parquet"),
     ],
 )
 def test_columns_that_drift_from_file_to_file_are_refused(tmp_path, second, message):
@@ -706,13 +706,14 @@ def test_the_command_says_which_columns_are_what(tmp_path):
     def converted(*arguments):
         return CliRunner().invoke(app, ["convert", *map(str, arguments)])
 
-    table = {"session": [1, 1, 2], "clicks": [0, 1, 2], "id": ["x", "y", "z"], "f": [1.0, 2, 3], "title": ["a"] * 3}
+    table = {"session": [1, 1, 2], "clicks": [0, 1, 2], "id": ["x", "y", "z"], "f": [1.0, 2, 3], "tags": [["a"]] * 3}
     parquet.write_table(pa.table(table | {"w": [1, 2, 3], "qw": [4, 4, 5], "at": [1, 2, 1]}), tmp_path / "log.parquet")
     source, target = tmp_path / "log.parquet", tmp_path / "a.toprank-data"
     refused = str(converted(source, target).exception)
     assert "Give --label COLUMN, or --label '' for unjudged documents." in refused
     refused = str(converted(source, target, "--label", "clicks", "--qid", "session").exception)
-    assert "Leave it out with --features A,B,..., carry it along with --carry id, or encode" in refused
+    assert "'tags' (list<element: string>)" in refused
+    assert "leave it out with --features A,B,...." in refused
     roles = {"label": "clicks", "qid": "session", "document_id": "id", "query_weight": "qw", "position": "at"}
     options = [word for role, name in roles.items() for word in ("--" + role.replace("_", "-"), name)]
     assert converted(source, target, *options, "--features", "f", "--weight", "w", "--dtype", "float32").exit_code == 0

@@ -161,6 +161,12 @@ def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingDat
         return read(path, **options)
 
 
+def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
+    """Read data for their labels and queries; of a table no other columns."""
+    bare: dict[str, Any] = {"features": []} if format_told(path) in TABLES else {}
+    return read_data(path, quiet, {**bare, **options})
+
+
 def read_both(
     data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any], unjudged: str | None = None
 ) -> tuple[RankingData, RankingData | None]:
@@ -198,7 +204,6 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
 
     known = isinstance(like, RankingData)
     width = like.n_features if known else like.n_features_in_
-    names = like.feature_names if known else getattr(like, "feature_names_in_", None)
     kind = format_told(path)
     wanted = dict(options)
     if kind == "letor":
@@ -206,8 +211,8 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
         first = like.first_feature_id if known else getattr(like, "first_feature_id_", None)
         if first is not None:
             wanted["first_feature_id"] = first
-    elif kind in TABLES and names is not None:
-        wanted.setdefault("features", list(names))  # whatever else the table holds, and in whatever order
+    elif kind in TABLES:
+        wanted["like"] = like  # whatever else the table holds, and in whatever order
     return read_data(path, quiet, wanted)
 
 

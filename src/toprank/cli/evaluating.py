@@ -129,7 +129,7 @@ def _evaluate_scores(
     parse_all(metrics)  # a misspelt name is said before a large file is read
     if convention != "all":
         Convention.of(convention)
-    documents = common.read_data(data, quiet, {**reading, "threads": shared["threads"]})
+    documents = common.read_judgments(data, quiet, {**reading, "threads": shared["threads"]})
     values = read_scores(scores, documents.n_documents)
     with common.progress(f"Evaluating {scores} …", quiet):
         if convention == "all":
@@ -281,7 +281,7 @@ def compare(
     if convention is not None:
         Convention.of(convention)
     documents, systems = (
-        _read_scored(data, files, {**_carrying(data, by, reading), "threads": threads}, quiet)
+        _read_scored(data, files, {**_carrying(data, by, reading), "threads": threads}, quiet, report=html is not None)
         if qrels is None
         else _read_runs(qrels, files, reading, quiet)
     )
@@ -315,11 +315,12 @@ def compare(
 
 
 def _read_scored(
-    data: Path, files: list[Path], reading: dict[str, Any], quiet: bool
+    data: Path, files: list[Path], reading: dict[str, Any], quiet: bool, *, report: bool
 ) -> tuple[RankingData, dict[str, FloatArray]]:
     from toprank.data.files import read_scores
 
-    documents = common.read_data(data, quiet, reading)
+    read = common.read_data if report else common.read_judgments  # a report tells of the features, too
+    documents = read(data, quiet, reading)
     return documents, {name: read_scores(path, documents.n_documents) for name, path in _names(files).items()}
 
 

@@ -39,7 +39,7 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
 
 def _has_label(table: Path) -> bool:
     """Whether a column is called as labels are: it must not be taken for a feature."""
-    from toprank.data.frames.conversion import USUAL_NAMES
+    from toprank.data.frames.layout import USUAL_NAMES
     from toprank.data.tables.sources import sources_of
 
     [first, *_] = sources_of(table, common.format_told(table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -19,7 +20,7 @@ from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, ag
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import USUAL_NAMES, layout_of
+from toprank.data.frames.layout import USUAL_NAMES, ColumnsLeftOutWarning, layout_of
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.data.unjudged import Unjudged
@@ -400,7 +401,9 @@ def placed(runner: Runner, parts: Parts) -> Placed:
     files = [source for source in parts.sources if isinstance(source, FilePart)]
     if len(files) > 1:
         nothing = SourcePartitions(runner, lambda: Placement([], []))
-        (alike,) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        ((alike, said),) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        for sentence in said:
+            warnings.warn(sentence, ColumnsLeftOutWarning, stacklevel=3)
         others = iter(alike)
         sources = [next(others) if isinstance(one, FilePart) else one for one in parts.sources]
         parts = Parts(sources, parts.repair, whole=parts.whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from toprank.cluster.running import Partitions, Placement, Runner, SourcePartiti
 from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Encoding, OneHot
 from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
@@ -148,6 +150,7 @@ class PartitionRows:
         """A worker for each partition, also for those without rows."""
         self._raw: list[Any] = [None] * len(parts)
         self._whole: list[Any] = []
+        self._encoding: Encoding | None = None
 
     def place(self) -> Placement:
         """All partitions that have rows. What is still there stays; neighbours go to the same worker."""
@@ -162,6 +165,11 @@ class PartitionRows:
         if not self._whole or not all(_is_there(future) for future in self._whole):
             self._whole = self._repaired() if self.moves else list(self._raw)
         return Placement([self._whole[number] for number in self.kept], [self.homes[number] for number in self.kept])
+
+    def encode(self, encoding: Encoding) -> None:
+        """See all partitions through an encoding, from now on."""
+        self._encoding = encoding
+        self.forget()
 
     def repair(self, moves: list[Move]) -> None:
         """Bring rows together, from now on."""
@@ -205,6 +213,12 @@ class PartitionRows:
         return rows
 
     def _load(self, source: Any, home: str) -> Any:
+        rows = self._read(source, home)
+        if self._encoding is None:
+            return rows
+        return self.runner.submit(work.seen_through, rows, self._encoding, workers=[home])
+
+    def _read(self, source: Any, home: str) -> Any:
         if isinstance(source, DataPart):
             return self.runner.scatter(work.Rows(source.data, source.name, None), [home])
         if isinstance(source, FramePart):
@@ -231,24 +245,27 @@ class Placed(Source):
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
         self.stored_rows = PartitionRows(runner, parts)
-        self.rows = SourcePartitions(runner, self.stored_rows.place)
+        self._columns: tuple[Encoding | OneHot, ...] = ()
+        """What the rows are seen through, one after the other."""
+        self._renew()
         facts = self._survey()
         self.sizes = [0] * len(parts)
         """Documents of each partition as it was given."""
         for number, one in zip(self.stored_rows.kept, facts, strict=True):
             self.sizes[number] = one.n_documents
+        facts = self._agree(facts)
         found = moves(facts, parts.repair)
         if found:
             kept = self.stored_rows.kept
             self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in found])
-            self.rows = SourcePartitions(runner, self.stored_rows.place)
+            self._renew()
             facts = self._survey()
             _warn_of(found)
         self.facts = facts
         self.n_moved = sum(len(move.qids) for move in found)
         """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
-        self.first_feature_id = facts[0].first_feature_id
+        self.first_feature_id, self.encoding = facts[0].first_feature_id, facts[0].encoding
         self.n_documents = sum(one.n_documents for one in facts)
         self.n_queries = sum(len(one.qids) for one in facts)
         self.n_unjudged = sum(one.n_unjudged for one in facts)
@@ -271,16 +288,34 @@ class Placed(Source):
     def place_evenly(self) -> None:
         """Forget where the partitions are, and place them all anew on the workers that are there now."""
         self.stored_rows.forget()
-        self.rows = SourcePartitions(self.runner, self.stored_rows.place)
+        self._renew()
 
     def release(self) -> None:
         """Have the workers forget the rows now, and what was made of them; they are placed anew where they are needed.
 
         That happens by itself when nobody uses them any more, but what failed may be held by its traceback.
         """
-        self.rows.release()
+        self.rows.root.release()
         self.stored_rows.release()
-        self.rows = SourcePartitions(self.runner, self.stored_rows.place)
+        self._renew()
+
+    def _renew(self) -> None:
+        """The rows anew, from the sources, and seen through the columns."""
+        self.rows: Partitions = SourcePartitions(self.runner, self.stored_rows.place)
+        for columns in self._columns:
+            self.rows = self.rows.then(work.seen_through, columns)
+
+    def _agree(self, facts: list[work.Facts]) -> list[work.Facts]:
+        """Let a code mean the same level in all partitions; those of a frame were read each by itself."""
+        known = [one.encoding for one in facts]
+        if all(one is None for one in known):
+            return facts
+        whole = Encoding.joined(known, facts[0].feature_names)
+        if whole is None or all(one == whole for one in known):
+            return facts
+        self.stored_rows.encode(whole)
+        self._renew()
+        return self._survey()
 
     def _survey(self) -> list[work.Facts]:
         """Look at every partition; those without rows are left out from now on."""
@@ -294,7 +329,7 @@ class Placed(Source):
         if None in found:
             kept = zip(self.stored_rows.kept, found, strict=True)
             self.stored_rows.kept = [number for number, one in kept if one is not None]
-            self.rows = SourcePartitions(self.runner, self.stored_rows.place)
+            self._renew()
         facts = [one for one in found if one is not None]
         if not facts:
             raise DataError("There are no documents: no partition has any rows.")
@@ -307,6 +342,27 @@ class Placed(Source):
         """From sums over the partitions."""
         parts = self.rows.each(work.moments_of, self.facts[0].first, threads or 1)
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
+
+    @override
+    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
+        counts = self.rows.total(work.level_counts, encoding)
+        return OneHot.of(encoding, counts, lambda: self.standardisation(None).centre, sparse)
+
+    @override
+    def widened(self, one_hot: OneHot) -> Placed:
+        return self._seen_through(one_hot, one_hot.width, None)
+
+    @override
+    def translated(self, encoding: Encoding) -> Placed:
+        return self._seen_through(encoding, self.n_features, None if encoding.is_plain else encoding)
+
+    def _seen_through(self, columns: Encoding | OneHot, width: int, encoding: Encoding | None) -> Placed:
+        view = copy(self)
+        view._columns = (*self._columns, columns)
+        view.n_features, view.feature_names, view.encoding = width, columns.names, encoding
+        view._renew()
+        view.facts = [one for one in view.rows.each(work.facts_of) if one is not None]
+        return view
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:

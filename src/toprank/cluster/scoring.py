@@ -203,11 +203,11 @@ def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[st
     names = [f"part-{number:05d}.scores" for number in range(len(placed.parts))]
 
     def one(function: Any, *args: Any) -> Any:
-        return placed.rows.steadily(lambda: runner.results([runner.submit(function, *args)]))
+        return placed.rows.root.steadily(lambda: runner.results([runner.submit(function, *args)]))
 
     one(begin, root, aside)
     try:
-        placed.rows.steadily(lambda: _write_aside(placed, ranker, [os.path.join(aside, name) for name in names]))
+        placed.rows.root.steadily(lambda: _write_aside(placed, ranker, [os.path.join(aside, name) for name in names]))
         one(finish, root, aside, names)
     except BaseException:
         with suppress(Exception):  # what went wrong first is what is told

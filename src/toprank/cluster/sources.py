@@ -6,6 +6,7 @@ lies in several partitions are taken from some and joined to others.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,10 +20,11 @@ from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
-from toprank.data.frames.conversion import USUAL_NAMES, one_for_each_query
+from toprank.data.frames.conversion import one_for_each_query
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.store import open_store
 from toprank.data.tables.reading import refuse_drift
-from toprank.data.tables.sources import about, common_layout, sources_of
+from toprank.data.tables.sources import about, common_layout, sources_of, with_levels
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
 __all__ = ["DataPart", "FilePart", "FramePart", "StorePart", "agreed"]
@@ -118,14 +120,16 @@ def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> Rows:
 
 
 @in_sentences
-def agreed(files: Sequence[FilePart]) -> list[FilePart]:
-    """Files of tables, to be read by the columns of the first; others as they are. Runs on a worker.
+def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
+    """Files of tables, to be read by the columns of the first, and with the levels of all; others as they are.
+
+    Also the warnings about columns that are left out. Runs on a worker.
 
     Raises:
         FormatError: a file has other columns than the first, or of other types.
     """
     if files[0].kind not in ("parquet", "arrow", "csv"):
-        return list(files)
+        return list(files), []
     options = files[0].options
     given, features, dtype = (
         {role: options.get(role) for role in USUAL_NAMES},
@@ -134,11 +138,17 @@ def agreed(files: Sequence[FilePart]) -> list[FilePart]:
     )
     tables = sources_of([file.path for file in files], options.get("format"))
     with about(tables[0].path):
-        layout = common_layout(tables, given, features, dtype)
-        refuse_drift(tables, layout, any_column=features is not None, any_number=dtype is not None)
+        layout = common_layout(tables, given, features, dtype, options.get("carry"), options.get("like"))
+        any_column = features is not None or options.get("like") is not None
+        refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
+        with warnings.catch_warnings(record=True) as said:  # a worker's own would be read by nobody
+            warnings.simplefilter("always")
+            layout = with_levels(layout, tables)
     fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype}
-    return [FilePart(file.path, fixed) for file in files]
+    fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried}
+    if layout.encoding is not None:
+        fixed["like"] = layout.encoding
+    return [FilePart(file.path, fixed) for file in files], [str(one.message) for one in said]
 
 
 Array = npt.NDArray[Any]
@@ -206,6 +216,7 @@ def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> Ran
         document_weights=rows(part.document_weights for part in parts),
         positions=rows(part.positions for part in parts),
         feature_names=parts[0].feature_names,
+        encoding=parts[0].encoding,
     )
     weights = rows(None if part.query_weights is None else part.queries.spread(part.query_weights) for part in parts)
     if weights is None:

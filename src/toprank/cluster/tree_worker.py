@@ -147,7 +147,7 @@ class _Company:
             weights = weights * data.document_weights
         return RankingData.trusted(
             X=data.X, labels=data.labels, queries=data.queries, qids=data.qids, document_weights=weights,
-            feature_names=data.feature_names,
+            feature_names=data.feature_names, encoding=data.encoding,
         )  # fmt: skip
 
 

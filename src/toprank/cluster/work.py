@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding, OneHot
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
 from toprank.losses.base import BoundLoss, Judgments
@@ -97,6 +99,7 @@ class Facts(NamedTuple):
     n_features: int
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
+    encoding: Encoding | None
     sparse: bool
     columns: tuple[str, ...]
     """Optional columns that are there: weights, ids, positions."""
@@ -131,6 +134,7 @@ def facts_of(rows: Rows) -> Facts | None:
         data.n_features,
         data.feature_names,
         data.first_feature_id,
+        data.encoding,
         data.is_sparse,
         tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
         data.qids,
@@ -141,6 +145,28 @@ def facts_of(rows: Rows) -> Facts | None:
         int((~data.judged).sum()),
         first_row(data.X),
     )
+
+
+@in_sentences
+def level_counts(rows: Rows, encoding: Encoding) -> tuple[FloatArray, ...]:
+    """How many documents of a partition have each level of each category."""
+    return encoding.counts(rows.present.X)
+
+
+@in_sentences
+def seen_through(rows: Rows, columns: Encoding | OneHot) -> Rows:
+    """A partition with other columns: those of another encoding, or zeros and ones for the levels of categories."""
+    data = rows.data
+    if data is None:
+        return rows
+    if isinstance(columns, OneHot):
+        values = {"X": columns.columns(data.X), "feature_names": columns.names, "encoding": None}
+    else:
+        known = None if columns.is_plain else columns
+        X = columns.translated(data.X, data.known_columns())
+        values = {"X": X, "feature_names": columns.names, "encoding": known}
+    made = RankingData.trusted(**({one.name: getattr(data, one.name) for one in fields(RankingData)} | values))
+    return Rows(made, rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
 
 
 @in_sentences

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
@@ -154,10 +155,10 @@ def listed_paths(given: Any) -> list[Path]:
 Array = npt.NDArray[Any]
 
 
-def features(X: Any) -> tuple[Any, Sequence[str] | None]:
-    """X as a dense array or canonical CSR matrix in float32 or float64, and the column names of a frame."""
+def features(X: Any) -> tuple[Any, Sequence[str] | None, Encoding | None]:
+    """X as a dense array or canonical CSR matrix in float32 or float64; of a frame, column names and what they are."""
     if hasattr(X, "tocsr"):
-        return sparse_features(X), None
+        return sparse_features(X), None, None
     if hasattr(X, "columns") or hasattr(X, "schema"):
         from toprank.data.frames.conversion import matrix_of
 
@@ -165,7 +166,7 @@ def features(X: Any) -> tuple[Any, Sequence[str] | None]:
     array = numbers(X, "X")
     if array.ndim != 2:
         raise DataError(f"X must have two dimensions (documents × features), not {array.ndim}.")
-    return (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)), None
+    return (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)), None, None
 
 
 def sparse_features(X: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from toprank.data.bytesource import PathLike
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding
 from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
 from toprank.data.scores import read_scores
 from toprank.data.store import open_store
@@ -94,14 +95,15 @@ def _stored(
             elif verify or "regroup" in options or kind in ("qrels", "run"):
                 data = read(files, format=kind, verify=verify, threads=threads, **options)
                 writer.put_all(data.arrays(source=True))
-                described = data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried)
+                names = data.feature_names, data.first_feature_id, tuple(data.carried)
+                described = data.X.shape, *names, data.encoding
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
         writer.finish(*described)
     return open_store(target)
 
 
-Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...]]
+Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...], Encoding | None]
 
 
 def _stream(
@@ -122,7 +124,7 @@ def _pour(stream: Stream, writer: StoreWriter) -> Described:
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
-    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried
+    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried, stream.encoding
 
 
 def _poured(stream: Stream, writer: StoreWriter) -> bool:

@@ -16,6 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.carried import NOTHING, Carried
 from toprank.data.checks import Array
+from toprank.data.encoding import Column, Encoding
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
@@ -48,6 +49,8 @@ class RankingData:
         feature_names: one name for each column.
         first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
             with the same columns. Not part of what makes two data sets equal.
+        encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
+            bring their own.
         regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
 
     >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
@@ -69,6 +72,7 @@ class RankingData:
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
     carried: Carried
+    encoding: Encoding | None
 
     def __init__(
         self,
@@ -86,9 +90,10 @@ class RankingData:
         feature_names: Sequence[str] | None = None,
         first_feature_id: int | None = None,
         carried: Mapping[str, npt.ArrayLike] = NOTHING,
+        encoding: Encoding | None = None,
         regroup: bool = False,
     ) -> None:
-        matrix, names = checks.features(X)
+        matrix, names, found = checks.features(X)
         n = matrix.shape[0]
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
@@ -105,14 +110,17 @@ class RankingData:
             if per_document["source_rows"] is None:
                 per_document["source_rows"] = np.arange(n)
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
+        known = encoding if encoding is not None else found
+        called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
         self._set(
             X=matrix,
             queries=grouping,
             qids=ids,
             query_weights=checks.weights(query_weights, len(grouping), "query_weights", "queries"),
-            feature_names=checks.names(feature_names if feature_names is not None else names, matrix.shape[1]),
+            feature_names=called,
             first_feature_id=first_feature_id,
             carried=NOTHING if carried is NOTHING else Carried.of(carried, grouping, order),
+            encoding=None if known is None else known.named(called),
             **per_document,
         )
 
@@ -200,7 +208,8 @@ class RankingData:
     def _fingerprint(self, digests: dict[str, str]) -> str:
         parts = [f"{name} {digests[name]}" for name in self.arrays()]
         named = () if self.carried is NOTHING else (tuple(self.carried),)
-        whole = (self.X.shape, self.feature_names, parts, *named)
+        described = () if self.encoding is None else (self.encoding.plain(),)
+        whole = (self.X.shape, self.feature_names, parts, *named, *described)
         return hashlib.blake2b(repr(whole).encode(), digest_size=16).hexdigest()
 
     def with_digests(self, digests: dict[str, str]) -> RankingData:
@@ -268,6 +277,11 @@ class RankingData:
                 "is taken."
             )
         return array
+
+    def known_columns(self) -> Encoding:
+        """What the columns are, also where all are plain numbers."""
+        names = self.feature_names or tuple(str(number) for number in range(self.n_features))
+        return self.encoding or Encoding(tuple(Column(name) for name in names))
 
     def arrays(self, source: bool = False) -> dict[str, Array]:
         """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
@@ -339,6 +353,7 @@ class RankingData:
             feature_names=self.feature_names,
             first_feature_id=self.first_feature_id,
             carried=NOTHING if self.carried is NOTHING else self.carried.taken(rows, chosen, queries),
+            encoding=self.encoding,
             **values,
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
@@ -346,7 +361,9 @@ class RankingData:
     def without_features(self) -> RankingData:
         """The same documents with no columns in X: parts of it are then cheap, however large X is."""
         values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
-        return RankingData.trusted(**(values | {"X": np.empty((self.n_documents, 0)), "feature_names": None}))
+        return RankingData.trusted(
+            **(values | {"X": np.empty((self.n_documents, 0)), "feature_names": None, "encoding": None})
+        )
 
     def replace(self, **changes: Any) -> RankingData:
         """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
@@ -365,6 +382,7 @@ class RankingData:
             and self.X.shape == other.X.shape
             and self.feature_names == other.feature_names
             and list(self.carried) == list(other.carried)
+            and self.encoding == other.encoding
             and all(checks.same(mine[name], theirs[name]) for name in mine)
         )
 
@@ -423,6 +441,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")
+    encoding = Encoding.joined([part.encoding for part in parts], parts[0].feature_names)
     firsts = {part.first_feature_id for part in parts} - {None}
     if len(firsts) > 1:
         alike = "read the text of all parts with first_feature_id=0 and the same n_features=."
@@ -442,7 +461,9 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
 
         X: Any = sparse.vstack([sparse.csr_matrix(part.X) for part in parts], format="csr")
     else:
-        X = np.concatenate([part.X for part in parts])
+        X = np.concatenate(
+            [part.X if encoding is None else encoding.translated(part.X, part.known_columns()) for part in parts]
+        )
     kinds = {part.qids.dtype.kind for part in parts}
     qids = np.concatenate([part.qids if len(kinds) == 1 else part.qids.astype(str) for part in parts])
     repeated = checks.first_repeat(qids)
@@ -459,6 +480,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,
         carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
+        encoding=encoding,
     )
 
 

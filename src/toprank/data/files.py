@@ -296,6 +296,10 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         raise DataError("A run needs scores: toprank.write_run(data, scores, path).")
     if kind not in FORMATS:
         raise UnknownNameError("format", kind, [name for name in FORMATS if name != "run"])
+    if kind == "letor" and data.encoding is not None:
+        raise DataError(
+            "LETOR text holds numbers alone, but these data have categories or dates; write Parquet instead."
+        )
     writer = _writer(kind)
     check_options(f"option for writing {kind}", writer, options)
     writer(data, path, **options)
@@ -398,4 +402,8 @@ def _spelled(name: str, value: Any) -> str:
     """An option as text: the same for the same meaning; a file by its name."""
     if isinstance(value, os.PathLike) or name == "qrels":
         return repr(None if value is None else Path(value).name)
+    if name == "like":
+        from toprank.data.frames.layout import known_columns
+
+        return repr(known_columns(value))
     return np.dtype(value).name if name == "dtype" and value is not None else repr(value)

@@ -138,7 +138,8 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
 def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict[str, Any]:
     ranker = chosen.ranker
     solution = getattr(ranker, "solution_", None)
-    meaning, weights = signed_weights(ranker) or ("", [])
+    # A cell keeps a number for each feature; weights of the levels of categories differ between folds.
+    meaning, weights = ("", []) if ranker.one_hot_ is not None else signed_weights(ranker) or ("", [])
     return {
         "key": task.key,
         "options": plain(chosen.options),

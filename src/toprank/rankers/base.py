@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, one_blas_thread
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Column, Encoding, OneHot, listed
+from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
@@ -24,7 +26,7 @@ from toprank.metrics.ranking import ranking
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
-from toprank.rankers.source import Source
+from toprank.rankers.source import Source, source_of, widened
 from toprank.scorers.features import Standardisation
 
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
@@ -70,6 +72,8 @@ class Ranker(Estimator):
     standardises: ClassVar[bool] = False
     """Whether a model file holds the standardisation of the features."""
 
+    takes_categories: ClassVar[bool] = False
+    """Whether it takes the codes of categories; others see a column of zeros and ones for each frequent level."""
     takes_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
     learns_from_parts: ClassVar[bool] = False
@@ -88,6 +92,10 @@ class Ranker(Estimator):
     """Packages beyond those that every ranker needs; other versions of them may give other numbers."""
 
     n_features_in_: int
+    encoding_: Encoding | None = None
+    """What the features are, where some of them are categories, dates or durations."""
+    one_hot_: OneHot | None = None
+    """The columns of zeros and ones that it sees instead of categories."""
     training_: dict[str, Any]
     standardisation_: Standardisation
 
@@ -165,9 +173,25 @@ class Ranker(Estimator):
             "documents": data.n_documents,
             "features": data.n_features,
         }
+        if self.encoding_ is not None and self.encoding_.categories and not self.takes_categories:
+            before = getattr(self, "init_model", None)  # whose columns are those to go on with
+            known = None if before is None or before.encoding_ != self.encoding_ else before.one_hot_
+            self.one_hot_ = known or source_of(data).one_hot(self.encoding_, self.takes_sparse)
+            data, valid = widened(data, self.one_hot_), None if valid is None else widened(valid, self.one_hot_)
         with one_blas_thread():
             self._fit(data, valid)
         return self
+
+    @property
+    def column_names_(self) -> tuple[str, ...] | None:
+        """The names of the columns that the ranker sees: of the features, or of the levels of categories too."""
+        names = getattr(self, "feature_names_in_", None)
+        return self.one_hot_.names if self.one_hot_ is not None else None if names is None else tuple(names)
+
+    @property
+    def n_columns_(self) -> int:
+        """Number of the columns that the ranker sees."""
+        return self.n_features_in_ if self.one_hot_ is None else self.one_hot_.width
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
@@ -202,7 +226,9 @@ class Ranker(Estimator):
         if not isinstance(data, RankingData):
             if qid is None:
                 raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
-            data = RankingData(self._prediction_rows(data), qid=qid, regroup=True)
+            check_is_fitted(self)
+            names = getattr(self, "feature_names_in_", None)
+            data = RankingData(self._rows(data), qid=qid, feature_names=names, encoding=self.encoding_, regroup=True)
         elif qid is not None:
             raise DataError("The data know their queries already; leave qid out.")
         scores = self.predict(data.as_grouped())
@@ -261,7 +287,7 @@ class Ranker(Estimator):
 
     def check_restored(self) -> None:
         """Refuse arrays that do not fit the number of features, or each other."""
-        lengths = {"features": self.n_features_in_}
+        lengths = {"features": self.n_columns_}
         for name, numbers in self.saved_arrays.items():
             numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
         if self.standardises:
@@ -270,6 +296,12 @@ class Ranker(Estimator):
                 _OF_FEATURES.check_lengths(name, array, lengths)
             if not (spread > 0).all():
                 raise DataError("the standardisation divides by a spread that is not above 0")
+
+    def encode(self, encoding: Encoding | None, one_hot: Any) -> None:
+        """Tell a restored ranker what its features are; `one_hot` is what its file says of the levels of categories."""
+        self.encoding_ = encoding
+        if encoding is not None and encoding.categories and not self.takes_categories:
+            self.one_hot_ = OneHot.from_plain(encoding, one_hot)
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -298,6 +330,7 @@ class Ranker(Estimator):
             for name in ("n_features_in_", "feature_names_in_", "first_feature_id_"):
                 if hasattr(self, name):
                     delattr(self, name)
+            self.encoding_, self.one_hot_ = X.encoding, None
             self.n_features_in_ = X.n_features
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
@@ -311,36 +344,64 @@ class Ranker(Estimator):
             raise DataError(
                 f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
             )
-        matrix, labels = validate(self, X, y, reset=True, sparse=self.takes_sparse)
+        self.encoding_, self.one_hot_ = None, None
+        mixed = is_mixed(X)
+        matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
         check_validation(qid, len(labels))
         if qid is None and not was_told(OneQueryWarning):
             warn_one_query(len(labels), "Training", stacklevel=5)
-        names = getattr(self, "feature_names_in_", None)
-        more: dict[str, Any] = {"document_weights": weights, "feature_names": names}
-        return RankingData(matrix, labels, qid=qid, regroup=qid is not None, **more).as_grouped()
+        more: dict[str, Any] = {"document_weights": weights}
+        more |= {} if mixed else {"feature_names": getattr(self, "feature_names_in_", None)}
+        data = RankingData(matrix, labels, qid=qid, regroup=qid is not None, **more)
+        return self._training_data(data, None, None, None) if mixed else data.as_grouped()
 
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
             X, y, *qid = valid
-            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, regroup=bool(qid))
+            names = getattr(self, "feature_names_in_", None)
+            known: dict[str, Any] = {"feature_names": names, "encoding": self.encoding_}
+            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, regroup=bool(qid), **known)
         if not isinstance(valid, RankingData | Source):
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
         self._check_dense(valid)
-        self._check_features(valid)
-        return valid.as_grouped() if isinstance(valid, RankingData) else valid
+        translated: RankingData | Source = self._translated(valid)
+        return translated.as_grouped() if isinstance(translated, RankingData) else translated
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if isinstance(X, RankingData):
             self._check_dense(X)
-            self._check_features(X)
-            return X.X
-        return self._rows(X)
+            rows = self._translated(X).X
+        else:
+            rows = self._rows(X)
+        return rows if self.one_hot_ is None else self.one_hot_.columns(rows)
+
+    def _translated(self, data: RankingData | Source) -> Any:
+        """Data with the columns of training, in that order and with those codes; refused where they have others."""
+        mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
+        known = self.encoding_
+        if mine is None or theirs is None or (tuple(mine) == theirs and data.encoding == known):
+            self._check_features(data)
+            return data
+        unknown = [name for name in theirs if name not in mine]
+        if unknown:
+            raise DataError(
+                f"The training data had no {'column' if len(unknown) == 1 else 'columns'} {listed(unknown)}. Leave "
+                f"{'it' if len(unknown) == 1 else 'them'} out, or",
+                remedy=Remedy(
+                    "read the data with the columns of training: like=ranker.",
+                    "give the table itself, of which the columns of training are read.",
+                ),
+            )
+        wanted = known or Encoding(tuple(Column(name) for name in mine))
+        return source_of(data).translated(wanted)
 
     def _rows(self, X: Any) -> Any:
         """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
         self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
+        if self.encoding_ is not None and (hasattr(X, "columns") or hasattr(X, "schema")):
+            return matrix_of(X, like=self)[0]
         columns = getattr(X, "columns", None)
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
             X = X[names]
@@ -354,6 +415,17 @@ class Ranker(Estimator):
                 f"{type(self).__name__} needs dense features, but these are sparse; give it X.toarray(), or "
                 "data.replace(X=data.X.toarray())."
             )
+
+    def _check_start(self, data: RankingData | Source) -> None:
+        """Refuse data whose columns are not those of the model that training goes on from; `data` may be widened."""
+        before = self.init_model
+        if before.encoding_ != self.encoding_:
+            raise DataError(
+                "The data have other levels of categories than the model that training goes on from; read them with "
+                "like=init_model."
+            )
+        if before.one_hot_ is None:
+            before._check_features(data)
 
     def _check_features(self, data: RankingData | Source) -> None:
         expected = self.n_features_in_

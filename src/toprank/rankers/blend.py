@@ -48,6 +48,7 @@ class BlendRanker(Ranker):
     ([0.25, 0.75], True)
     """
 
+    takes_categories: ClassVar[bool] = True
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"weights_": Numbers("members"), "scales_": Numbers("members")}
 
     rankers_: list[Any]
@@ -69,8 +70,13 @@ class BlendRanker(Ranker):
             check_is_fitted(ranker)
         blend._adopt(members, shares, data)
         first = members[0]
+        if any(member.encoding_ != first.encoding_ for member in members):
+            raise DataError(
+                "The members of a blend were trained on data with other columns, or with other levels of categories; "
+                "train them on the same data."
+            )
         blend.n_features_in_ = first.n_features_in_
-        for name in ("feature_names_in_", "first_feature_id_"):
+        for name in ("feature_names_in_", "first_feature_id_", "encoding_"):
             if hasattr(first, name):
                 setattr(blend, name, getattr(first, name))
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
@@ -135,7 +141,7 @@ class BlendRanker(Ranker):
                 "one query."
             )
         names = getattr(self, "feature_names_in_", None)
-        data = RankingData(rows, qid=qid, feature_names=names, regroup=qid is not None)
+        data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_, regroup=qid is not None)
         return by_row(data, self._blended(data))
 
     @property
@@ -151,7 +157,8 @@ class BlendRanker(Ranker):
         return finite(scores)
 
     def _scores(self, X: Any) -> FloatArray:
-        return self._blended(RankingData(X, feature_names=getattr(self, "feature_names_in_", None)))
+        names = getattr(self, "feature_names_in_", None)
+        return self._blended(RankingData(X, feature_names=names, encoding=self.encoding_))
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -172,7 +179,10 @@ class BlendRanker(Ranker):
             if kind not in kinds.KINDS:
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")
             inner: State = member.state()
-            members.append({"kind": kind, "training": member.training_, "state": inner.values})
+            described = {"kind": kind, "training": member.training_, "state": inner.values}
+            if member.one_hot_ is not None:
+                described["one_hot"] = member.one_hot_.plain()
+            members.append(described)
             arrays |= {f"m{number}_{name}": array for name, array in inner.arrays.items()}
             texts |= {f"m{number}_{name}": text for name, text in inner.texts.items()}
         values = {"parameters": {"weights": self._saved_weights()}, "members": members}
@@ -202,6 +212,7 @@ class BlendRanker(Ranker):
             own = State(needed(described, "state"), under(state.arrays, prefix), under(state.texts, prefix))
             member = getattr(kinds, kind).restore(own)
             member.training_ = read_training(described)
+            member._columns_told = described.get("one_hot")
             members.append(member)
         blend = super().restore(state._replace(values=state.values | {"fitted": {}}))
         blend.rankers = blend.rankers_ = members
@@ -219,6 +230,7 @@ class BlendRanker(Ranker):
             member.n_features_in_ = self.n_features_in_
             if hasattr(self, "feature_names_in_"):
                 member.feature_names_in_ = self.feature_names_in_
+            member.encode(self.encoding_, vars(member).pop("_columns_told", None))
             member.check_restored()
 
 

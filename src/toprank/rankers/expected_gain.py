@@ -168,7 +168,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def _head(self) -> Logits | Thresholds:
         """How P(grade | x) hangs on the weights."""
         kind = Thresholds if type(make_loss(self.loss)).__name__ == "Ordinal" else Logits
-        return kind(self.n_features_in_, self.n_grades_)
+        return kind(self.n_columns_, self.n_grades_)
 
     def _solve(self, source: Source, start: FloatArray | None, l2: float, _: float | None) -> Solution:
         loss, head = make_loss(self.loss), self._head

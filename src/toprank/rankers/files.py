@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the first of a model without categories and dates, whose file is as it always was
 _FORMAT = "toprank model"
 _LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
 _HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
@@ -63,17 +63,20 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
     parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
-    names = getattr(ranker, "feature_names_in_", None)
+    names, encoding, one_hot = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.one_hot_
+    features = {
+        "count": ranker.n_features_in_,
+        "names": None if names is None else list(names),
+        "first_id": getattr(ranker, "first_feature_id_", None),
+    }
+    if encoding is not None:
+        features |= {"columns": encoding.plain(), "one_hot": None if one_hot is None else one_hot.plain()}
     metadata = {
         "format": _FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": 1 if encoding is None else FORMAT_VERSION,
         "toprank_version": __version__,
         "kind": type(ranker).__name__,
-        "features": {
-            "count": ranker.n_features_in_,
-            "names": None if names is None else list(names),
-            "first_id": getattr(ranker, "first_feature_id_", None),
-        },
+        "features": features,
         "training": ranker.training_,
         "state": state.values,
     }

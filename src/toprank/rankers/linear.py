@@ -192,7 +192,7 @@ class LinearRanker(PathRanker):
 
     @override
     def _scores_at(self, weights: FloatArray) -> Score:
-        return partial(_linear_scores, self.standardisation_, weights[: self.n_features_in_], self.threads)
+        return partial(_linear_scores, self.standardisation_, weights[: self.n_columns_], self.threads)
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
         penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
@@ -240,8 +240,12 @@ class LinearRanker(PathRanker):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score."""
+        """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score.
+
+        A category has the sum of its levels.
+        """
         size = np.abs(self.coef_ * self.standardisation_.spread)
+        size = size if self.one_hot_ is None else self.one_hot_.by_feature(size)
         total = size.sum()
         return size / total if total > 0 else size
 

@@ -165,7 +165,7 @@ class NeuralRanker(GradeProbabilities):
 
         parameters = NeuralParameters.of(self)
         if self.init_model is not None:
-            self.init_model._check_features(data)
+            self._check_start(data)
         trained = train_network(parameters, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
         self.calibration_ = None

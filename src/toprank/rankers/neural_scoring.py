@@ -200,7 +200,7 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
 
 def check_inputs(ranker: NeuralRanker) -> None:
     """Refuse a transform that does not fit the number of features."""
-    inputs, d = ranker.inputs_, ranker.n_features_in_
+    inputs, d = ranker.inputs_, ranker.n_columns_
     if inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,):
         raise DataError("the transform does not fit the number of features")
     if not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0):

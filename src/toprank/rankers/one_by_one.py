@@ -214,7 +214,7 @@ class RankBoost(Ranker):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_features_in_:
+        if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_columns_:
             raise DataError("a round names a feature that does not exist")
 
     def _cuts(self, X: Any) -> list[FloatArray]:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from toprank import kernels
 from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["PoolFeatures"]
@@ -104,6 +105,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._plain(X, reset=True)
         self._wanted()
         self.columns_ = self._column_numbers()
+        if isinstance(X, RankingData) and X.encoding is not None and self.columns is None:
+            self.columns_ = np.setdiff1d(self.columns_, X.encoding.categories)  # codes have no mean and no order
         self.grouped_ = isinstance(X, RankingData) or qid is not None
         return self
 
@@ -134,7 +137,10 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("The data hold their queries already; leave qid out.")
         self._check_columns(data)
         names = None if data.feature_names is None else self.get_feature_names_out(data.feature_names).tolist()
-        return data.replace(X=self._widened(data), feature_names=names)
+        known = data.encoding and Encoding(
+            tuple({one.name: one for one in data.encoding.columns}.get(name, Column(name)) for name in names or ())
+        )
+        return data.replace(X=self._widened(data), feature_names=names, encoding=known)
 
     def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> Array:
         """The names of the columns of the result: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""

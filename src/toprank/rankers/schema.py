@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import losses, solvers
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -170,6 +171,11 @@ def described(ranker: Ranker, metadata: Any) -> None:
     first = read_value(features, "first_id", int | None) if "first_id" in features else None  # older files do not say
     if first is not None:
         ranker.first_feature_id_ = first
+    if "columns" in features:
+        encoding = Encoding.from_plain(features["columns"])
+        if list(encoding.names) != names:
+            raise DataError("the columns are not those of the features")
+        ranker.encode(encoding, features.get("one_hot"))
     ranker.training_ = read_training(metadata)
 
 

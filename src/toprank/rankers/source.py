@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -22,6 +23,7 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, available_threads, each_block
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding, OneHot
 from toprank.losses import Loss
 from toprank.losses.base import Block, BoundLoss, Curvature, Want
 from toprank.metrics.conventions import Convention
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from toprank.rankers.tree_parameters import TreeParameters
     from toprank.rankers.tree_training import Boosted, Start
 
-__all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of"]
+__all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of", "widened"]
 
 Item = TypeVar("Item")
 
@@ -167,11 +169,24 @@ class Source(ABC):
     n_unjudged: int
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None = None
+    encoding: Encoding | None = None
     fingerprint: str
 
     @abstractmethod
     def standardisation(self, threads: int | None) -> Standardisation:
         """Centre and spread of the features."""
+
+    @abstractmethod
+    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
+        """Columns for the levels of the categories, by the documents that have each; `sparse` where they may be."""
+
+    @abstractmethod
+    def translated(self, encoding: Encoding) -> Any:
+        """The same data with the columns and codes of another encoding."""
+
+    @abstractmethod
+    def widened(self, one_hot: OneHot) -> Any:
+        """The same data with these columns in the place of categories."""
 
     @abstractmethod
     def grades(self) -> tuple[FloatArray, FloatArray]:
@@ -202,7 +217,7 @@ class InMemory(Source):
     def __init__(self, data: RankingData) -> None:
         self.data = data
         self.n_queries, self.n_documents, self.n_features = data.n_queries, data.n_documents, data.n_features
-        self.feature_names = data.feature_names
+        self.feature_names, self.encoding = data.feature_names, data.encoding
 
     @property
     def n_unjudged(self) -> int:  # type: ignore[override]
@@ -217,6 +232,26 @@ class InMemory(Source):
     @override
     def standardisation(self, threads: int | None) -> Standardisation:
         return Standardisation.of(self.data.X, self.feature_names, threads)
+
+    @override
+    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
+        def means() -> FloatArray:
+            return self.standardisation(None).centre
+
+        return OneHot.of(encoding, encoding.counts(self.data.X), means, sparse)
+
+    @override
+    def translated(self, encoding: Encoding) -> RankingData:
+        X = encoding.translated(self.data.X, self.data.known_columns())
+        return self._with(X, encoding.names, None if encoding.is_plain else encoding)
+
+    @override
+    def widened(self, one_hot: OneHot) -> RankingData:
+        return self._with(one_hot.columns(self.data.X), one_hot.names, None)
+
+    def _with(self, X: Any, names: tuple[str, ...], encoding: Encoding | None) -> RankingData:
+        values = {one.name: getattr(self.data, one.name) for one in fields(RankingData)}
+        return RankingData.trusted(**(values | {"X": X, "feature_names": names, "encoding": encoding}))
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:
@@ -253,6 +288,11 @@ class InMemory(Source):
 
 def _value(judge: Judge, score: Score) -> float:
     return judge(score(judge.data.X))
+
+
+def widened(data: RankingData | Source, one_hot: OneHot) -> Any:
+    """The data with columns of zeros and ones in the place of categories."""
+    return source_of(data).widened(one_hot)
 
 
 def source_of(data: RankingData | Source) -> Source:

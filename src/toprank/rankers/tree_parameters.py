@@ -321,7 +321,10 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     if isinstance(categorical, str) or not isinstance(categorical, Iterable):
         raise DataError(f"categorical takes a list of features, such as [0, 3], not {categorical!r} alone.")
     columns = sorted({_column(feature, data, "categorical") for feature in categorical})
+    known = () if data.encoding is None else data.encoding.categories
     for column in columns:
+        if column in known:
+            continue
         values = data.X[:, column]
         values = np.asarray(values.data if data.is_sparse else values)
         wrong = (values < 0) | (values != np.floor(values)) | (values >= 2**31)
@@ -331,7 +334,7 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
                 f"Feature number {column} (from 0) is categorical but holds {values[np.argmax(wrong)]:g}; categories "
                 "are whole numbers from 0 on, or NaN. Number them first."
             )
-    return columns
+    return sorted({*columns, *known})
 
 
 def _column(feature: Any, data: RankingData | Source | Columns, role: str) -> int:

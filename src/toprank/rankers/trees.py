@@ -62,7 +62,8 @@ class TreeRanker(GradeProbabilities):
         boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
         monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
             names or numbers of features to ±1.
-        categorical: numbers or names of features that hold categories: whole numbers from 0 on.
+        categorical: numbers or names of further features that hold categories: whole numbers from 0 on. Columns of
+            tables that are categories need not be named.
         outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
             expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial`` (McRank).
         gain: G of ``outputs="grades"``: a name or a table.
@@ -109,6 +110,7 @@ class TreeRanker(GradeProbabilities):
         "stopped_": str,
         **GradeProbabilities.saved_values,
     }
+    takes_categories: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
     rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
     family: ClassVar[str | None] = "trees"
@@ -156,7 +158,7 @@ class TreeRanker(GradeProbabilities):
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         parameters = TreeParameters.of(self)
         if self.init_model is not None:
-            self.init_model._check_features(data)
+            self._check_start(data)
         start, boosted = source_of(data).boost(parameters, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
         self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds

@@ -103,6 +103,8 @@ class Moments(NamedTuple):
         rows = np.arange(0, n + _CHUNK, _CHUNK).clip(max=n)
         chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
 
+        shift = np.require(shift, np.float64, ["C", "A"])
+
         def moments(chunk: tuple[int, int]) -> FloatArray:
             found = np.empty((3, d))
             kernels.features_moments(_plain(X[chunk[0] : chunk[1]]), shift, found)
@@ -125,8 +127,9 @@ class Features:
 
     def __init__(self, X: Any, standardisation: Standardisation, *, complete: bool = False) -> None:
         self.X, self.complete = X, complete
-        self.centre = np.ascontiguousarray(standardisation.centre)
-        self.spread = np.ascontiguousarray(standardisation.spread)
+        # What came over a network may lie at any address.
+        self.centre: FloatArray = np.require(standardisation.centre, np.float64, ["C", "A"])
+        self.spread: FloatArray = np.require(standardisation.spread, np.float64, ["C", "A"])
         self.sparse = not isinstance(X, np.ndarray)
 
     @property

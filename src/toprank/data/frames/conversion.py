@@ -7,186 +7,36 @@ which role, `gather` fills the arrays) and one way out (`batches_of`); files of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.checks import Array, precision
+from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding
 from toprank.data.frames.carrying import carried_values, type_of
+from toprank.data.frames.layout import (
+    METADATA_KEY,
+    USUAL_NAMES,
+    Choice,
+    Layout,
+    is_number,
+    known_columns,
+    layout_of,
+    learnt,
+    numbered,
+    refuse_repeated,
+)
 from toprank.data.queries import Queries
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, UnknownNameError
 
 __all__ = [
     "as_frame", "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "to_frame",
     "whole_numbers",
 ]  # fmt: skip
-
-Choice = str | Literal[False] | None
-
-USUAL_NAMES = {
-    "label": ("label", "relevance", "grade", "rel", "y", "target"),
-    "qid": ("qid", "query_id", "query", "q_id", "group"),
-    "document_id": ("document_id", "docid", "doc_id", "docno", "did"),
-    "weight": ("weight",),
-    "query_weight": ("query_weight",),
-    "position": ("position",),
-}
-METADATA_KEY = b"toprank"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which column plays which role, which columns are features, and the precision of X."""
-
-    roles: dict[str, str]
-    features: tuple[str, ...]
-    dtype: np.dtype[Any]
-    carried: tuple[str, ...] = ()
-
-    @property
-    def columns(self) -> list[str]:
-        """Every column that is used."""
-        return [*self.roles.values(), *self.features, *self.carried]
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features; None where they are the numbers that `to_frame` gives to features without one."""
-        return None if self.features == numbered(len(self.features)) else self.features
-
-
-def layout_of(
-    schema: Any,
-    given: dict[str, Choice],
-    features: Sequence[str] | None,
-    dtype: npt.DTypeLike | None,
-    carry: Sequence[str] | None = None,
-) -> Layout:
-    """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules."""
-    names = refuse_repeated(list(schema.names))
-    wanted = None if features is None else tuple(str(name) for name in features)
-    known = [name for name in _stored_carried(schema) if name in names and name not in (wanted or ())]
-    carried = _carried(carry, [name for name in known if name not in given.values()])
-    for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
-        if name not in names:
-            raise UnknownNameError("column", name, names)
-    free = [name for name in names if name not in (*(wanted or ()), *carried, *known)]
-    stored = _stored_roles(schema)
-    guessed = {role: _guess(role, free, stored) if choice is None else choice for role, choice in given.items()}
-    roles = {role: name for role, name in guessed.items() if name}
-    taken = [*roles.values(), *(wanted or ()), *carried]
-    if len(set(taken)) < len(taken):
-        twice = next(name for name in taken if taken.count(name) > 1)
-        raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
-    left_out = {*taken, *known, *index_columns(schema)}
-    chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
-    return Layout(roles, chosen, _precision(schema, chosen, dtype), carried)
-
-
-def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
-    """The columns to carry along: those given, by default those that the table remembers to be such."""
-    if carry is None:
-        return tuple(known)
-    return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
-
-
-def refuse_repeated(names: list[str]) -> list[str]:
-    """The names, which must differ."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
-    return names
-
-
-def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | None:
-    """The column that plays a role which the caller did not give."""
-    if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
-        return stored.get(role) if stored.get(role) in names else None
-    found = [name for name in names if name.lower() in USUAL_NAMES[role]]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(f"'{name}'" for name in found)
-        raise DataError(
-            f"Several columns could be the {role}: {listed}. Say which with",
-            remedy=Remedy(f"{role}='...'.", f"--{role.replace('_', '-')} COLUMN."),
-        )
-    if role not in ("label", "qid"):
-        return None
-    meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
-    shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
-    raise DataError(
-        f"No column looks like the {role}. The columns are: {shown}. Give",
-        remedy=Remedy(f"{role}='...', or {role}=False {meaning}.", f"--{role} COLUMN, or --{role} '' {meaning}."),
-    )
-
-
-def _stored_roles(schema: Any) -> dict[str, str] | None:
-    """The roles that toprank wrote into a table's metadata; None for a table from elsewhere."""
-    text = (schema.metadata or {}).get(METADATA_KEY)
-    if text is None:
-        return None
-    try:
-        roles = json.loads(text)["roles"]
-        return {str(role): str(name) for role, name in roles.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
-
-
-def _stored_carried(schema: Any) -> list[str]:
-    """The columns that toprank wrote down as carried along."""
-    text = (schema.metadata or {}).get(METADATA_KEY)
-    try:
-        return [] if text is None else [str(name) for name in json.loads(text).get("carried", ())]
-    except (ValueError, TypeError, AttributeError):
-        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
-
-
-def index_columns(schema: Any) -> set[str]:
-    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for."""
-    try:
-        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        return {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
-    except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
-        return set()
-
-
-def _precision(schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None) -> np.dtype[Any]:
-    """The dtype of X, once every feature column is known to hold numbers."""
-    import pyarrow as pa
-
-    small = {pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.null()}
-    kinds = {name: schema.field(name).type for name in features}
-    for name, kind in kinds.items():
-        if not is_number(kind):
-            remedy = Remedy(
-                f"features=[...], carry it along for splits and slices with carry=['{name}'], or encode it as numbers.",
-                "--features A,B,..., or encode it as numbers.",
-                {"--carry": f"--features A,B,..., carry it along with --carry {name}, or encode it as numbers."},
-            )
-            raise DataError(f"Column '{name}' holds {kind}, not numbers. Leave it out with", remedy=remedy)
-    if dtype is not None:
-        return precision(dtype)
-    fits = bool(kinds) and all(kind in small for kind in kinds.values())
-    return np.dtype(np.float32 if fits else np.float64)
-
-
-def is_number(kind: Any) -> bool:
-    """Whether an Arrow type holds numbers or truth values (or nothing at all)."""
-    from pyarrow import types
-
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(is_one(kind) for is_one in numeric)
-
-
-def numbered(width: int) -> tuple[str, ...]:
-    """The names of features that have none."""
-    return tuple(f"feature_{number}" for number in range(1, width + 1))
-
 
 ROWS_AT_A_TIME = 8192
 
@@ -227,6 +77,7 @@ def gather(
         source_rows=order,
         feature_names=layout.feature_names,
         carried=carried,
+        encoding=layout.encoding,
     )
 
 
@@ -267,11 +118,16 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
 def fill_rows(rows: Array, batch: Any, layout: Layout) -> None:
     """The features of a record batch, into as many rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
+    if layout.encoding is not None:
+        columns = [one.numbers(cells) for one, cells in zip(layout.encoding.columns, columns, strict=True)]
     # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
     for start in range(0, len(rows), ROWS_AT_A_TIME):
         part = rows[start : start + ROWS_AT_A_TIME]
         for place, column in enumerate(columns):
-            part[:, place] = _floats(column.slice(start, ROWS_AT_A_TIME))
+            is_array = isinstance(column, np.ndarray)
+            part[:, place] = (
+                column[start : start + ROWS_AT_A_TIME] if is_array else _floats(column.slice(start, ROWS_AT_A_TIME))
+            )
 
 
 def _floats(column: Any) -> Array:
@@ -345,31 +201,39 @@ def from_frame(
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
     regroup: bool = False,
+    like: Any = None,
 ) -> RankingData:
     """Ranking data from a pandas or polars frame, an Arrow table or record batch.
 
     Each role is given by a column's name, or `False` for "there is none". Where it is not given, a column with a usual
     name (in any case) takes it: ``label, relevance, grade, rel, y, target``; ``qid, query_id, query, q_id, group``;
-    ``document_id, docid, doc_id, docno, did``; ``weight``; ``query_weight``; ``position``. Two candidates for a role,
-    or none for the label or the query id, are an error. Tables written by toprank remember their roles.
+    ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id, sku, asin``; ``weight``;
+    ``query_weight``; ``position``. Two candidates for a role, or none for the label or the query id, are an error.
+    Tables written by toprank remember their roles.
+
+    Text and categories are stored as codes, dates as days since 1970-01-01 (UTC, with fractions), durations as days;
+    what each number means is in `RankingData.encoding`. Empty cells, and empty text, become NaN.
 
     Args:
         frame: the table. A pandas index is not a column and is left out. Where a file or an Arrow table keeps it as
             a column, that column may play a role, but is no feature unless `features` names it.
         label: column of grades; empty cells are unjudged documents. `False`: no document is judged.
         qid: column of query ids, whole numbers or text. `False`: all rows belong to one query.
-        features: columns to use, in this order. Default: all columns without a role; they must hold numbers or
-            truth values. Empty cells become NaN. A column listed here is never guessed to play a role.
+        features: columns to use, in this order. Default: all columns without a role; a column of text with more
+            distinct values than half of its cells (titles, ids) is then left out, with a warning. A column listed here
+            is never guessed to play a role.
         document_id: column of document ids.
         weight: column of document weights.
         query_weight: column of query weights, the same in all rows of a query.
         position: column of the positions at which documents were shown.
         dtype: float32 or float64. Default: float32 where that holds every feature column exactly (float32, float16,
-            truth values, integers of 8 or 16 bits), else float64.
+            truth values, integers of 8 or 16 bits, categories), else float64.
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
             numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
             text. Default: those that a table written by toprank carries.
         regroup: bring scattered rows of a query together. Scores stay in the order of the frame's rows, in and out.
+        like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes.
+            A level that is not known there is a missing value.
 
     >>> import pyarrow as pa
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
@@ -377,21 +241,38 @@ def from_frame(
     """
     table = _table_of(frame)
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
-    layout = layout_of(table.schema, given, features, dtype, carry)
+    layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
+    layout = learnt(layout, table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup)
 
 
-def matrix_of(frame: Any) -> tuple[Array, tuple[str, ...]]:
-    """A frame all of whose columns are features, as a matrix and its column names."""
-    if hasattr(frame, "dtypes") and hasattr(frame, "to_numpy"):
+def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Encoding | None]:
+    """A frame all of whose columns are features, as a matrix, its column names, and what they are.
+
+    With `like`, the columns of other data or of a ranker, whatever else the frame holds.
+    """
+    if hasattr(frame, "dtypes") and hasattr(frame, "to_numpy") and known_columns(like)[0] is None:
         kinds = {str(kind) for kind in frame.dtypes}
         if kinds in ({"float32"}, {"float64"}):  # one block in pandas: no copy
-            return np.asarray(frame), tuple(str(name) for name in frame.columns)
+            return np.asarray(frame), tuple(str(name) for name in frame.columns), None
     table = _table_of(frame)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
-    layout = layout_of(table.schema, nothing, None, None)
+    layout = learnt(layout_of(table.schema, nothing, None, None, (), like, words_of(frame)), table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
-    return X, layout.features
+    return X, layout.features, layout.encoding
+
+
+def is_mixed(frame: Any) -> bool:
+    """Whether something is a frame in which a column holds no plain numbers."""
+    if not hasattr(frame, "columns") and not hasattr(frame, "schema"):
+        return False
+    kinds = getattr(frame, "dtypes", None)
+    if kinds is not None and all(getattr(kind, "kind", "O") in "biuf" for kind in kinds):
+        return False  # pandas, and numbers: the usual case
+    try:
+        return any(not is_number(kind) for kind in _table_of(frame).schema.types)
+    except DataError:
+        return True  # whoever reads it says why it cannot be
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
@@ -454,9 +335,13 @@ def schema_of(data: RankingData) -> Any:
             raise DataError(f"A feature and a carried column are both called '{name}'; rename one of them.")
     fields = [(role, pa.int64() if role == "position" else kinds.get(role, pa.float64())) for role in roles]
     fields += [(name, type_of(column)) for name, column in data.carried.items()]
-    fields += [(name, pa.from_numpy_dtype(data.X.dtype)) for name in names]
-    about = {"version": 1, "roles": {role: role for role in roles}}
-    metadata = json.dumps(about | ({"carried": list(data.carried)} if data.carried else {}))
+    known = {} if data.encoding is None else {one.name: one for one in data.encoding.columns if one.kind != "number"}
+    plain = pa.from_numpy_dtype(data.X.dtype)
+    fields += [(name, known[name].arrow_type() if name in known else plain) for name in names]
+    about: dict[str, Any] = {"version": 1, "roles": {role: role for role in roles}}
+    about |= {"carried": list(data.carried)} if data.carried else {}
+    about |= {"columns": data.encoding.plain()} if data.encoding is not None else {}
+    metadata = json.dumps(about)
     return pa.schema(fields, metadata={METADATA_KEY: metadata.encode()})
 
 
@@ -473,7 +358,15 @@ def batches_of(data: RankingData, rows: int = 8 * ROWS_AT_A_TIME) -> Iterator[An
         block = data.X[start : start + rows]
         by_column = np.ascontiguousarray((block.toarray() if data.is_sparse else block).T)
         arrays = [*(column[start : start + rows] for column in roles.values()), *by_column]
-        columns = [pa.array(array, type=field.type) for array, field in zip(arrays, schema, strict=True)]
+        if data.encoding is not None:
+            arrays[len(roles) :] = [
+                values if one.kind == "number" else one.cells(values)
+                for one, values in zip(data.encoding.columns, by_column, strict=True)
+            ]
+        columns = [
+            pa.array(array, type=field.type) if isinstance(array, np.ndarray) else array
+            for array, field in zip(arrays, schema, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -487,8 +380,7 @@ def _table_of(frame: Any) -> Any:
         return frame
     try:
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
-            refuse_repeated([str(name) for name in frame.columns])
-            return pa.Table.from_pandas(frame, preserve_index=False)
+            return _table_of_pandas(frame)
         if hasattr(frame, "to_arrow"):
             return _table_of(frame.to_arrow())
         if hasattr(frame, "__arrow_c_stream__"):
@@ -499,3 +391,39 @@ def _table_of(frame: Any) -> Any:
         f"A {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
         "(collect a lazy one first) or an Arrow table."
     )
+
+
+def _table_of_pandas(frame: Any) -> Any:
+    import pyarrow as pa
+
+    names = refuse_repeated([str(name) for name in frame.columns])
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, NotImplementedError, ValueError):
+        wrong = [place for place in range(len(names)) if not _is_readable(frame.iloc[:, place])]
+        if not wrong:
+            raise
+    said = ", ".join(f"'{names[place]}' ({frame.dtypes.iloc[place]})" for place in wrong)
+    raise DataError(
+        f"{'This column' if len(wrong) == 1 else 'These columns'} cannot be read, since values of several types, or of "
+        f"one that tables do not have, are in {'it' if len(wrong) == 1 else 'each'}: {said}. Give every column values "
+        "of one type, for text by frame[name].astype(str), or drop it."
+    )
+
+
+def _is_readable(column: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.Array.from_pandas(column)
+    except (pa.ArrowException, TypeError, NotImplementedError, ValueError):
+        return False
+    return True
+
+
+def words_of(frame: Any) -> Callable[[str], str] | None:
+    """What a column of a pandas or polars frame holds, in that library's words; None: Arrow's do."""
+    kinds, names = getattr(frame, "dtypes", None), getattr(frame, "columns", None)
+    if kinds is None or names is None:
+        return None
+    return dict(zip((str(name) for name in names), (str(kind) for kind in kinds), strict=True)).__getitem__

@@ -60,6 +60,8 @@ class LetorStream:
         """Rows and features."""
         return self._whole.n_rows, self._shape.width
 
+    encoding = None  # text holds numbers
+
     @property
     def first_feature_id(self) -> int | None:
         """The feature id of the first column."""

@@ -22,6 +22,7 @@ from toprank.data.bytesource import PathLike, os_errors
 from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData, csr_over
+from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.writing import FORMAT, META, SUFFIX, VERSION, hash_of_names, is_ours, kinds_of
 from toprank.errors import DataError, FileError, FormatError
@@ -87,6 +88,8 @@ def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> No
         raise FormatError("The feature names are not what was written: the hash differs.", path=path)
     if data.carried and meta.get("carried_hash") != hash_of_names(tuple(data.carried)):
         raise FormatError("The names of carried columns are not what was written: the hash differs.", path=path)
+    if "columns" in meta and meta.get("columns_hash") != hash_of_names(meta["columns"]):
+        raise FormatError("What the features are is not what was written: the hash differs.", path=path)
 
 
 def damaged(folder: Path, how: str) -> FormatError:
@@ -192,6 +195,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         feature_names=_names(folder, meta.get("feature_names"), width),
         first_feature_id=_first_id(folder, meta.get("first_feature_id")),
         carried=carried,
+        encoding=_encoding(folder, meta, sparse),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
@@ -230,6 +234,19 @@ def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
         return checks.names(given, width)
     except DataError as problem:
         raise damaged(folder, f"{problem}") from None
+
+
+def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | None:
+    """What the features are, of a description; a copy without categories and dates does not say it."""
+    if "columns" not in meta:
+        return None
+    try:
+        found = Encoding.from_plain(meta["columns"])
+    except DataError as problem:
+        raise FormatError(f"The stored copy is damaged: {problem}.", path=folder) from None
+    if sparse or list(found.names) != meta.get("feature_names"):
+        raise FormatError("The stored copy is damaged: its columns are not those of its features.", path=folder)
+    return found
 
 
 def _first_id(folder: Path, given: Any) -> int | None:

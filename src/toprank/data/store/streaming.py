@@ -14,6 +14,7 @@ from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import CSR_PARTS, RankingData, csr_over
+from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
 from toprank.data.store.writing import Block, Started, sparse_block, started_sparse
@@ -45,6 +46,7 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
         feature_names=stream.feature_names,
         first_feature_id=stream.first_feature_id,
         carried=carried_of(stream.carried, held, len(values["qids"])),
+        encoding=stream.encoding,
         **values,
     )
 
@@ -60,6 +62,7 @@ class StoreStream:
         self._paths = [Path(path) for path in paths]
         self._copies = [open_store(path, verify=verify) for path in self._paths]
         self._refuse_drift()
+        self._encoding = Encoding.joined([copy.encoding for copy in self._copies], self._copies[0].feature_names)
         self._is_sparse = any(copy.is_sparse for copy in self._copies)
         self._are_moved = any(copy.source_rows is not None for copy in self._copies)
         self._names = [name for name in _COLUMNS if getattr(self._copies[0], name) is not None]
@@ -84,6 +87,11 @@ class StoreStream:
     def carried(self) -> tuple[str, ...]:
         """The names of the columns that are carried along."""
         return tuple(self._copies[0].carried)
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What the features are: each category has the levels of all copies."""
+        return self._encoding
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -111,7 +119,10 @@ class StoreStream:
             step = max(1, _PART // _bytes_per_row(copy))
             for first in range(0, copy.n_documents, step):
                 rows = slice(first, min(first + step, copy.n_documents))
-                block = self._features(copy.X[rows], entries, is_first=row == 0)
+                X = copy.X[rows]
+                if self._encoding is not None:
+                    X = self._encoding.translated(X, copy.known_columns())
+                block = self._features(X, entries, is_first=row == 0)
                 entries += len(block.get("X.data", ()))
                 block |= {name: getattr(copy, name)[rows] for name in self._names}
                 if self._are_moved:

@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,7 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike, abandoned, check_size, os_errors, temporary_sibling
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError, FileError
 
 __all__ = [
@@ -74,6 +75,10 @@ class Stream(Protocol):
     def carried(self) -> tuple[str, ...]:
         """The names of the columns that are carried along, which come with the rest."""
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """What the features are, where some are no plain numbers."""
+
     def arrays(self) -> dict[str, Started]:
         """The arrays that come in blocks."""
 
@@ -101,7 +106,7 @@ def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
 
 
 SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 2  # copies that carry no columns are of version 1, which older releases read
+FORMAT, VERSION = "toprank-data", 3  # 1: features are numbers; 2: columns are carried; 3: features are described
 META = "meta.json"
 KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights"), "f")
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
@@ -129,8 +134,8 @@ def is_ours(folder: Path) -> bool:
     return isinstance(meta, dict) and meta.get("format") == FORMAT
 
 
-def hash_of_names(names: Sequence[str] | None) -> str:
-    """A hash of the feature names in their order."""
+def hash_of_names(names: Any) -> str:
+    """A hash of the feature names in their order, or of what the features are."""
     return hashlib.blake2b(json.dumps(names).encode(), digest_size=16).hexdigest()
 
 
@@ -212,7 +217,7 @@ def write_store(
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
-        described = (data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried))
+        described = (data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried), data.encoding)
         writer.finish(*described, source=source, source_hash=source_hash)
 
 
@@ -286,6 +291,7 @@ class StoreWriter:
         feature_names: tuple[str, ...] | None,
         first_feature_id: int | None = None,
         carried: tuple[str, ...] = (),
+        encoding: Encoding | None = None,
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
@@ -294,7 +300,7 @@ class StoreWriter:
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
-                "version": VERSION if carried else 1,
+                "version": VERSION if encoding is not None else 2 if carried else 1,  # older releases read the lower
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},
@@ -306,6 +312,8 @@ class StoreWriter:
             }
             if carried:
                 meta |= {"carried": carried, "carried_hash": hash_of_names(carried)}
+            if encoding is not None:
+                meta |= {"columns": encoding.plain(), "columns_hash": hash_of_names(encoding.plain())}
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
             put_in_place(self.folder, self._target)
 

@@ -19,22 +19,13 @@ from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried
 from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Encoding, kind_of
 from toprank.data.frames.carrying import carried_values
-from toprank.data.frames.conversion import (
-    USUAL_NAMES,
-    Choice,
-    Layout,
-    fill_rows,
-    gather,
-    index_columns,
-    is_number,
-    role_values,
-    several_weights,
-    whole_numbers,
-)
+from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
+from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
-from toprank.data.tables.sources import Source, about, common_layout, sources_of
+from toprank.data.tables.sources import Source, about, common_layout, sources_of, with_levels
 from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["TableStream", "read_table", "refuse_drift"]
@@ -53,13 +44,16 @@ class TableStream:
         features: Sequence[str] | None = None,
         dtype: npt.DTypeLike | None = None,
         carry: Sequence[str] | None = None,
+        like: Any = None,
         **roles: Choice,
     ) -> None:
         given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = common_layout(self._sources, given, features, dtype, carry)
-            refuse_drift(self._sources, self._layout, any_column=features is not None, any_number=dtype is not None)
+            layout = common_layout(self._sources, given, features, dtype, carry, like)
+            any_column = features is not None or known_columns(like)[0] is not None
+            refuse_drift(self._sources, layout, any_column=any_column, any_number=dtype is not None)
+            self._layout = with_levels(layout, self._sources)
             self._queries, self._qids = _survey(self._sources, self._layout)
             self._carried = Carried.of(_carried_columns(self._sources, self._layout), self._queries, None)
         self._query_weights: FloatArray = np.zeros(len(self._queries))
@@ -80,6 +74,11 @@ class TableStream:
     def carried(self) -> tuple[str, ...]:
         """The names of the columns that are carried along."""
         return self._layout.carried
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What the features are, where some are no plain numbers."""
+        return self._layout.encoding
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -180,6 +179,7 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
         for name in layout.columns:
             here, there = (one.schema.field(name).type for one in (source, first))
             fits = any_number and name in layout.features and is_number(here) and is_number(there)
+            fits |= name in layout.features and kind_of(here) == kind_of(there) != "number"
             if here != there and not fits:
                 end, remedy = ".", Remedy("")
                 if name in layout.features:
@@ -268,6 +268,7 @@ def read_table(
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
     regroup: bool = False,
+    like: Any = None,
 ) -> RankingData:
     """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
 
@@ -275,13 +276,16 @@ def read_table(
     order, and must have the same columns of the same types; `features` says which columns count, `dtype` settles the
     precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
     float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers, and so are
-    columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00.
+    columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text is
+    a category, and an empty cell of it a missing value.
     """
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = common_layout(sources, given, features, dtype, carry)
-        refuse_drift(sources, layout, any_column=features is not None, any_number=dtype is not None)
+        layout = common_layout(sources, given, features, dtype, carry, like)
+        any_column = features is not None or known_columns(like)[0] is not None
+        refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
+        layout = with_levels(layout, sources)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")

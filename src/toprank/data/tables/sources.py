@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,12 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import PathLike, became_shorter, is_float, os_errors, promised_format
 from toprank.data.checks import IN_DOUBLE, listed_paths
-from toprank.data.frames.conversion import USUAL_NAMES, Choice, Layout, layout_of
+from toprank.data.encoding import Column, Encoding, listed
+from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_columns, layout_of, learning, learnt
 from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, joined
 
-__all__ = ["Source", "about", "common_layout", "files_in", "sources_of"]
+__all__ = ["Source", "about", "common_layout", "files_in", "sources_of", "with_levels"]
 
 _STRIP = 16384  # rows at a time, fewer where they are wide:
 _STRIP_BYTES = 32 << 20
@@ -35,6 +37,15 @@ class Source(NamedTuple):
     kind: str
     schema: Any
     n_rows: int | None
+
+    def typed(self, texts: Collection[str]) -> Any:
+        """Its columns, those of `texts` as text where that is a matter of reading: CSV has no types."""
+        import pyarrow as pa
+
+        if self.kind != "csv":
+            return self.schema
+        fields = [pa.field(one.name, pa.string()) if one.name in texts else one for one in self.schema]
+        return pa.schema(fields, metadata=self.schema.metadata)
 
     def batches(self, layout: Layout) -> Iterator[Any]:
         """The rows, with the columns of a layout, a strip at a time; errors name this file.
@@ -185,6 +196,10 @@ def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -
 
     del strip, stack
     types = {name: pa.from_numpy_dtype(layout.dtype) for name in layout.features}
+    for column in () if layout.encoding is None else layout.encoding.columns:
+        if column.kind != "number":
+            known = {"whole": pa.float64(), "duration": pa.float64(), "text": pa.string()}
+            types[column.name] = known.get(column.kind) or source.schema.field(column.name).type
     types |= {name: kind for name in layout.features if (kind := source.schema.field(name).type) == pa.bool_()}
     types |= dict.fromkeys(layout.roles.values(), pa.float64())
     texts = [name for role, name in layout.roles.items() if role in ("qid", "document_id")]
@@ -285,17 +300,24 @@ def _overflows(text: str, kind: Any) -> bool:
 def _csv_schema(reader: Any) -> Any:
     """Column names and types as the first megabyte suggests them.
 
-    A column that opens with a number is one of numbers: text that follows is an error with its line, not a text column.
+    A column that opens with a number, and mostly holds numbers, is one of numbers: text that follows is an error with
+    its line, not a text column.
     """
     import pyarrow as pa
 
     schema = reader.schema
     for batch in reader:
         for place, field in enumerate(schema):
-            if pa.types.is_string(field.type) and is_float(batch.column(place)[0].as_py()):
+            if pa.types.is_string(field.type) and _are_numbers(batch.column(place)):
                 schema = schema.set(place, pa.field(field.name, pa.float64()))
         break
     return schema
+
+
+def _are_numbers(column: Any) -> bool:
+    if not len(column) or not is_float(column[0].as_py()):
+        return False
+    return 2 * sum(is_float(text) for text in column.to_pylist()) >= len(column)
 
 
 def _compression_of(path: Path) -> str | None:
@@ -339,15 +361,28 @@ def common_layout(
     features: Sequence[str] | None,
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None = None,
+    like: Any = None,
 ) -> Layout:
-    """The first file's layout, with a precision that suits all files."""
-    first = layout_of(sources[0].schema, given, features, dtype, carry)
+    """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
+    texts = {column.name for column in (known_columns(like)[1] or Encoding(())).columns if column.kind == "text"}
+    first = layout_of(sources[0].typed(texts), given, features, dtype, carry, like)
+    texts |= {column.name for column in (first.encoding or Encoding(())).columns if column.kind == "text"}
     roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
     precisions = []
     for source in sources:
         absent = [name for name in first.columns if name not in source.schema.names]
         if absent:
-            raise FormatError(f"There is no column '{absent[0]}', which {sources[0].path} has.", path=source.path)
+            raise FormatError(f"There is no column {listed(absent)}, which {sources[0].path} has.", path=source.path)
         with about(source.path):
-            precisions.append(layout_of(source.schema, roles, first.features, dtype, first.carried).dtype)
-    return Layout(first.roles, first.features, np.result_type(*precisions), first.carried)
+            kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
+            its = source.typed(texts)
+            found = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=str(sources[0].path))
+            precisions.append(found.dtype)
+    return replace(first, dtype=np.result_type(*precisions))
+
+
+def with_levels(layout: Layout, sources: Sequence[Source]) -> Layout:
+    """The layout once the levels of its categories are known: a pass over their columns in all files."""
+    if not layout.to_learn:
+        return layout
+    return learnt(layout, (batch for source in sources for batch in source.batches(learning(layout))))

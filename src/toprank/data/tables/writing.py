@@ -7,7 +7,9 @@ from typing import Any
 
 from toprank.data.bytesource import PathLike, output, promised_format
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import USUAL_NAMES, batches_of, schema_of
+from toprank.data.encoding import Column, Encoding
+from toprank.data.frames.conversion import batches_of, schema_of
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError, Remedy
 
 __all__ = ["delimiter_of", "write_table"]
@@ -29,10 +31,29 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)
-    schema = schema_of(data)
+        data = _with_days(data)
+    schema = _without_dictionaries(schema_of(data)) if kind == "csv" else schema_of(data)
     with output(path) as stream, _writer(kind, Path(path), stream, schema) as writer:
         for batch in batches_of(data):
-            writer.write_batch(batch)
+            writer.write_batch(batch.cast(schema) if kind == "csv" else batch)
+
+
+def _without_dictionaries(schema: Any) -> Any:
+    """The schema with categories as plain columns; CSV knows no other."""
+    import pyarrow as pa
+
+    plain = [
+        pa.field(one.name, one.type.value_type if pa.types.is_dictionary(one.type) else one.type) for one in schema
+    ]
+    return pa.schema(plain, metadata=schema.metadata)
+
+
+def _with_days(data: RankingData) -> RankingData:
+    """The data with durations as numbers of days, which CSV can hold."""
+    if data.encoding is None:
+        return data
+    columns = [Column(one.name) if one.kind == "duration" else one for one in data.encoding.columns]
+    return data.replace(encoding=Encoding(tuple(columns)))
 
 
 def _check_names_for_csv(data: RankingData) -> None:

@@ -20,7 +20,7 @@ from toprank.data import checks
 from toprank.data.bytesource import ByteSource, PathLike, check_size, open_bytes, output
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import USUAL_NAMES
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError, FormatError, Remedy, joined
 
 __all__ = [

@@ -33,7 +33,9 @@ def weights_of_rankers(
         if told is None or system not in styles:
             continue
         meaning, values = told
-        known = getattr(ranker, "feature_names_in_", names)
+        signed = signed_weights(ranker) is not None
+        known = getattr(ranker, "column_names_" if signed else "feature_names_in_", None)
+        known = names if known is None else known
         found.append(_most_important(system, styles[system], meaning, values, known))
     return tuple(found)
 

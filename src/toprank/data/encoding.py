@@ -1,0 +1,468 @@
+"""How the columns of a table became numbers, and how those of another table become the same numbers.
+
+A category is a code, its place among the levels that were seen; a date is the days since 1970-01-01 UTC; a duration is
+days. Missing values are NaN, and so is a level that was not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, Remedy
+
+__all__ = ["FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "kind_of", "levels_of", "listed"]
+
+Kind = Literal["number", "date", "duration", "text", "whole"]
+"""What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or whole numbers."""
+
+FLOOR = 10
+"""A level with fewer documents has no column of its own in a one-hot encoding."""
+
+_CATEGORIES = ("text", "whole")
+_WORDS = {
+    "number": "numbers",
+    "date": "dates",
+    "duration": "durations",
+    "text": "categories by text",
+    "whole": "categories by number",
+}
+TRAINING = "the training data"
+_DAY = 86_400_000_000  # microseconds
+_DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse
+_LARGEST = 1 << 24  # codes that float32 holds exactly
+
+Array = npt.NDArray[Any]
+
+
+def kind_of(type: Any) -> Kind | None:
+    """What a column of an Arrow type holds; None where it cannot be a feature."""
+    from pyarrow import types
+
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if any(is_one(type) for is_one in numeric):
+        return "number"
+    if types.is_date(type) or types.is_timestamp(type):
+        return "date"
+    if types.is_duration(type):
+        return "duration"
+    if types.is_dictionary(type):
+        return "whole" if types.is_integer(type.value_type) else "text" if _is_text(type.value_type) else None
+    return "text" if _is_text(type) else None
+
+
+def _is_text(type: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
+
+
+def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
+    """The distinct values of an Arrow array as texts, and the place of each cell's among them; −1: an empty cell."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        plain = column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+        column = plain.dictionary_encode()
+    if len(column.dictionary) == 0:
+        return [], np.full(len(column), -1)
+    places = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    # An empty text is an empty cell: CSV cannot tell them apart.
+    return [None if value is None or value == "" else str(value) for value in column.dictionary.to_pylist()], places
+
+
+def levels_of(column: Any) -> tuple[set[str], int]:
+    """The levels that occur in an Arrow array, and how many of its cells are not empty."""
+    values, places = _coded(column)
+    counts = np.bincount(places + 1, minlength=len(values) + 1)[1:].tolist()
+    seen = {value: count for value, count in zip(values, counts, strict=True) if value is not None and count}
+    return set(seen), sum(count for value, count in zip(values, counts, strict=True) if value is not None)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a feature of a table is.
+
+    >>> import pyarrow as pa
+    >>> Column("brand", "text", ("acme", "zenith")).numbers(pa.array(["zenith", None, "acme", "new"])).tolist()
+    [1.0, nan, 0.0, nan]
+    """
+
+    name: str
+    kind: Kind = "number"
+    levels: tuple[str, ...] = ()
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its numbers are codes of levels."""
+        return self.kind in _CATEGORIES
+
+    @classmethod
+    def learnt(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
+        """A category of these levels, in their order: that of texts, or that of numbers."""
+        return cls(name, kind, tuple(sorted(levels, key=int if kind == "whole" else None)))
+
+    @cached_property
+    def codes(self) -> dict[str, int]:
+        """The code of each level."""
+        return {level: code for code, level in enumerate(self.levels)}
+
+    def takes(self, kind: Kind | None) -> bool:
+        """Whether a column of another table that holds `kind` can be this one."""
+        return kind == self.kind or (self.kind in ("whole", "duration") and kind == "number")
+
+    def numbers(self, column: Any) -> Any:
+        """An Arrow array as what is stored of it: numbers as they are, all else as floats."""
+        import pyarrow as pa
+
+        if self.kind == "number":
+            return column
+        if pa.types.is_null(column.type):
+            return np.full(len(column), np.nan)
+        if self.is_category:
+            if kind_of(column.type) == "number":
+                return self.codes_of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+            values, places = _coded(column)
+            return self.recoding(values)[places]
+        if kind_of(column.type) == "number":  # of days
+            return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        units = pa.timestamp("us", getattr(column.type, "tz", None)) if self.kind == "date" else pa.duration("us")
+        return column.cast(units, safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False) / _DAY
+
+    def recoding(self, levels: Sequence[str | None]) -> FloatArray:
+        """The code here of each of other levels, NaN where there is none; and a NaN at the end, for empty cells."""
+        codes = self.codes
+        known = [np.nan if level is None else codes.get(level, np.nan) for level in levels]
+        return np.array([*known, np.nan], dtype=np.float64)
+
+    def codes_of_numbers(self, values: Array) -> FloatArray:
+        """The codes of levels that are whole numbers, given as numbers."""
+        levels = np.array([float(level) for level in self.levels] or [np.nan])
+        places = np.searchsorted(levels, values).clip(max=len(levels) - 1)
+        return np.where(levels[places] == values, places.astype(np.float64), np.nan)
+
+    def cells(self, values: Array) -> Any:
+        """Stored numbers as an Arrow array of what they stand for: undoes `numbers`."""
+        import pyarrow as pa
+
+        missing = np.isnan(values)
+        if self.kind == "number":
+            return pa.array(values)
+        if self.is_category:
+            codes = pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
+            levels: list[Any] = [int(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
+            return pa.DictionaryArray.from_arrays(codes, pa.array(levels, type=self.arrow_type().value_type))
+        microseconds = np.where(missing, 0, np.round(values.astype(np.float64) * _DAY)).astype(np.int64)
+        return pa.array(microseconds, mask=missing).cast(self.arrow_type())
+
+    def arrow_type(self) -> Any:
+        """The type of `cells`, but for numbers."""
+        import pyarrow as pa
+
+        if self.is_category:
+            return pa.dictionary(pa.int32(), pa.int64() if self.kind == "whole" else pa.string())
+        return pa.timestamp("us", "UTC") if self.kind == "date" else pa.duration("us")
+
+    def said(self) -> str:
+        """What it holds, in words."""
+        return _WORDS[self.kind]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The columns of X in order, where some of them are no plain numbers; part of the data, and of a model's file.
+
+    >>> known = Encoding((Column("price"), Column("brand", "text", ("acme", "zenith"))))
+    >>> known.categories, Encoding.from_plain(known.plain()) == known
+    ((1,), True)
+    """
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def categories(self) -> tuple[int, ...]:
+        """Numbers of the columns that hold codes of levels."""
+        return tuple(place for place, column in enumerate(self.columns) if column.is_category)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all columns are numbers, so that there is nothing to remember."""
+        return all(column.kind == "number" for column in self.columns)
+
+    @property
+    def fits_single(self) -> bool:
+        """Whether float32 holds everything but its numbers exactly."""
+        return all(
+            column.kind == "number" or (column.is_category and len(column.levels) < _LARGEST) for column in self.columns
+        )
+
+    def named(self, names: Sequence[str] | None) -> Encoding | None:
+        """The same columns under other names; None where they have none any more."""
+        if names is None:
+            return None
+        if len(names) != len(self.columns):
+            raise DataError(
+                f"The encoding describes {len(self.columns)} columns, but X has {len(names)}; give encoding=None where "
+                "all of them hold numbers."
+            )
+        if tuple(names) == self.names:
+            return self
+        return Encoding(tuple(replace(one, name=name) for one, name in zip(self.columns, names, strict=True)))
+
+    def plain(self) -> list[dict[str, Any]]:
+        """As JSON can hold it."""
+        return [
+            {"name": column.name, "kind": column.kind} | ({"levels": list(column.levels)} if column.is_category else {})
+            for column in self.columns
+        ]
+
+    @classmethod
+    def from_plain(cls, value: Any) -> Self:
+        """What `plain` wrote down, which may be damaged.
+
+        Raises:
+            DataError: in words that finish the sentence "… is damaged: …".
+        """
+        columns = []
+        for one in value if isinstance(value, list) else [None]:
+            if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+                raise DataError("the columns are not described")
+            levels = one.get("levels", [])
+            if one.get("kind") not in get_args(Kind) or not isinstance(levels, list):
+                raise DataError(f"the column '{one['name']}' is of no known kind")
+            if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):
+                raise DataError(f"the levels of the column '{one['name']}' are not different texts")
+            if one["kind"] == "whole":
+                _check_whole(one["name"], levels)
+            columns.append(Column(one["name"], one["kind"], tuple(levels)))
+        if len({column.name for column in columns}) < len(columns):
+            raise DataError("two columns have one name")
+        return cls(tuple(columns))
+
+    # ---- from one encoding to another ----
+
+    def translated(self, X: Any, theirs: Encoding) -> Any:
+        """Rows of data with another encoding as rows with this one: columns by name, levels by level.
+
+        X is a dense array, or sparse where all columns are plain numbers. Levels that are not known here become NaN.
+        """
+        self.check_columns({column.name: column for column in theirs.columns})
+        places = [theirs.names.index(name) for name in self.names]
+        same = all(mine == theirs.columns[place] for mine, place in zip(self.columns, places, strict=True))
+        if same:
+            return X if places == list(range(len(theirs.columns))) else X[:, places]
+        rows = np.array(X[:, places])
+        for number, (mine, place) in enumerate(zip(self.columns, places, strict=True)):
+            other = theirs.columns[place]
+            if mine.is_category and mine != other:
+                rows[:, number] = (
+                    mine.recoding(other.levels)[_valid(rows[:, number], len(other.levels))]
+                    if (other.is_category)
+                    else mine.codes_of_numbers(rows[:, number])
+                )
+        return rows
+
+    def check_columns(
+        self, theirs: Mapping[str, Column], said: Callable[[str], str] | None = None, where: str = TRAINING
+    ) -> None:
+        """Refuse columns that are not there, or that hold something else; `said` is what a column holds, in words.
+
+        `where` says what the columns here are those of.
+        """
+        absent = [name for name in self.names if name not in theirs]
+        if absent:
+            raise DataError(
+                f"There {'is no column' if len(absent) == 1 else 'are no columns'} {listed(absent)}, which {where} "
+                "have. Give all of them (empty cells are missing values);",
+                remedy=Remedy(
+                    "data are read with the columns of a ranker, or of other data, by like=.",
+                    "the columns of a table are found by name.",
+                ),
+            )
+        wrong = [
+            f"column '{mine.name}' holds {theirs[mine.name].said() if said is None else said(mine.name)}, not "
+            f"{mine.said()}"
+            for mine in self.columns
+            if not mine.takes(theirs[mine.name].kind)
+        ]
+        if wrong:
+            raise DataError(
+                f"C{'; '.join(wrong)[1:]}, as in {where}. Give {'it' if len(wrong) == 1 else 'each'} the type that it "
+                "has there."
+            )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Encoding | None], names: Sequence[str] | None) -> Encoding | None:
+        """One encoding for several parts with columns of these names: each category has the levels of all."""
+        if all(part is None for part in parts) or names is None:
+            return None
+        plain = cls(tuple(Column(name) for name in names))
+        known = [plain if part is None else part for part in parts]
+        columns = []
+        for place, name in enumerate(names):
+            found = [part.columns[place] for part in known]
+            kinds = {column.kind for column in found}
+            if len(kinds) > 1:
+                said = " and ".join(sorted(column.said() for column in {one.kind: one for one in found}.values()))
+                raise DataError(f"Column '{name}' holds {said} in different parts; give it one type everywhere.")
+            levels = {level for column in found for level in column.levels}
+            columns.append(Column.learnt(name, found[0].kind, levels))
+        return cls(tuple(columns))
+
+    def counts(self, X: Any) -> tuple[FloatArray, ...]:
+        """How many rows of X have each level, for each category."""
+        found = []
+        for place in self.categories:
+            size = len(self.columns[place].levels)
+            found.append(np.bincount(_valid(X[:, place], size) + 1, minlength=size + 1)[1:].astype(np.float64))
+        return tuple(found)
+
+
+def _check_whole(name: str, levels: Sequence[str]) -> None:
+    try:
+        numbers = [int(level) for level in levels]
+    except ValueError:
+        numbers = [1, 0]
+    if numbers != sorted(numbers) or [str(number) for number in numbers] != list(levels):
+        raise DataError(f"the levels of the column '{name}' are not whole numbers in order")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    quoted = [f"'{name}'" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def _valid(codes: Array, size: int) -> npt.NDArray[np.int64]:
+    """Codes as whole numbers; −1 where there is no level of that code."""
+    values = np.asarray(codes, dtype=np.float64)
+    known = (values >= 0) & (values < size) & (values == np.floor(values))
+    return np.where(known, values, -1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """A column of zeros and ones for each level that enough documents had, one for all other levels of a category.
+
+    A missing value, or a level that was not seen, has a zero in all columns of its category. Where that makes many
+    columns, they are sparse, and the numbers beside them, which sparse features are not centred for, are centred here.
+    """
+
+    encoding: Encoding
+    kept: tuple[tuple[int, ...], ...]
+    """For each category, the codes of the levels with a column of their own."""
+    centre: tuple[float, ...] | None = None
+    """Where the columns are sparse, what is subtracted from each column that is no category; missing values are 0."""
+
+    @classmethod
+    def of(cls, encoding: Encoding, counts: Sequence[FloatArray], means: Callable[[], Array], sparse: bool) -> Self:
+        """From the number of documents of each level; `means` of the columns of X, and whether `sparse` may be."""
+        kept = tuple(tuple(np.flatnonzero(one >= FLOOR).tolist()) for one in counts)
+        dense = cls(encoding, kept)
+        if not sparse or dense.width <= _DENSE:
+            return dense
+        return cls(encoding, kept, tuple(np.nan_to_num(means()[dense._numbers]).tolist()))
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The columns of X that are no categories."""
+        return [place for place in range(len(self.encoding.columns)) if place not in self.encoding.categories]
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, Array]]:
+        """For each category its column of X, and the column here of each level; −1 at the end, for none."""
+        first, blocks = len(self._numbers), []
+        for place, kept in zip(self.encoding.categories, self.kept, strict=True):
+            size = len(self.encoding.columns[place].levels)
+            where = np.full(size + 1, first + len(kept))
+            where[list(kept)] = first + np.arange(len(kept))
+            where[-1] = -1
+            blocks.append((place, where))
+            first += len(kept) + (len(kept) < size)
+        return blocks
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        others = sum(len(kept) < len(where) - 1 for kept, (_, where) in zip(self.kept, self._blocks, strict=True))
+        return len(self._numbers) + sum(len(kept) for kept in self.kept) + others
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns: ``price``, then ``brand=acme`` …, ``brand=(other)``."""
+        names = [self.encoding.names[place] for place in self._numbers]
+        for (place, where), kept in zip(self._blocks, self.kept, strict=True):
+            column = self.encoding.columns[place]
+            names += [f"{column.name}={column.levels[code]}" for code in kept]
+            names += [f"{column.name}=(other)"] if len(kept) < len(where) - 1 else []
+        return tuple(names)
+
+    def by_feature(self, values: FloatArray) -> FloatArray:
+        """Values of the columns, summed up for each column of X."""
+        sums = np.zeros(len(self.encoding.columns))
+        sums[self._numbers] = values[: len(self._numbers)]
+        for place, where in self._blocks:
+            sums[place] = values[np.unique(where[where >= 0])].sum()
+        return sums
+
+    def columns(self, X: Any) -> Any:
+        """The columns for rows of codes: an array, or a CSR matrix."""
+        if self.centre is not None:
+            return self._sparse(X)
+        out = np.zeros((len(X), self.width), dtype=X.dtype)
+        out[:, : len(self._numbers)] = X[:, self._numbers]
+        for place, where in self._blocks:
+            target = where[_valid(X[:, place], len(where) - 1)]
+            rows = np.flatnonzero(target >= 0)
+            out[rows, target[rows]] = 1.0
+        return out
+
+    def _sparse(self, X: Any) -> Any:
+        from scipy import sparse
+
+        n, width = len(X), len(self._numbers)
+        centred = np.nan_to_num(
+            X[:, self._numbers].astype(np.float64) - np.array(self.centre), posinf=np.inf, neginf=-np.inf
+        )
+        columns = [np.tile(np.arange(width), (n, 1))]
+        columns += [where[_valid(X[:, place], len(where) - 1)][:, None] for place, where in self._blocks]
+        indices = np.concatenate(columns, axis=1)
+        values = np.concatenate([centred, np.ones((n, len(self._blocks)))], axis=1)
+        present = indices >= 0
+        starts = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+        return sparse.csr_matrix((values[present], indices[present], starts), shape=(n, self.width))
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON can hold it, beside the encoding."""
+        return {
+            "kept": [list(kept) for kept in self.kept],
+            "centre": None if self.centre is None else list(self.centre),
+        }
+
+    @classmethod
+    def from_plain(cls, encoding: Encoding, value: Any) -> Self:
+        """What `plain` wrote down, which may be damaged."""
+        try:
+            kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
+            centre = None if value["centre"] is None else tuple(float(number) for number in value["centre"])
+            sizes = [len(encoding.columns[place].levels) for place in encoding.categories]
+            fits = all(
+                list(codes) == sorted(set(codes) & set(range(size))) for codes, size in zip(kept, sizes, strict=True)
+            )
+            numbers = len(encoding.columns) - len(sizes)
+            if not fits or (centre is not None and (len(centre) != numbers or not np.isfinite(centre).all())):
+                raise ValueError(kept)
+        except (TypeError, ValueError, KeyError):
+            raise DataError("the columns of the categories do not fit their levels") from None
+        return cls(encoding, kept, centre)

@@ -1,0 +1,343 @@
+"""Which column of a table plays which role: label, query id, document id, weight … or feature."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.checks import precision
+from toprank.data.encoding import TRAINING, Column, Encoding, kind_of, levels_of
+from toprank.errors import DataError, Remedy, UnknownNameError, joined
+
+Choice = str | Literal[False] | None
+
+USUAL_NAMES = {
+    "label": ("label", "relevance", "grade", "rel", "y", "target"),
+    "qid": ("qid", "query_id", "query", "q_id", "group"),
+    "document_id": ("document_id", "docid", "doc_id", "docno", "did"),
+    "weight": ("weight",),
+    "query_weight": ("query_weight",),
+    "position": ("position",),
+}
+PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
+"""Names of document ids too, where no column has one of the others."""
+MOST_LEVELS = 0.5
+"""A column of text with more distinct values than this share of its cells is no category, unless it is asked for."""
+METADATA_KEY = b"toprank"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which column plays which role, which columns are features, and the precision of X."""
+
+    roles: dict[str, str]
+    features: tuple[str, ...]
+    dtype: np.dtype[Any]
+    carried: tuple[str, ...] = ()
+    encoding: Encoding | None = None
+    """What the features are, where some are no plain numbers."""
+    to_learn: tuple[str, ...] = ()
+    """Categories whose levels are not known yet; see `learnt`."""
+    may_go: tuple[str, ...] = ()
+    """Those of them that are left out where they have too many levels."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that is used."""
+        return [*self.roles.values(), *self.features, *self.carried]
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features; None where they are the numbers that `to_frame` gives to features without one."""
+        return None if self.encoding is None and self.features == numbered(len(self.features)) else self.features
+
+
+def layout_of(
+    schema: Any,
+    given: Mapping[str, Choice],
+    features: Sequence[str] | None,
+    dtype: npt.DTypeLike | None,
+    carry: Sequence[str] | None = None,
+    like: Any = None,
+    said: Callable[[str], str] | None = None,
+    where: str = TRAINING,
+) -> Layout:
+    """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules.
+
+    Args:
+        schema: the schema.
+        given: the column of each role.
+        features: the columns that are features.
+        dtype: the precision.
+        carry: the columns that go along.
+        like: whose features they are to be; see `known_columns`.
+        said: what a column holds, in the words of the library that it comes from. Default: Arrow's.
+        where: what `like` is, in words.
+    """
+    names = refuse_repeated(list(schema.names))
+    expected, known = known_columns(like)
+    if features is None and expected is not None:
+        features = expected
+    absent = [] if expected is None or features is not expected else [name for name in expected if name not in names]
+    if absent:
+        (known or Encoding(tuple(Column(name) for name in absent))).check_columns(
+            {name: Column(name) for name in names}
+        )
+    wanted = None if features is None else tuple(str(name) for name in features)
+    remembered = [name for name in _stored_carried(schema) if name in names and name not in (wanted or ())]
+    carried = _carried(carry, [name for name in remembered if name not in given.values()])
+    for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
+        if name not in names:
+            raise UnknownNameError("column", name, names)
+    free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
+    stored = _stored_roles(schema)
+    guessed = {role: _guess(role, free, stored) if choice is None else choice for role, choice in given.items()}
+    roles = {role: name for role, name in guessed.items() if name}
+    taken = [*roles.values(), *(wanted or ()), *carried]
+    if len(set(taken)) < len(taken):
+        twice = next(name for name in taken if taken.count(name) > 1)
+        raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
+    left_out = {*taken, *remembered, *index_columns(schema)}
+    chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
+    layout = _encoded(schema, chosen, known or _stored_encoding(schema), said, where)
+    asked = wanted is not None
+    return replace(
+        layout,
+        roles=roles,
+        carried=carried,
+        dtype=_precision(schema, chosen, dtype, layout.encoding),
+        may_go=() if asked else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
+    )
+
+
+def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
+    """The columns to carry along: those given, by default those that the table remembers to be such."""
+    if carry is None:
+        return tuple(known)
+    return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
+
+
+def refuse_repeated(names: list[str]) -> list[str]:
+    """The names, which must differ."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
+    return names
+
+
+def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
+    """The names of the features of data, of a ranker, or of an encoding, and what they are; None where that is unknown.
+
+    Data and a ranker all of whose features are numbers have an encoding here too, where they have names.
+    """
+    if like is None or isinstance(like, Encoding):
+        return (None, None) if like is None else (like.names, like)
+    of_data, of_ranker = getattr(like, "feature_names", None), getattr(like, "feature_names_in_", None)
+    names = of_data if of_data is not None else of_ranker
+    if names is None:
+        return None, None
+    encoding = getattr(like, "encoding", None) or getattr(like, "encoding_", None)
+    return tuple(names), encoding or Encoding(tuple(Column(str(name)) for name in names))
+
+
+def _encoded(
+    schema: Any, features: Sequence[str], known: Encoding | None, said: Callable[[str], str] | None, where: str
+) -> Layout:
+    """The features, each as what it is known or found to be."""
+    said = said or (lambda name: str(schema.field(name).type))
+    found = {name: kind_of(schema.field(name).type) for name in features}
+    inside = {name: f" of {schema.field(name).type.value_type}" for name in features if _is_declared(schema, name)}
+    unusable = [f"'{name}' ({said(name)}{inside.get(name, '')})" for name, kind in found.items() if kind is None]
+    if unusable:
+        raise DataError(
+            f"{'This column cannot be a feature' if len(unusable) == 1 else 'These columns cannot be features'}: "
+            f"{', '.join(unusable)}. "
+            "Numbers, truth values, text, categories of text or whole numbers, dates and durations can. Turn "
+            f"{'it' if len(unusable) == 1 else 'each'} into one of these, or leave "
+            f"{'it' if len(unusable) == 1 else 'them'} out with",
+            remedy=Remedy("features=[...].", "--features A,B,...."),
+        )
+    here = {} if known is None else {column.name: column for column in known.columns}
+    for name, column in here.items():
+        if name in found and _is_empty(schema, name):
+            found[name] = column.kind
+    overlap = Encoding(tuple(here[name] for name in features if name in here))
+    overlap.check_columns({name: Column(name, kind) for name, kind in found.items() if kind}, said, where)
+    columns = tuple(here.get(name) or Column(name, kind) for name, kind in found.items() if kind)
+    encoding = Encoding(columns)
+    to_learn = tuple(column.name for column in columns if column.is_category and column.name not in here)
+    described = None if encoding.is_plain else encoding
+    return Layout({}, tuple(features), np.dtype(np.float64), encoding=described, to_learn=to_learn)
+
+
+def _is_empty(schema: Any, name: str) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_null(schema.field(name).type))
+
+
+def _is_declared(schema: Any, name: str) -> bool:
+    """Whether the table itself says that a column is a category."""
+    from pyarrow import types
+
+    return bool(types.is_dictionary(schema.field(name).type))
+
+
+class ColumnsLeftOutWarning(UserWarning):
+    """Columns of text have nearly as many values as cells, like titles and ids, and are no features."""
+
+
+def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
+    """The layout with the levels of its categories; `batches` hold at least the columns `to_learn`.
+
+    Columns with too many levels are left out, with a warning.
+    """
+    if layout.encoding is None or not layout.to_learn:
+        return layout
+    levels: dict[str, set[str]] = {name: set() for name in layout.to_learn}
+    cells = dict.fromkeys(layout.to_learn, 0)
+    for batch in batches:
+        for name in layout.to_learn:
+            seen, count = levels_of(batch.column(name))
+            levels[name] |= seen
+            cells[name] += count
+    gone = [name for name in layout.may_go if len(levels[name]) > MOST_LEVELS * cells[name]]
+    if gone:
+        _warn_of({name: f"'{name}' ({len(levels[name]):,} values in {cells[name]:,} cells)" for name in gone})
+    columns = tuple(
+        Column.learnt(column.name, column.kind, levels[column.name]) if column.name in levels else column
+        for column in layout.encoding.columns
+        if column.name not in gone
+    )
+    encoding = Encoding(columns)
+    features = tuple(column.name for column in columns)
+    return replace(layout, features=features, encoding=None if encoding.is_plain else encoding, to_learn=(), may_go=())
+
+
+def learning(layout: Layout) -> Layout:
+    """The layout of the columns to learn alone, to read them with."""
+    assert layout.encoding is not None
+    columns = tuple(column for column in layout.encoding.columns if column.name in layout.to_learn)
+    return Layout({}, layout.to_learn, layout.dtype, encoding=Encoding(columns))
+
+
+def _warn_of(columns: Mapping[str, str]) -> None:
+    one = len(columns) == 1
+    asked = "name the features with --features A,B,..."
+    warnings.warn(
+        joined(
+            f"{'A column of text is' if one else 'Columns of text are'} left out, since nearly every cell holds "
+            f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if one else 'them'} as "
+            f"{'a category' if one else 'categories'},",
+            Remedy(
+                f"name the features with features=[...]; for splits and slices, carry={list(columns)}.",
+                f"{asked}.",
+                {"--carry": f"{asked}; for splits and slices, {' '.join(f'--carry {name}' for name in columns)}."},
+            ),
+        ),
+        ColumnsLeftOutWarning,
+        stacklevel=2,
+    )
+
+
+def _stored_encoding(schema: Any) -> Encoding | None:
+    """The encoding that toprank wrote into a table's metadata."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    described = None if text is None else json.loads(text).get("columns")
+    if described is None:
+        return None
+    try:
+        return Encoding.from_plain(described)
+    except DataError as problem:
+        raise DataError(
+            f"The table's 'toprank' metadata is damaged ({problem}); remove it or write the table again."
+        ) from None
+
+
+def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | None:
+    """The column that plays a role which the caller did not give."""
+    if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
+        return stored.get(role) if stored.get(role) in names else None
+    found = [name for name in names if name.lower() in USUAL_NAMES[role]]
+    if role == "document_id" and not found:
+        found = [name for name in names if name.lower() in PRODUCT_NAMES]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(f"'{name}'" for name in found)
+        raise DataError(
+            f"Several columns could be the {role}: {listed}. Say which with",
+            remedy=Remedy(f"{role}='...'.", f"--{role.replace('_', '-')} COLUMN."),
+        )
+    if role not in ("label", "qid"):
+        return None
+    meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
+    shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
+    raise DataError(
+        f"No column looks like the {role}. The columns are: {shown}. Give",
+        remedy=Remedy(f"{role}='...', or {role}=False {meaning}.", f"--{role} COLUMN, or --{role} '' {meaning}."),
+    )
+
+
+def _stored_roles(schema: Any) -> dict[str, str] | None:
+    """The roles that toprank wrote into a table's metadata; None for a table from elsewhere."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return None
+    try:
+        roles = json.loads(text)["roles"]
+        return {str(role): str(name) for role, name in roles.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
+
+
+def _stored_carried(schema: Any) -> list[str]:
+    """The columns that toprank wrote down as carried along."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    try:
+        return [] if text is None else [str(name) for name in json.loads(text).get("carried", ())]
+    except (ValueError, TypeError, AttributeError):
+        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
+
+
+def index_columns(schema: Any) -> set[str]:
+    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        return {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
+    except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
+        return set()
+
+
+def _precision(
+    schema: Any, features: Sequence[str], dtype: npt.DTypeLike | None, encoding: Encoding | None
+) -> np.dtype[Any]:
+    """The dtype of X."""
+    import pyarrow as pa
+
+    small = {pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.null()}
+    if dtype is not None:
+        return precision(dtype)
+    coded = () if encoding is None else [encoding.names[place] for place in encoding.categories]
+    fits = bool(features) and all(schema.field(name).type in small for name in features if name not in coded)
+    fits = fits and (encoding is None or encoding.fits_single)
+    return np.dtype(np.float32 if fits else np.float64)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type holds numbers or truth values (or nothing at all)."""
+    from pyarrow import types
+
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_one(kind) for is_one in numeric)
+
+
+def numbered(width: int) -> tuple[str, ...]:
+    """The names of features that have none."""
+    return tuple(f"feature_{number}" for number in range(1, width + 1))
