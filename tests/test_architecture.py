@@ -30,7 +30,7 @@ FLOORS = [
     {"systems"},
     {"significance"},
     {"comparison", "selection"},
-    {"portfolio", "tuning"},
+    {"portfolio", "tuning", "monitoring"},
     {"experiment", "cluster"},
     {"report", "reproduce"},
     {"cli"},

@@ -46,6 +46,7 @@ _HOMES = {
     "auto": "toprank.portfolio",
     "tune": "toprank.tuning",
     "Experiment": "toprank.experiment",
+    "monitor": "toprank.monitoring",
 }
 _ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory", "report", "cluster")
 
@@ -84,6 +85,7 @@ __all__ = [
     "auto",
     "tune",
     "Experiment",
+    "monitor",
     "data",
     "metrics",
     "significance",
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from toprank.experiment import Experiment
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
+    from toprank.monitoring import monitor
     from toprank.portfolio import auto
     from toprank.rankers.blend import BlendRanker
     from toprank.rankers.expected_gain import ExpectedGainRanker

@@ -364,19 +364,19 @@ class Ranker(Estimator):
         if not isinstance(valid, RankingData | Source):
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
         self._check_dense(valid)
-        translated: RankingData | Source = self._translated(valid)
+        translated: RankingData | Source = self.translated(valid)
         return translated.as_grouped() if isinstance(translated, RankingData) else translated
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if isinstance(X, RankingData):
             self._check_dense(X)
-            rows = self._translated(X).X
+            rows = self.translated(X).X
         else:
             rows = self._rows(X)
         return rows if self.one_hot_ is None else self.one_hot_.columns(rows)
 
-    def _translated(self, data: RankingData | Source) -> Any:
+    def translated(self, data: RankingData | Source) -> Any:
         """Data with the columns of training, in that order and with those codes; refused where they have others."""
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         known = self.encoding_

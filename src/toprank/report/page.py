@@ -15,7 +15,7 @@ from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
 from toprank.report.parts import Panel, copied, scrolling
 
-__all__ = ["LIMIT", "page", "write_html"]
+__all__ = ["LIMIT", "document", "page", "section", "write_html"]
 
 LIMIT = 2_900_000  # bytes of a page: a mail still carries it
 _LEAST = 20_000  # bytes that each explorer gets in any case
@@ -63,7 +63,7 @@ def page(content: Content) -> str:
             links += [(f"{key}-{panel.name}", panel.link) for panel, section in shown if section]
         body += found
     links.append(("sources", "Sources"))
-    return _document(content, join([_opening(content), *body, tail]), links)
+    return document(content.title, join([_opening(content), *body, tail]), links)
 
 
 def _shown(panel: Panel, part: Part, key: str) -> Markup:
@@ -72,10 +72,10 @@ def _shown(panel: Panel, part: Part, key: str) -> Markup:
     if found is None:
         return Markup()
     remark = panel.remark if isinstance(panel.remark, str) else panel.remark(part)
-    return _section(f"{key}-{panel.name}", panel.heading, remark, found)
+    return section(f"{key}-{panel.name}", panel.heading, remark, found)
 
 
-def _section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
+def section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
     """A section with an anchor, a heading, and a sentence that says how to read it."""
     return tag(
         "section",
@@ -131,10 +131,11 @@ def _small_print(content: Content) -> Markup:
     if content.facts:
         rows = [join([tag("dt", fact.name), tag("dd", fact.value)]) for fact in content.facts]
         parts += [tag("h3", "Versions and seeds"), tag("dl", *rows)]
-    return _section("sources", "Where this comes from", "", *parts)
+    return section("sources", "Where this comes from", "", *parts)
 
 
-def _document(content: Content, body: Markup, links: list[tuple[str, str]]) -> str:
+def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
+    """A page that needs nothing else: its name, what it shows, and the anchors and words of its menu."""
     style, script = _style(), _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -147,7 +148,7 @@ def _document(content: Content, body: Markup, links: list[tuple[str, str]]) -> s
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content="toprank"),
-        tag("title", content.title),
+        tag("title", name),
         tag("style", Markup(style)),
     )
     menu = tag(

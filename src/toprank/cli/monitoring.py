@@ -1,0 +1,70 @@
+"""`toprank monitor`: whether a ranker still meets what it was trained for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toprank.cli import common, options
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+    from toprank.rankers.base import Ranker
+
+ALARM = 3
+"""Exit status where there is an alarm: neither bad input (1) nor wrong usage (2)."""
+
+
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+def monitor(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    reference: Annotated[Path, typer.Argument(help="Queries as the model was trained for; labels are not looked at.")],
+    new: Annotated[Path, typer.Argument(help="Queries that it meets now; labels are not looked at.")],
+    shadow: Annotated[Path | None, typer.Option(help="A second model: how far it ranks NEW otherwise.")] = None,
+    psi: Annotated[float, typer.Option(min=0.0, help="The least shift of a feature that matters.")] = 0.1,
+    k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
+    confidence: Annotated[float, typer.Option(help="Of all intervals; alarms are as sure.")] = 0.95,
+    json: options.Json = False,
+    html: options.Html = None,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare the data that a model meets with those it was trained for: exit status 3 calls for somebody to look.
+
+    For example:
+
+    \b
+      toprank monitor m.toprank vali.txt today.txt
+      toprank monitor m.toprank vali.parquet today.parquet --html drift.html
+      toprank monitor m.toprank vali.txt today.txt --shadow next.toprank --json
+    """
+    from toprank.monitoring import monitor as compared
+    from toprank.rankers.files import load
+
+    ranker = load(model)
+    other = None if shadow is None else load(shadow)
+    sides = [_read(path, quiet, reading, ranker) for path in (reference, new)]
+    with common.progress("Comparing …", quiet):
+        drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
+    if html is not None:
+        from toprank.report.drift import write_drift
+
+        write_drift(html, drift, f"{model.name}: {new.name} against {reference.name}")
+        common.say(f"{html}: the report", quiet)
+    if json:
+        common.print_json(drift.to_dict())
+    else:
+        typer.echo(str(drift))
+    if drift.alarms:
+        raise typer.Exit(ALARM)
+
+
+def _read(path: Path, quiet: bool, reading: options.Reading, ranker: Ranker) -> RankingData:
+    """The features of the model; a table's categories with the levels of the table, so that new ones are counted."""
+    names = getattr(ranker, "feature_names_in_", None)
+    if common.format_told(path) not in common.TABLES or names is None:
+        return common.read_alike(path, quiet, reading, like=ranker)
+    return common.read_data(path, quiet, {"label": False, "features": list(names), **reading})

@@ -1,0 +1,325 @@
+"""A ranker, the data it was trained for, and the data it meets now: what has moved, and what to expect of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data, check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.ranking import ranking
+from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, measure, sampled, shifts
+from toprank.rankers.base import Ranker
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance.effects import bootstrap_interval
+from toprank.significance.results import number, p_value, signed
+
+__all__ = ["Change", "Disagreement", "Drift", "monitor"]
+
+_ROWS = 12  # of features in the text; the frame and the page have all
+_MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
+
+
+@dataclass(frozen=True)
+class Change:
+    """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
+
+    The interval of the difference is Welch's over queries. It takes P(grade | x) for right on both sides: documents of
+    other features are seen, features that mean something else than in training are not.
+    """
+
+    k: int
+    reference: float
+    reference_interval: tuple[float, float]
+    new: float
+    new_interval: tuple[float, float]
+    difference: float
+    interval: tuple[float, float]
+    changed: bool
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"Expected DCG@{self.k}, without labels: {number(self.reference)} before, {number(self.new)} now, "
+            f"{signed(self.difference)} [{signed(low)}, {signed(high)}]."
+        )
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """How far a second ranker orders the new queries otherwise: means over queries, with intervals.
+
+    Attributes:
+        k: the depth of the top that is compared.
+        other_first: the share of queries with another first document.
+        other_first_interval: of it.
+        exchanged: the share of the top k that the other ranker leaves out.
+        exchanged_interval: of it.
+        reordered: queries whose top k differ in any way.
+    """
+
+    k: int
+    other_first: float
+    other_first_interval: tuple[float, float]
+    exchanged: float
+    exchanged_interval: tuple[float, float]
+    reordered: int
+
+    def __str__(self) -> str:
+        first, top = self.other_first_interval, self.exchanged_interval
+        return (
+            f"The shadow has another first document in {self.other_first:.1%} of the queries [{first[0]:.1%}, "
+            f"{first[1]:.1%}] and other documents at {self.exchanged:.1%} of the top {self.k} [{top[0]:.1%}, "
+            f"{top[1]:.1%}]."
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Drift(Shown):
+    """What has moved. `alarms` are sentences; there is no alarm where there are none.
+
+    Attributes:
+        features: a `Shift` for each feature, the farthest first.
+        scores: the `Shift` of the scores.
+        expected_dcg: the `Change` of the DCG to expect; None where the ranker cannot tell, and `untold` says why.
+        shadow: how far a second ranker disagrees, where there is one.
+        queries: how many there are, before and after.
+        confidence: of all intervals.
+        untold: why there is no expected DCG; empty where there is.
+    """
+
+    features: tuple[Shift, ...]
+    scores: Shift
+    expected_dcg: Change | None
+    shadow: Disagreement | None
+    queries: tuple[int, int]
+    confidence: float
+    untold: str
+    cells: dict[str, Cells] = field(repr=False, compare=False, default_factory=dict)
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """What calls for somebody to look."""
+        return tuple(self._alarms())
+
+    def _alarms(self) -> Iterator[str]:
+        for shift in self.features:
+            if shift.drifted:
+                yield f"{shift.name} has drifted: PSI {shift.psi:.2f}{_told(shift)}, {p_value(shift.p)}."
+        if self.scores.drifted:
+            yield f"The scores have drifted: PSI {self.scores.psi:.2f}, {p_value(self.scores.p)}."
+        if self.expected_dcg is not None and self.expected_dcg.changed:
+            change = self.expected_dcg
+            verb = "fell" if change.difference < 0 else "rose, which other documents may do to it,"
+            yield f"The expected DCG@{change.k} {verb} by {number(abs(change.difference))}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {name: getattr(self, name) for name in ("queries", "confidence", "untold")}
+        parts = {name: getattr(self, name) for name in ("scores", "expected_dcg", "shadow")}
+        return {
+            "alarms": list(self.alarms),
+            "features": [asdict(shift) for shift in self.features],
+            **{name: None if part is None else asdict(part) for name, part in parts.items()},
+            **plain,
+        }
+
+    def gauges(self) -> dict[str, float]:
+        """What a monitoring system is to draw, by name; the names are those of the service's metrics."""
+        found = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
+        found |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
+        found |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
+        found |= {"missing_share": float(np.mean([shift.missing[1] for shift in self.features] or [0.0]))}
+        found |= {"outside_share": float(np.mean([shift.outside for shift in self.features] or [0.0]))}
+        if self.expected_dcg is not None:
+            found |= {"expected_dcg": self.expected_dcg.new, "expected_dcg_change": self.expected_dcg.difference}
+        return found
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each feature, and one for the scores."""
+        rows = (*self.features, self.scores)
+        columns: dict[str, list[Any]] = {"name": [row.name for row in rows], "psi": [row.psi for row in rows]}
+        columns |= {"psi_low": [row.psi_interval[0] for row in rows], "psi_high": [row.psi_interval[1] for row in rows]}
+        columns |= {"ks": [row.ks for row in rows], "p": [row.p for row in rows]}
+        columns |= {f"missing_{when}": [row.missing[i] for row in rows] for i, when in enumerate(("before", "after"))}
+        columns |= {"outside": [row.outside for row in rows], "drifted": [row.drifted for row in rows]}
+        return frame_of(columns, kind)
+
+    def table(self, rows: int | None = None) -> Table:
+        """The scores and the features, the farthest first."""
+        header = ("", "PSI", f"{self.confidence:.0%} interval", "KS", "p", "missing", "outside")
+        return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
+
+    def _parts(self) -> Sequence[Part]:
+        before, after = self.queries
+        opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
+        if max(self.queries) > MOST_QUERIES:
+            opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
+        said = [self.untold if self.expected_dcg is None else str(self.expected_dcg)]
+        said += [] if self.shadow is None else [str(self.shadow)]
+        more = len(self.features) + 1 - _ROWS
+        rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
+        return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *said]
+
+
+def _told(shift: Shift) -> str:
+    before, after = shift.missing
+    missing = f", missing {before:.1%} before and {after:.1%} now" if abs(after - before) >= 0.01 else ""
+    return missing + (f", {shift.outside:.1%} of it new" if shift.outside >= 0.01 else "")
+
+
+def _row(shift: Shift) -> tuple[str, ...]:
+    low, high = shift.psi_interval
+    ks = "" if shift.ks is None else f"{shift.ks:.3f}"
+    missing = "" if shift.missing == (0.0, 0.0) else "{:.1%} → {:.1%}".format(*shift.missing)
+    outside = f"{shift.outside:.1%}" if shift.outside else ""
+    name = f"{shift.name} !" if shift.drifted else shift.name
+    return (name, f"{shift.psi:.3f}", f"[{low:.3f}, {high:.3f}]", ks, f"{shift.p:.3g}", missing, outside)
+
+
+def monitor(
+    ranker: Ranker,
+    reference: RankingData,
+    new: RankingData,
+    *,
+    shadow: Ranker | None = None,
+    k: int = 10,
+    psi: float = 0.1,
+    confidence: float = 0.95,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> Drift:
+    """Compare the data a ranker meets with data it was trained for: features, scores, and the DCG to expect.
+
+    Queries are drawn anew for intervals, and dealt out anew to the two sides for p-values, which hold for all features
+    together (Westfall and Young). A feature calls for an alarm where it has surely moved (p ≤ 1 - confidence) and has
+    moved far (PSI ≥ `psi`); the expected DCG where it has surely changed, and by 5 % at least.
+
+    Args:
+        ranker: fitted; the DCG to expect is known where it gives P(grade | x) and was calibrated.
+        reference: queries as the ranker was trained for, best some that it did not see; labels are not looked at.
+        new: queries that it meets now; labels are not looked at.
+        shadow: a second ranker; how far it orders the new queries otherwise.
+        k: the depth of DCG, and of the top that is compared with the shadow's.
+        psi: the least shift of a feature that matters; 0.1 is a small shift by custom, 0.25 a large one.
+        confidence: of all intervals.
+        resamples: how often queries are drawn anew.
+        seed: of the draws.
+
+    >>> import toprank as tr
+    >>> old, new = tr.synthetic(n_queries=60, seed=0), tr.synthetic(n_queries=60, seed=1)
+    >>> drift = tr.monitor(tr.ExpectedGainRanker().fit(old), old, new.replace(X=new.X + [0, 9, *[0] * 8]))
+    >>> [shift.name for shift in drift.features if shift.drifted]
+    ['effective_2']
+    """
+    check_whole("k", k, 1)
+    check_whole("resamples", resamples, 99)
+    check_number("confidence", confidence, above=0, below=1)
+    check_number("psi", psi, least=0)
+    rng = np.random.default_rng(seed)
+    sides = []
+    for side, data in (("reference", reference), ("new", new)):
+        check_data("monitor", data)
+        if data.n_queries < 2:
+            raise DataError(f"monitor compares queries, and the {side} data have one; give it two at least.")
+        sides.append(data.as_grouped().select(sampled(data.queries, rng)))
+    draws = Draws(sides[0].n_queries, sides[1].n_queries, resamples, rng)
+    blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
+    columns = _columns(ranker, sides)
+    cells = [cells_of(before, after, blocks, draws.blocks, levels) for _, before, after, levels in columns]
+    scores = tuple(ranker.predict(data) for data in sides)
+    names = [name for name, *_ in columns]
+    tests = [measure(one, draws, confidence) for one in (*cells, cells_of(*scores, blocks, draws.blocks))]
+    *found, of_scores = shifts([*names, "score"], tests, psi, 1 - confidence)
+    expected, untold = _expected(ranker, sides, scores, k, confidence)
+    return Drift(
+        tuple(sorted(found, key=lambda shift: (not shift.drifted, -shift.psi))), of_scores, expected,
+        None if shadow is None else _disagreement(shadow.predict(sides[1]), scores[1], sides[1], k, confidence, seed),
+        (reference.n_queries, new.n_queries), confidence, untold,
+        {name: test.cells for name, test in zip([*names, "score"], tests, strict=True)},
+    )  # fmt: skip
+
+
+def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, FloatArray, FloatArray, int]]:
+    """Name, values before and after, and for categories the number of levels, of each feature of the ranker.
+
+    Levels that the ranker does not know get a code behind all others, so that they are not taken for missing values.
+    """
+    known = [ranker.translated(data) for data in sides]
+    names = getattr(ranker, "feature_names_in_", None)
+    called = [str(place + 1) for place in range(ranker.n_features_in_)] if names is None else list(names)
+    matrices = [data.X.tocsc() if data.is_sparse else data.X for data in known]
+    found = []
+    for place, name in enumerate(called):
+        values = [_column(matrix, place) for matrix in matrices]
+        levels = 0
+        if ranker.encoding_ is not None and ranker.encoding_.columns[place].is_category:
+            levels = len(ranker.encoding_.columns[place].levels)
+            for side, data in enumerate(sides):
+                own = _column(data.X, data.feature_names.index(name))
+                values[side] = np.where(np.isnan(values[side]) & ~np.isnan(own), float(levels), values[side])
+        found.append((name, values[0], values[1], levels))
+    return found
+
+
+def _column(matrix: Any, place: int) -> FloatArray:
+    column = matrix[:, [place]]
+    plain = column.toarray() if hasattr(column, "toarray") else column
+    return np.asarray(plain, dtype=np.float64).reshape(-1)
+
+
+def _expected(
+    ranker: Any, sides: Sequence[RankingData], scores: tuple[FloatArray, ...], k: int, confidence: float
+) -> tuple[Change | None, str]:
+    if not hasattr(ranker, "expected_dcg"):
+        return None, (
+            f"No DCG can be expected without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
+            "(ExpectedGainRanker does, and so do trees and networks with outputs='grades')."
+        )
+    try:
+        before, after = (
+            ranker.expected_dcg(data, by, k=k, level=confidence) for data, by in zip(sides, scores, strict=True)
+        )
+        ends = before.overall_interval(), after.overall_interval()
+    except DataError as error:
+        return None, f"No DCG is expected without labels. {error}"
+    from scipy.special import stdtrit
+
+    means = [float(value.mean.mean()) for value in (before, after)]
+    parts = [float(value.mean.var(ddof=1)) / len(value.mean) for value in (before, after)]
+    spread = math.sqrt(sum(parts))
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(value.mean) - 1) for part, value in zip(parts, (before, after), strict=True)
+    ) if spread else 1.0  # fmt: skip
+    half = float(stdtrit(freedom, (1 + confidence) / 2)) * spread
+    change = means[1] - means[0]
+    changed = bool(abs(change) > half and abs(change) >= _MATTERS * abs(means[0]))
+    return Change(k, means[0], ends[0], means[1], ends[1], change, (change - half, change + half), changed), ""
+
+
+def _disagreement(
+    theirs: FloatArray, ours: FloatArray, data: RankingData, k: int, confidence: float, seed: int
+) -> Disagreement:
+    first, second = (ranking(scores, data.queries, k) for scores in (ours, theirs))
+    n, offsets = data.n_queries, data.queries.offsets
+    of_query = np.repeat(np.arange(n), np.minimum(data.queries.sizes, k))
+    common = _in_both(first.order, second.order, data.n_documents)
+    kept = np.bincount(of_query, common, n) / np.minimum(data.queries.sizes, k)
+    starts = np.concatenate([[0], np.cumsum(np.minimum(np.diff(offsets), k))[:-1]])
+    other = (first.order[starts] != second.order[starts]).astype(np.float64)
+    moved = np.bincount(of_query, first.order != second.order, n) > 0
+    intervals = [bootstrap_interval(values, confidence=confidence, seed=seed) for values in (other, 1 - kept)]
+    shares = [(max(0.0, one.low), min(1.0, one.high)) for one in intervals]
+    return Disagreement(k, float(other.mean()), shares[0], float(1 - kept.mean()), shares[1], int(moved.sum()))
+
+
+def _in_both(first: IntArray, second: IntArray, n: int) -> FloatArray:
+    there = np.zeros(n)
+    there[second] = 1.0
+    return there[first]

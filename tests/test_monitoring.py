@@ -1,0 +1,255 @@
+"""Drift: that what moved is found, that what did not is left in peace, and that the numbers are what they say."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp, norm
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.commands import app
+from toprank.errors import DataError
+from toprank.monitoring.shifts import Draws, cells_of, measure, shifts
+from toprank.report.drift import drift_page
+
+
+def grouped(n_queries, shift, rng, width=1):
+    """Numbers of documents whose queries have levels of their own; the mean is `shift`."""
+    sizes = rng.integers(5, 15, n_queries)
+    of_query = np.repeat(np.arange(n_queries), sizes)
+    level = rng.standard_normal((n_queries, width))[of_query]
+    return of_query, shift + np.sqrt(0.5) * (level + rng.standard_normal((len(of_query), width)))
+
+
+def measured(before, after, queries, resamples=200, seed=0, levels=0):
+    draws = Draws(queries[0].max() + 1, queries[1].max() + 1, resamples, np.random.default_rng(seed))
+    blocks = tuple(block[of] for block, of in zip(draws.block_of, queries, strict=True))
+    columns = zip(before.T, after.T, strict=True)
+    return [measure(cells_of(a, b, blocks, draws.blocks, levels), draws, 0.95) for a, b in columns]
+
+
+def test_psi_and_ks_are_their_formulas():
+    rng = np.random.default_rng(0)
+    (of_a, a), (of_b, b) = grouped(300, 0, rng), grouped(200, 0.7, rng)
+    a[::17], b[::5] = np.nan, np.nan
+    [test] = measured(a, b, (of_a, of_b))
+    counts = [side.sum(axis=0) for side in (test.cells.reference, test.cells.new)]
+    assert [count[-1] for count in counts] == [np.isnan(a).sum(), np.isnan(b).sum()]
+    binned = [
+        np.array([count[test.cells.bins == k].sum() for k in range(test.cells.bins.max() + 1)]) for count in counts
+    ]
+    p, q = ((count + 0.5) / (count + 0.5).sum() for count in binned)
+    assert test.observed == pytest.approx(((q - p) * np.log(q / p)).sum(), rel=1e-6)
+    inner = binned[0][1:-2]
+    assert len(inner) == 10  # deciles of the reference
+    assert inner.max() - inner.min() <= 2 + len(a) / 50
+    exact = ks_2samp(a[~np.isnan(a)], b[~np.isnan(b)]).statistic
+    assert 0 <= exact - (test.ks[0]) <= 0.05
+
+
+def test_many_ties_and_constants_and_nothing_but_missing_values():
+    of = np.repeat(np.arange(20), 5)
+    zeros = np.zeros(100)
+    ones = np.where(np.arange(100) % 10 == 0, 1.0, 0.0)
+    nothing = np.full(100, np.nan)
+    tests = measured(np.c_[zeros, ones, nothing, zeros], np.c_[zeros, ones, nothing, nothing], (of, of))
+    found = list(shifts(list("abcd"), tests, 0.1, 0.05))
+    assert [shift.drifted for shift in found] == [False, False, False, True]
+    assert [shift.psi for shift in found][:3] == [0, 0, 0]
+    assert found[3].missing == (0, 1)
+    beyond = measured(ones[:, None], 5 * ones[:, None], (of, of))
+    [far] = shifts(["a"], beyond, 0.1, 0.05)
+    assert far.outside == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0])
+def test_intervals_hold_the_truth_and_chance_is_seldom_an_alarm(shift):
+    edges = norm.ppf(np.linspace(0, 1, 11))
+    p, q = np.diff(norm.cdf(edges)), np.diff(norm.cdf(edges - shift))
+    truth = {"psi": ((q - p) * np.log(q / p)).sum(), "ks": 2 * norm.cdf(shift / 2) - 1}
+    inside, surely = {"psi": 0, "ks": 0}, 0
+    rng, runs = np.random.default_rng(1), 60
+    for run in range(runs):
+        (of_a, a), (of_b, b) = grouped(150, 0, rng), grouped(80, shift, rng)
+        [found] = shifts(["x"], measured(a, b, (of_a, of_b), seed=run), 0.1, 0.05)
+        for name in inside:
+            low, high = getattr(found, f"{name}_interval")
+            inside[name] += low <= truth[name] <= high
+        surely += found.p <= 0.05
+    assert min(inside.values()) >= 0.8 * runs  # of 95 %: 0.8 lies five standard errors below
+    assert surely <= 0.2 * runs if shift == 0 else surely >= 0.9 * runs
+
+
+def test_p_values_hold_for_all_features_together():
+    rng, alarms, runs = np.random.default_rng(2), 0, 40
+    for run in range(runs):
+        (of_a, a), (of_b, b) = grouped(60, 0, rng, 12), grouped(40, 0, rng, 12)
+        alarms += min(s.p for s in shifts(range(12), measured(a, b, (of_a, of_b), seed=run), 0, 0.05)) <= 0.05
+    assert alarms <= 0.25 * runs  # uncorrected, 1 - 0.95^12 = 46 % of them
+
+
+NAMES = ("price", "age", "clicks", "length", "stars")
+
+
+@pytest.fixture(scope="module")
+def truth():
+    data = tr.synthetic(n_queries=400, n_documents=(5, 20), n_features=5, n_grades=3, noise=0.5, seed=1)
+    return data.replace(feature_names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def parts(truth):
+    return tr.split(truth, (0.4, 0.2, 0.2, 0.2))
+
+
+@pytest.fixture(scope="module")
+def calibrated(parts):
+    return tr.ExpectedGainRanker().fit(parts[0]).calibrate(parts[1])
+
+
+def moved(data, column, by):
+    X = data.X.copy()
+    X[:, column] += by
+    return data.replace(X=X)
+
+
+def test_what_moved_is_named_and_what_did_not_is_not(calibrated, parts):
+    _, _, reference, new = parts
+    still = tr.monitor(calibrated, reference, new)
+    assert still.alarms == ()
+    assert "No alarm." in str(still)
+    drift = tr.monitor(calibrated, reference, moved(new, 2, 2 * reference.X[:, 2].std()))
+    assert [shift.name for shift in drift.features if shift.drifted] == [NAMES[2]]
+    assert drift.features[0].name == NAMES[2]
+    assert f"{NAMES[2]} has drifted" in str(drift)
+    assert drift.to_frame("arrow").column("drifted").to_pylist()[0]
+    assert json.loads(json.dumps(drift.to_dict()))["features"][0]["name"] == NAMES[2]
+    assert drift.gauges()["features_drifted"] == 1
+
+
+def test_the_expected_dcg_and_its_fall(calibrated, parts):
+    _, _, reference, new = parts
+    still = tr.monitor(calibrated, reference, new).expected_dcg
+    own = calibrated.expected_dcg(new, calibrated.predict(new))
+    assert still.new == pytest.approx(own.overall()[0])
+    assert still.interval[0] < 0 < still.interval[1]
+    best = calibrated.predict(new)
+    worst = new.keep(best <= np.quantile(best, 0.5))  # the better half of the documents is gone
+    fall = tr.monitor(calibrated, reference, worst)
+    assert fall.expected_dcg.changed
+    assert fall.expected_dcg.interval[1] < 0
+    assert any("expected DCG@10 fell" in alarm for alarm in fall.alarms)
+
+
+def test_why_no_dcg_is_expected(parts):
+    train, _, reference, new = parts
+    assert "gives scores, not P(grade | x)" in tr.monitor(tr.LinearRanker("ListNet").fit(train), reference, new).untold
+    uncalibrated = tr.monitor(tr.ExpectedGainRanker().fit(train), reference, new)
+    assert uncalibrated.expected_dcg is None
+    assert "calibrate" in str(uncalibrated)
+
+
+def test_the_shadow(calibrated, parts):
+    train, _, reference, new = parts
+    same = tr.monitor(calibrated, reference, new, shadow=calibrated).shadow
+    assert (same.other_first, same.exchanged, same.reordered) == (0, 0, 0)
+    other = tr.LinearRanker("ListNet").fit(train.replace(labels=2 - train.labels))
+    found = tr.monitor(calibrated, reference, new, shadow=other, k=3).shadow
+    mine, theirs = (ranker.rank(new, 3) for ranker in (calibrated, other))
+    differ = [mine[q][0] != theirs[q][0] for q in mine]
+    gone = [1 - len(set(mine[q]) & set(theirs[q])) / len(mine[q]) for q in mine]
+    assert found.other_first == pytest.approx(np.mean(differ))
+    assert found.exchanged == pytest.approx(np.mean(gone))
+    assert found.reordered == sum(mine[q] != theirs[q] for q in mine)
+    assert found.exchanged_interval[0] <= found.exchanged <= found.exchanged_interval[1]
+
+
+def test_the_same_seed_gives_the_same_numbers(calibrated, parts):
+    _, _, reference, new = parts
+    first, second = (tr.monitor(calibrated, reference, new, seed=3).to_dict() for _ in range(2))
+    assert first == second
+    assert first != tr.monitor(calibrated, reference, new, seed=4).to_dict()
+
+
+def test_more_queries_than_are_looked_at(monkeypatch, calibrated, parts):
+    _, _, reference, new = parts
+    monkeypatch.setattr("toprank.monitoring.shifts.MOST_QUERIES", 40)
+    monkeypatch.setattr("toprank.monitoring.drift.MOST_QUERIES", 40)
+    drift = tr.monitor(calibrated, reference, moved(new, 0, 9.0))
+    assert drift.queries == (80, 80)
+    assert "40 drawn at random" in str(drift)
+    assert drift.features[0].name == NAMES[0]
+
+
+def test_refusals(calibrated, parts):
+    _, _, reference, new = parts
+    with pytest.raises(DataError, match="new data have one"):
+        tr.monitor(calibrated, reference, new.select([0]))
+    with pytest.raises(DataError, match="resamples"):
+        tr.monitor(calibrated, reference, new, resamples=3)
+    with pytest.raises(DataError, match="features"):
+        tr.monitor(calibrated, reference, new.replace(X=new.X[:, :3]))
+
+
+@pytest.fixture
+def files(tmp_path, calibrated, parts):
+    _, _, reference, new = parts
+    calibrated.save(tmp_path / "m.toprank")
+    tr.write(reference, tmp_path / "before.txt")
+    tr.write(new, tmp_path / "same.txt")
+    tr.write(moved(new, 1, 5.0), tmp_path / "moved.txt")
+    return tmp_path
+
+
+def test_the_command(files):
+    quiet = CliRunner().invoke(app, ["monitor", *(str(files / f) for f in ("m.toprank", "before.txt", "same.txt"))])
+    assert quiet.exit_code == 0, quiet.output
+    assert "No alarm." in quiet.stdout
+    arguments = ["monitor", *(str(files / f) for f in ("m.toprank", "before.txt", "moved.txt")), "--json", "-q"]
+    alarm = CliRunner().invoke(app, [*arguments, "--html", str(files / "drift.html")])
+    assert alarm.exit_code == 3
+    assert [f["name"] for f in json.loads(alarm.stdout)["features"] if f["drifted"]] == [NAMES[1]]
+    page = (files / "drift.html").read_text()
+    assert f"{NAMES[1]} has drifted" in page
+    wrong = CliRunner().invoke(app, ["monitor", str(files / "none"), *arguments[2:]])
+    assert wrong.exit_code == 1
+    assert wrong.stdout == ""
+
+
+def test_names_are_text_on_the_page(calibrated, parts):
+    named = [part.replace(feature_names=["<b>x</b>", "b", "c", "d", "e"]) for part in parts]
+    ranker = tr.LinearRanker("ListNet").fit(named[0])
+    page = drift_page(tr.monitor(ranker, named[2], moved(named[3], 0, 9.0)), "<i>model</i>")
+    assert "<b>x" not in page
+    assert "<i>model" not in page
+    assert "&lt;b&gt;x&lt;/b&gt; has drifted" in page
+
+
+def test_levels_that_the_model_does_not_know_are_counted_apart_from_missing_cells(tmp_path):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+
+    def table(levels, n=60):
+        brand = rng.choice(levels, 8 * n)
+        price = rng.normal(size=8 * n)
+        worth = np.isin(brand, ["a", "b"]) + price + rng.normal(size=8 * n)
+        return pd.DataFrame(
+            {"qid": np.repeat(np.arange(n), 8), "label": (worth > 1) * 1, "brand": brand, "price": price}
+        )
+
+    before, now = table(list("abc")), table(["a", "b", "c", "new", None])
+    ranker = tr.TreeRanker(n_trees=5).fit(tr.RankingData.from_frame(before))
+    drift = tr.monitor(ranker, tr.RankingData.from_frame(before), tr.RankingData.from_frame(now))
+    brand = next(shift for shift in drift.features if shift.name == "brand")
+    assert brand.outside == pytest.approx((now.brand == "new").mean())
+    assert brand.missing == (0, pytest.approx(now.brand.isna().mean()))
+    assert brand.drifted
+    assert brand.ks is None
+    ranker.save(tmp_path / "m.toprank")
+    before.to_parquet(tmp_path / "before.parquet")
+    now.drop(columns="label").to_parquet(tmp_path / "now.parquet")
+    words = ["monitor", str(tmp_path / "m.toprank"), str(tmp_path / "before.parquet"), str(tmp_path / "now.parquet")]
+    done = CliRunner().invoke(app, [*words, "--json", "-q"])
+    assert done.exit_code == 3, done.output
+    assert json.loads(done.stdout)["features"][0]["outside"] == pytest.approx(brand.outside)
