@@ -233,9 +233,9 @@ def monitor(
     blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
     columns = _columns(ranker, sides)
     cells = [cells_of(before, after, blocks, draws.blocks, levels) for _, before, after, levels in columns]
-    scores = tuple(ranker.predict(data) for data in sides)
+    scores = [ranker.predict(data) for data in sides]
     names = [name for name, *_ in columns]
-    tests = [measure(one, draws, confidence) for one in (*cells, cells_of(*scores, blocks, draws.blocks))]
+    tests = [measure(one, draws, confidence) for one in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))]
     *found, of_scores = shifts([*names, "score"], tests, psi, 1 - confidence)
     expected, untold = _expected(ranker, sides, scores, k, confidence)
     return Drift(
@@ -262,7 +262,7 @@ def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, Fl
         if ranker.encoding_ is not None and ranker.encoding_.columns[place].is_category:
             levels = len(ranker.encoding_.columns[place].levels)
             for side, data in enumerate(sides):
-                own = _column(data.X, data.feature_names.index(name))
+                own = _column(data.X, (data.feature_names or ()).index(name))
                 values[side] = np.where(np.isnan(values[side]) & ~np.isnan(own), float(levels), values[side])
         found.append((name, values[0], values[1], levels))
     return found
@@ -275,7 +275,7 @@ def _column(matrix: Any, place: int) -> FloatArray:
 
 
 def _expected(
-    ranker: Any, sides: Sequence[RankingData], scores: tuple[FloatArray, ...], k: int, confidence: float
+    ranker: Any, sides: Sequence[RankingData], scores: Sequence[FloatArray], k: int, confidence: float
 ) -> tuple[Change | None, str]:
     if not hasattr(ranker, "expected_dcg"):
         return None, (

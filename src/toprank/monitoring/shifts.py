@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
@@ -25,11 +26,14 @@ _CELLS, _BINS = 50, 10
 _HALF = 0.5  # documents added to every bin of PSI, which has no value where a bin is empty
 
 
+Counts = npt.NDArray[np.float32]
+
+
 class Cells(NamedTuple):
     """Documents by block of queries (rows) and cell (columns), of the reference and of the new data."""
 
-    reference: FloatArray
-    new: FloatArray
+    reference: Counts
+    new: Counts
     bins: IntArray
     """The bin of PSI that each cell belongs to."""
     ordered: int
@@ -91,14 +95,14 @@ class Draws:
         np.put_along_axis(self.dealt, order[:, :first], 1.0, axis=1)
 
 
-def _again(n: int, resamples: int, rng: np.random.Generator) -> FloatArray:
+def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
     """How often each of n blocks is in each resample."""
     drawn = np.sort(rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None], axis=None)
     return np.bincount(drawn, minlength=n * resamples).reshape(resamples, n).astype(np.float32)
 
 
 def cells_of(
-    reference: FloatArray, new: FloatArray, blocks: tuple[IntArray, IntArray], n_blocks: Sequence[int], levels: int = 0
+    reference: FloatArray, new: FloatArray, blocks: Sequence[IntArray], n_blocks: Sequence[int], levels: int = 0
 ) -> Cells:
     """Count the values of documents in cells; `blocks` tells the block of each; `levels` > 0: they are codes below it.
 
@@ -129,7 +133,7 @@ def _edges(values: FloatArray) -> FloatArray:
     return np.concatenate([[np.nextafter(values.min(), -np.inf)], inner])
 
 
-def _bins(before: FloatArray) -> IntArray:
+def _bins(before: Counts) -> IntArray:
     """About ten bins of equally many documents; below, above and missing keep their own."""
     inner = before[1:-2] if len(before) > 3 else before[:0]
     if not len(inner):
@@ -139,7 +143,7 @@ def _bins(before: FloatArray) -> IntArray:
     return np.concatenate([[0], inside + 1, inside[-1] + np.array([2, 3])])
 
 
-def _psi(before: FloatArray, after: FloatArray, bins: IntArray) -> FloatArray:
+def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
     """Σ (q - p) log(q / p) over bins, of each row of counts."""
     shares = []
     for counts in (before, after):
@@ -150,7 +154,7 @@ def _psi(before: FloatArray, after: FloatArray, bins: IntArray) -> FloatArray:
     return np.asarray(((q - p) * np.log(q / p)).sum(axis=-1))
 
 
-def _ks(before: FloatArray, after: FloatArray, ordered: int) -> FloatArray:
+def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
     """The largest |F - G| at the ends of the ordered cells, of each row of counts; missing values are left out."""
     curves = []
     for counts in (before, after):
