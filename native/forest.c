@@ -1,4 +1,4 @@
-/* Boosted trees: scores of documents, in the bits of LightGBM's own `predict`.
+/* Boosted trees: scores of documents, in the bits of LightGBM's own `predict`, or of another library's (see the rules below).
 
 A document's features become ranks, one byte each: the number of thresholds of that feature in the whole forest that lie below
 the value. So x <= t is a comparison of bytes, of 32 documents in a register, and all that depends on the type of the features
@@ -22,8 +22,12 @@ enum { WIDTH = 16 };
 typedef i1 bytes __attribute__((vector_size(WIDTH)));
 
 /* How a column of ranks takes missing values: what LightGBM calls the missing type of a split, and its default side. In a
-column of categories the rank is 0 where the category is in the column's set, else 1. */
-enum { NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES };
+column of categories the rank is 0 where the category is in the column's set, else 1: as LightGBM takes numbers for
+categories, or as XGBoost does, where NaN may count as one of the set. */
+enum { NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES, CATEGORIES_FROM_0, CATEGORIES_OR_NAN };
+
+/* Rules, added up: values as near to 0 as LightGBM cares for are 0, as in its own reading of dense rows; sums are floats. */
+enum { FLUSHED = 1, SINGLE = 2 };
 
 /* A column: its feature, its kind, whether it is swapped (see `fill_column`), and where its thresholds, or the words of its
 set, begin and how many there are. An entry: 4 bytes with the number of its column, a rank, and the leaves that it excludes
@@ -100,9 +104,11 @@ INLINE void rank_values(i8 n, i8 count, const f8 *cuts, const f8 *values, u4 *ra
     for (i8 i = 0; i < n; i++) ranks[i] += cuts[ranks[i]] < values[i];
 }
 
-/* (int)x as LightGBM takes it: NaN, −1 and less, and what is too large for 32 bits, are in no set. */
-INLINE bool in_set(f8 x, i8 words, const u4 *set) {
-    if (!(x > -1.0 && x < 2147483648.0)) return false;
+/* (int)x as LightGBM takes it: NaN, −1 and less, and what is too large for 32 bits, are in no set. For XGBoost nothing below 0
+and nothing from 2^24 on is in one. */
+INLINE bool in_set(i8 kind, f8 x, i8 words, const u4 *set) {
+    if (x != x) return kind == CATEGORIES_OR_NAN;
+    if (kind == CATEGORIES ? !(x > -1.0 && x < 2147483648.0) : !(x >= 0.0 && x < 16777216.0)) return false;
     const i8 category = (i8)x;
     return category / 32 < words && (set[category / 32] >> (category % 32) & 1);
 }
@@ -113,7 +119,7 @@ INLINE void fill_column(i8 n, const i8 *column, const f8 *values, const u4 *rank
     const i8 kind = column[KIND];
     const u4 turned = column[SWAPPED] ? 0x7f : 0x80, side = kind == ZERO_LEFT || kind == NAN_LEFT ? 0 : (u4)column[COUNT];
     u4 sides[BLOCK];
-    if (kind == NO_MISSING || kind == CATEGORIES)
+    if (kind == NO_MISSING || kind >= CATEGORIES)
         memcpy(sides, ranks, (size_t)n * sizeof *ranks);
     else if (kind == NAN_LEFT || kind == NAN_RIGHT)
         for (i8 i = 0; i < n; i++) sides[i] = values[i] != values[i] ? side : ranks[i];
@@ -138,9 +144,9 @@ INLINE void fill_columns(const forest *f, i8 c, i8 n, i8 d, i8 lanes, const void
             for (i8 i = 0; i < n; i++) values[i] = flushed && near_zero(values[i]) ? 0.0 : values[i];
             for (i8 i = 0; i < n; i++) numbers[i] = values[i] != values[i] ? 0.0 : values[i];
         }
-        if (column[KIND] == CATEGORIES)
-            for (i8 i = 0; i < n; i++) ranks[i] = !in_set(values[i], column[COUNT], f->sets + column[FROM]);
-        else if (j == 0 || column[FROM] != before[FROM] || before[KIND] == CATEGORIES)
+        if (column[KIND] >= CATEGORIES)
+            for (i8 i = 0; i < n; i++) ranks[i] = !in_set(column[KIND], values[i], column[COUNT], f->sets + column[FROM]);
+        else if (j == 0 || column[FROM] != before[FROM] || before[KIND] >= CATEGORIES)
             rank_values(n, column[COUNT], f->cuts + column[FROM], numbers, ranks);
         fill_column(n, column, values, ranks, columns + j * lanes);
     }
@@ -209,18 +215,20 @@ INLINE bool paths_are_shorter(int registers, const forest *f, i8 tree, i8 rows) 
 }
 
 /* The sums of all trees for documents whose columns fill so many registers; tree i belongs to the output i modulo k. */
-INLINE void add_trees(int registers, const forest *f, i8 t, i8 k, i8 rows, const i1 *columns, f8 *sums) {
+INLINE void add_trees(int registers, const forest *f, i8 t, i8 k, i8 rows, u1 rules, const i1 *columns, f8 *sums) {
     memset(sums, 0, (size_t)(k * BLOCK) * sizeof *sums);
     for (i8 tree = 0, output = 0; tree < t; tree++, output = output + 1 == k ? 0 : output + 1) {
         if (paths_are_shorter(registers, f, tree, rows))
             add_by_paths(registers * WIDTH, f, tree, rows, columns, sums + output * BLOCK);
         else
             add_by_planes(registers, f, tree, rows, columns, sums + output * BLOCK);
+        if (rules & SINGLE)
+            for (i8 i = 0; i < rows; i++) sums[output * BLOCK + i] = (f8)(f4)sums[output * BLOCK + i];
     }
 }
 
 /* Scores of rows of features, floats or doubles. */
-static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *X, bool doubles, bool flushed, f8 *scores) {
+static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *X, bool doubles, u1 rules, f8 *scores) {
     i1 *columns = scratch(c * BLOCK, 1);
     f8 *sums = scratch(k * BLOCK, sizeof *sums);
     const bool room = columns && sums;
@@ -230,11 +238,11 @@ static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *
         int registers = 1;
         while (registers * WIDTH < rows) registers *= 2;
         const void *here = (const char *)X + (size_t)(first * d) * (doubles ? sizeof(f8) : sizeof(f4));
-        fill_columns(f, c, rows, d, registers * WIDTH, here, doubles, flushed, columns);
-        if (registers == 1) add_trees(1, f, t, k, rows, columns, sums);
-        else if (registers == 2) add_trees(2, f, t, k, rows, columns, sums);
-        else if (registers == 4) add_trees(4, f, t, k, rows, columns, sums);
-        else add_trees(BLOCK / WIDTH, f, t, k, rows, columns, sums);
+        fill_columns(f, c, rows, d, registers * WIDTH, here, doubles, rules & FLUSHED, columns);
+        if (registers == 1) add_trees(1, f, t, k, rows, rules, columns, sums);
+        else if (registers == 2) add_trees(2, f, t, k, rows, rules, columns, sums);
+        else if (registers == 4) add_trees(4, f, t, k, rows, rules, columns, sums);
+        else add_trees(BLOCK / WIDTH, f, t, k, rows, rules, columns, sums);
         for (i8 i = 0; i < rows; i++)
             for (i8 output = 0; output < k; output++) scores[(first + i) * k + output] = sums[output * BLOCK + i];
     }
@@ -243,14 +251,13 @@ static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *
     return room ? 0 : OUT_OF_MEMORY;
 }
 
-/* `flushed`: values as near to 0 as LightGBM cares for are 0, as in its own reading of dense rows. */
 #define FOREST_SCORES(type)                                                                                                    \
     KERNEL(i8, forest_scores__##type)                                                                                          \
-    (i8 n, i8 d, i8 k, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, const type X[n][d], u1 flushed, const i8 columns[c][5],       \
+    (i8 n, i8 d, i8 k, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, const type X[n][d], u1 rules, const i8 columns[c][5],         \
      const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2], const i8 planes[p + 1], const u1 entries[e][6],             \
      const i4 nodes[s][4], const f8 values[8 * p], f8 scores[n][k]) {                                                          \
         const forest f = {columns, cuts, sets, trees, planes, entries, nodes, values};                                         \
-        return score_rows(&f, n, d, k, c, t, X, sizeof(type) == sizeof(f8), flushed, &scores[0][0]);                           \
+        return score_rows(&f, n, d, k, c, t, X, sizeof(type) == sizeof(f8), rules, &scores[0][0]);                             \
     }
 FOREST_SCORES(f4)
 FOREST_SCORES(f8)

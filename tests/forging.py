@@ -67,7 +67,9 @@ def outcome(path: str) -> str:
 class Judges:
     """A few processes that load files; one that dies is replaced, and the file is known."""
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, most_memory: int | None = None) -> None:
+        """`most_memory`: bytes that a case may add to what its process took at most until then."""
+        self._command = [sys.executable, "-W", "ignore", __file__, *([] if most_memory is None else [str(most_memory)])]
         self._pool, self._own, self._all = ThreadPoolExecutor(count), threading.local(), []
 
     def __enter__(self) -> Judges:
@@ -89,7 +91,7 @@ class Judges:
         process = getattr(self._own, "process", None)
         if process is None:
             process = self._own.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
             self._all.append(process)
         too_long = threading.Timer(PATIENCE, process.kill)
@@ -107,11 +109,22 @@ class Judges:
         return answer.rstrip("\n")
 
 
+def _memory() -> int:
+    """The most that this process took so far."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is no answer
+    most = int(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin:
-        print(outcome(line.rstrip("\n")), file=answers, flush=True)
+        before, found = _memory(), outcome(line.rstrip("\n"))
+        if most is not None and _memory() - before > most:
+            found = f"{_memory() - before:,} bytes of memory"
+        print(found, file=answers, flush=True)
         Path(f"{line.rstrip()}.again").unlink(missing_ok=True)
 
 

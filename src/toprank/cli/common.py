@@ -206,6 +206,10 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
     width = like.n_features if known else like.n_features_in_
     kind = format_told(path)
     wanted = dict(options)
+    if kind == "letor" and getattr(like, "takes_more_features", False):
+        read = read_data(path, quiet, {"first_feature_id": 1, **options})
+        if read.n_features >= width:
+            return read
     if kind == "letor":
         wanted["n_features"] = width  # the last features may be absent from a text file, and so may the first
         first = like.first_feature_id if known else getattr(like, "first_feature_id_", None)

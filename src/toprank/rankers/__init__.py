@@ -15,17 +15,22 @@ KINDS = {
     "RankBoost": "one_by_one",
     "CoordinateAscent": "one_by_one",
     "BlendRanker": "blend",
+    "ForestRanker": "foreign.ranker",
+    "WeightsRanker": "foreign.ranker",
+    "OnnxRanker": "foreign.onnx_model",
 }
 """Every ranker that a model file may hold, and its home."""
 
 __all__ = [
-    "KINDS", "AdaRank", "BlendRanker", "CoordinateAscent", "ExpectedGainRanker", "LinearRanker", "NeuralRanker",
-    "RankBoost", "TreeRanker",
+    "KINDS", "AdaRank", "BlendRanker", "CoordinateAscent", "ExpectedGainRanker", "ForestRanker", "LinearRanker",
+    "NeuralRanker", "OnnxRanker", "RankBoost", "TreeRanker", "WeightsRanker",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from toprank.rankers.blend import BlendRanker
     from toprank.rankers.expected_gain import ExpectedGainRanker
+    from toprank.rankers.foreign.onnx_model import OnnxRanker
+    from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
     from toprank.rankers.linear import LinearRanker
     from toprank.rankers.neural import NeuralRanker
     from toprank.rankers.one_by_one import AdaRank, CoordinateAscent, RankBoost

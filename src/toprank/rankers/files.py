@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike, fspath
+from os.path import basename
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -63,24 +64,8 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
     parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
-    names, encoding, one_hot = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.one_hot_
-    features = {
-        "count": ranker.n_features_in_,
-        "names": None if names is None else list(names),
-        "first_id": getattr(ranker, "first_feature_id_", None),
-    }
-    if encoding is not None:
-        features |= {"columns": encoding.plain(), "one_hot": None if one_hot is None else one_hot.plain()}
-    metadata = {
-        "format": _FORMAT,
-        "format_version": 1 if encoding is None else FORMAT_VERSION,
-        "toprank_version": __version__,
-        "kind": type(ranker).__name__,
-        "features": features,
-        "training": ranker.training_,
-        "state": state.values,
-    }
-    parts["metadata.json"] = json.dumps(_plain_json(metadata), indent=2, ensure_ascii=False, allow_nan=False).encode()
+    metadata = _metadata(ranker, state)
+    parts["metadata.json"] = json.dumps(metadata, indent=2, ensure_ascii=False, allow_nan=False).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(parts.items())}
     parts["checksums.json"] = json.dumps(sums, indent=2).encode()
     packed = _packed(parts, zipfile.ZIP_DEFLATED)
@@ -92,6 +77,28 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
         raise DataError(f"This {type(ranker).__name__} cannot be saved. {problem.problem}") from None
     with output(path, compress=False) as stream:
         stream.write(packed.getvalue())
+
+
+def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
+    """What a model file says of its model."""
+    names, encoding, one_hot = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.one_hot_
+    features = {
+        "count": ranker.n_features_in_,
+        "names": None if names is None else list(names),
+        "first_id": getattr(ranker, "first_feature_id_", None),
+    }
+    if encoding is not None:
+        features |= {"columns": encoding.plain(), "one_hot": None if one_hot is None else one_hot.plain()}
+    described = {
+        "format": _FORMAT,
+        "format_version": 1 if encoding is None else FORMAT_VERSION,
+        "toprank_version": __version__,
+        "kind": type(ranker).__name__,
+        "features": features,
+        "training": ranker.training_,
+        "state": state.values,
+    }
+    return dict(_plain_json(described))
 
 
 def _packed(parts: Mapping[str, bytes], compression: int) -> io.BytesIO:
@@ -128,14 +135,51 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """The ranker in a model file. Nothing in the file is executed; damage and forgery are refused in a sentence."""
+    """The ranker in a model file, ours or LightGBM's, XGBoost's, CatBoost's, RankLib's or ONNX.
+
+    Nothing in the file is executed; damage and forgery are refused in a sentence. Models of other libraries become
+    rankers that predict, and are not trained further.
+
+    >>> import tempfile, toprank as tr
+    >>> data = tr.synthetic(n_queries=20, seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tr.LinearRanker().fit(data).save(f"{folder}/model.toprank")
+    ...     tr.load(f"{folder}/model.toprank").predict(data).shape == (data.n_documents,)
+    True
+    """
     with _opened(path) as stream:
-        return _restored(stream, fspath(path))
+        kind = _foreign(stream)
+        if kind is None:
+            return _restored(stream, fspath(path))
+        from toprank.rankers import foreign
+
+        return foreign.read(stream, kind, fspath(path))
+
+
+def _foreign(stream: BinaryIO) -> str | None:
+    """The format of a model that is not ours, by its first bytes."""
+    from toprank.rankers import foreign
+
+    start = stream.read(64)
+    stream.seek(0)
+    return foreign.told(start)
 
 
 def inspect(path: str | PathLike[str]) -> dict[str, Any]:
-    """The description of a model file; every part is compared with its checksum."""
+    """The description of a model file; every part is compared with its checksum.
+
+    Models of other libraries are read, and described as the file would be that they are saved to.
+    """
     with _opened(path) as stream:
+        kind = _foreign(stream)
+        if kind is not None:
+            from toprank.rankers import foreign
+
+            ranker = foreign.read(stream, kind, fspath(path))
+            size = stream.seek(0, io.SEEK_END)
+            of_ours = ("format", "format_version", "toprank_version")
+            told = {name: part for name, part in _metadata(ranker, ranker.state()).items() if name not in of_ours}
+            return told | {"members": {basename(fspath(path)): size}}
         archive = _Archive(stream, fspath(path))
         metadata = archive.metadata()
         metadata["members"] = {name: archive.check(name) for name in archive.sizes if name != "checksums.json"}

@@ -1,7 +1,8 @@
 """`Forest`: scores from boosted trees by our own kernel (`native/forest.c`), in the bits of LightGBM's `predict`.
 
 It is built once from the text of a model, and LightGBM itself is not needed: every threshold becomes a place in a
-sorted list of its feature, and every node some bytes that say which leaves it excludes.
+sorted list of its feature, and every node some bytes that say which leaves it excludes. Trees of other libraries are
+told in the same terms, and how these count by an `Arithmetic`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,26 @@ from toprank.compute import FloatArray, IntArray, each_block
 from toprank.errors import DataError
 from toprank.rankers.tree_text import ReadTrees, read_trees
 
-__all__ = ["Forest"]
+__all__ = ["Arithmetic", "Forest"]
 
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
-_CATEGORIES = 5  # a kind of column; the others are LightGBM's missing types and default sides, see native/forest.c
+_CATEGORIES = 5  # a kind of column, and those after it; the others are missing types and sides, see native/forest.c
 _ROWS = 1 << 11
 Array = npt.NDArray[Any]
+
+
+class Arithmetic(NamedTuple):
+    """How a library compares and adds; by default, as LightGBM does."""
+
+    flushed: bool = True
+    """Values within 1e-35 of 0 are 0, and (int)x is a category; else nothing below 0 is one, as in XGBoost."""
+    single_rows: bool = False
+    """Features are rounded to single precision before anything is compared."""
+    single_sums: bool = False
+    """The sum is rounded to single precision after each tree."""
+
+
+_OF_LIGHTGBM = Arithmetic()
 
 
 class _Kernel(NamedTuple):
@@ -53,6 +68,7 @@ class Forest:
     """The same where a row holds the used features alone."""
     _slots: Array
     """Where a feature is in such a row; −1: nowhere."""
+    arithmetic: Arithmetic
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -60,9 +76,12 @@ class Forest:
         return cls.from_numbers(read_trees(text))
 
     @classmethod
-    def from_numbers(cls, read: ReadTrees) -> Self:
-        """The trees of a text that was read."""
-        nodes, n_features = _Nodes(read), len(read.infos)
+    def from_numbers(cls, read: ReadTrees, arithmetic: Arithmetic = _OF_LIGHTGBM) -> Self:
+        """The trees of a text that was read.
+
+        Where nothing is flushed, a split by category with default_left (decision_type 3) takes NaN for one of its set.
+        """
+        nodes, n_features = _Nodes(read, arithmetic), len(read.infos)
         dense = nodes.for_kernel()
         used, places = np.unique(dense.columns[:, 0], return_inverse=True)
         slots = np.full(n_features, -1, np.int32)
@@ -71,7 +90,8 @@ class Forest:
         columns[:, 0] = places
         gains = np.zeros(n_features)
         np.add.at(gains, nodes.feature, np.maximum(nodes.joined("split_gain", np.float32), 0.0))
-        return cls(n_features, read.outputs, len(read.trees), gains, dense, dense._replace(columns=columns), slots)
+        sparse = dense._replace(columns=columns)
+        return cls(n_features, read.outputs, len(read.trees), gains, dense, sparse, slots, arithmetic)
 
     def predict(self, X: Any, threads: int | None = None) -> FloatArray:
         """What the trees add up to for each row of X: (n,), or (n, outputs) where there are several.
@@ -92,21 +112,29 @@ class Forest:
         return scores[:, 0] if self.outputs == 1 else scores
 
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
-        kind = np.float32 if X.dtype == np.float32 else np.float64
-        kernels.forest_scores(np.require(X, kind, ["C", "A"]), 1, *self._dense, scores)
+        kind = np.float32 if X.dtype == np.float32 or self.arithmetic.single_rows else np.float64
+        with np.errstate(over="ignore"):  # what is too large for single precision is infinite there, too
+            rows = np.require(X, kind, ["C", "A"])
+        kernels.forest_scores(rows, self._rules(self.arithmetic.flushed), *self._dense, scores)
+
+    def _rules(self, flushed: bool) -> int:
+        """The rules of native/forest.c."""
+        return flushed + 2 * self.arithmetic.single_sums
 
     def _score_sparse(self, X: Any, scores: FloatArray) -> None:
         rows = np.empty((X.shape[0], int(self._slots.max(initial=-1)) + 1))
         offsets, indices = X.indptr.astype(np.int64), X.indices.astype(np.int64)
-        kernels.rows_of_sparse(offsets, indices, X.data.astype(np.float64), self._slots, rows)
-        kernels.forest_scores(rows, 0, *self._sparse, scores)
+        with np.errstate(over="ignore"):
+            values = X.data.astype(np.float32) if self.arithmetic.single_rows else X.data
+        kernels.rows_of_sparse(offsets, indices, values.astype(np.float64), self._slots, rows)
+        kernels.forest_scores(rows, self._rules(False), *self._sparse, scores)
 
 
 class _Nodes:
     """The inner nodes of all trees, one after the other."""
 
-    def __init__(self, read: ReadTrees) -> None:
-        self._trees = read.trees
+    def __init__(self, read: ReadTrees, arithmetic: Arithmetic) -> None:
+        self._trees, self._flushed = read.trees, arithmetic.flushed
         leaves = np.array([len(tree["leaf_value"]) for tree in read.trees])
         self._n_leaves, n_nodes = leaves, int((leaves - 1).sum())
         self._first_node = _starts(leaves - 1)
@@ -144,7 +172,8 @@ class _Nodes:
         """
         threshold, decision = self.joined("threshold", np.float64), self.joined("decision_type", np.int64)
         by_category, default_left, missing = decision % 2 == 1, decision // 2 % 2, decision // 4
-        kind = np.where(by_category, _CATEGORIES, np.where(missing == 0, 0, 2 * missing - default_left))
+        of_sets = _CATEGORIES if self._flushed else _CATEGORIES + 1 + default_left
+        kind = np.where(by_category, of_sets, np.where(missing == 0, 0, 2 * missing - default_left))
         own = np.where(by_category, np.arange(len(kind)), -1)
         order = np.lexsort((threshold, own, self.feature))
         new_list = _changes(self.feature[order]) | _changes(own[order])
@@ -166,7 +195,7 @@ class _Nodes:
     def _point_to_sets(self, columns: IntArray, heads: IntArray, threshold: FloatArray) -> Array:
         """Write into the columns of categories which words are their set; gives the words of all trees."""
         first = _starts(np.array([len(tree.get("cat_threshold", ())) for tree in self._trees]))
-        for column in np.flatnonzero(columns[:, 1] == _CATEGORIES).tolist():
+        for column in np.flatnonzero(columns[:, 1] >= _CATEGORIES).tolist():
             node = heads[column]
             tree, number = self._tree[node], int(threshold[node])
             begin, end = self._trees[tree]["cat_boundaries"][number : number + 2]

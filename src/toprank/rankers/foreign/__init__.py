@@ -1,0 +1,92 @@
+"""Models of other libraries, read as rankers that predict: nothing in a file is executed, and no library is needed.
+
+A reader raises DataError in words that finish the sentence "This XGBoost model is not read: …".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, BinaryIO
+
+from toprank.errors import DataError, FormatError
+
+__all__ = ["read", "told"]
+
+_LIMIT = 1 << 30
+"""Bytes of a foreign model at most; reading one takes some 40 times its size where it is JSON."""
+_REFUSED = {
+    b"CBM1": ("CatBoost", "its own binary format is not read; save it by save_model(path, format='json')"),
+    b"binf": ("XGBoost", "its old binary format is not read; load it and save it by save_model('model.json')"),
+    b"\x80": ("pickled", "to read a pickle is to run what is in it; save the model in its library's own format"),
+}
+
+
+def told(start: bytes) -> str | None:
+    """The format of a model that is not ours, by its first bytes; None: none that is known."""
+    if any(start.startswith(mark) for mark in _REFUSED):
+        return "refused"
+    if start.startswith((b"tree\n", b"tree\r\n")):
+        return "lightgbm"
+    first = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if first.startswith(b"{"):
+        return "json" if first[1:].lstrip()[:1] in (b'"', b"}", b"") else "ubj"
+    if first.startswith(b"["):
+        return "json"
+    if first.startswith((b"##", b"<ensemble", b"<?xml", b"<!")):
+        return "ranklib"
+    return "onnx" if start[:1] == b"\x08" and len(start) > 1 and 0 < start[1] < 32 else None
+
+
+def read(stream: BinaryIO, kind: str, where: str) -> Any:
+    """The ranker in a file of this format."""
+    content = stream.read(_LIMIT + 1)
+    library = {"lightgbm": "LightGBM", "ubj": "XGBoost", "ranklib": "RankLib", "onnx": "ONNX"}.get(kind, "")
+    try:
+        if len(content) > _LIMIT:
+            raise DataError(f"it has more than {_LIMIT:,} bytes")
+        if kind == "refused":
+            library, why = next(told for mark, told in _REFUSED.items() if content.startswith(mark))
+            raise DataError(why)
+        if kind == "lightgbm":
+            from toprank.rankers.foreign.lightgbm_text import read as reader
+        elif kind == "ranklib":
+            from toprank.rankers.foreign.ranklib_text import read as reader  # type: ignore[assignment]
+        elif kind == "onnx":
+            from toprank.rankers.foreign.onnx_model import read as reader  # type: ignore[assignment]
+        elif kind == "ubj":
+            from toprank.rankers.foreign.xgboost_model import read_binary as reader
+        else:
+            library = "JSON"
+            model = _json(content)
+            library, reader = _by_content(model)
+            content = model
+        return reader(content)
+    except FormatError:
+        raise
+    except DataError as problem:
+        raise FormatError(f"This {library} model is not read: {str(problem).removesuffix('.')}.", path=where) from None
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise DataError("it is nested too deeply") from None
+    except ValueError as problem:
+        raise DataError(f"it is damaged ({problem})") from None
+
+
+def _by_content(model: Any) -> tuple[str, Any]:
+    """The library that writes such JSON, and its reader."""
+    if isinstance(model, dict) and "learner" in model:
+        from toprank.rankers.foreign.xgboost_model import read as of_xgboost
+
+        return "XGBoost", of_xgboost
+    if isinstance(model, dict) and ("oblivious_trees" in model or "features_info" in model):
+        from toprank.rankers.foreign.catboost_json import read as of_catboost
+
+        return "CatBoost", of_catboost
+    raise DataError(
+        "it is neither a model of XGBoost (save_model('model.json'); a dump holds too little) nor one of CatBoost "
+        "(save_model(path, format='json'))"
+    )

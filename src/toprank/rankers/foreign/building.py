@@ -1,0 +1,174 @@
+"""Trees of any library, told in LightGBM's terms: what every reader of a foreign format builds.
+
+A reader gives the nodes of a tree in any numbering, and this module finds the tree in them: children that point
+nowhere, come twice or lead back are refused, and nothing here calls itself, so that no tree is too deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.errors import DataError
+from toprank.rankers.tree_text import Fields, ReadTrees
+
+__all__ = [
+    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "Nodes", "as_object", "constant", "forest", "numbers",
+    "of_object", "tree", "whole",
+]  # fmt: skip
+
+MOST_FEATURES = 1 << 20
+"""Features of a foreign model at most: a short file may claim any number, and each costs some memory."""
+_MOST_LEAVES = 131_072  # as in LightGBM's own trees
+ZERO_FOR_NAN, NAN_RIGHT, NAN_LEFT = 0, 8, 10
+"""LightGBM's decision_type of splits where NaN counts as 0, goes right, or goes left."""
+
+
+class Nodes(NamedTuple):
+    """The nodes of a tree in any order, the root first; a leaf has left = −1."""
+
+    left: Sequence[int]
+    right: Sequence[int]
+    feature: npt.NDArray[Any]
+    threshold: npt.NDArray[Any]
+    """x <= threshold goes left; at a node by categories not looked at."""
+    decision: npt.NDArray[Any]
+    value: npt.NDArray[Any]
+    """Of leaves."""
+    gain: npt.NDArray[Any] | None = None
+    sets: Mapping[int, npt.NDArray[np.uint32]] = {}
+    """The words of the set of categories that goes left, of nodes by categories."""
+
+
+def tree(number: int, nodes: Nodes, features: int) -> Fields:
+    """The nodes as LightGBM numbers them: inner ones from 0, leaves −1, −2 …, children after their parents."""
+    inner, leaves, sides = _in_order(number, nodes.left, nodes.right)
+    feature = nodes.feature[inner].astype(np.int64)
+    if len(feature) and not 0 <= feature.min() <= feature.max() < features:
+        raise DataError(f"tree number {number} (from 0) asks for a feature that is not there")
+    threshold, decision = nodes.threshold[inner].astype(np.float64), nodes.decision[inner].astype(np.int64)
+    by_set = [node for node in inner if node in nodes.sets]
+    threshold[decision % 2 == 1] = np.arange(len(by_set))
+    values = nodes.value[leaves].astype(np.float64)
+    if np.isnan(threshold).any() or not np.isfinite(values).all():
+        raise DataError(f"tree number {number} (from 0) holds numbers that are not finite")
+    gain = np.zeros(len(inner)) if nodes.gain is None else np.nan_to_num(nodes.gain[inner].astype(np.float64))
+    sets = [nodes.sets[node] for node in by_set]
+    return _fields(feature, gain, threshold, decision, sides, values, sets)
+
+
+def constant(value: float) -> Fields:
+    """A tree that is one leaf."""
+    nothing = np.zeros(0)
+    return _fields(nothing, nothing, nothing, nothing, ([], []), np.array([value]), [])
+
+
+def forest(trees: list[Fields], features: int) -> ReadTrees:
+    """Trees of one output."""
+    if not 1 <= features <= MOST_FEATURES:
+        raise DataError(f"it has {features:,} features; from 1 to {MOST_FEATURES:,} are read")
+    return ReadTrees(1, None, None, ["none"] * features, trees or [constant(0.0)])
+
+
+def _in_order(
+    number: int, left: Sequence[int], right: Sequence[int]
+) -> tuple[list[int], list[int], tuple[list[int], list[int]]]:
+    """Inner nodes and leaves from the root down, and the children of the inner ones by their new numbers."""
+    no_tree = DataError(f"the nodes of tree number {number} (from 0) do not form a tree")
+    count = len(left)
+    seen, order = bytearray(count), [0]
+    places, inner, leaves = [0] * count, list[int](), list[int]()
+    if not count or len(right) != count:
+        raise no_tree
+    for node in order:
+        if seen[node]:
+            raise no_tree
+        seen[node] = 1
+        if left[node] == -1:
+            leaves.append(node)
+            places[node] = -len(leaves)
+            continue
+        places[node] = len(inner)
+        inner.append(node)
+        for child in (left[node], right[node]):
+            if not 0 < child < count:
+                raise no_tree
+            order.append(child)
+    if len(leaves) > _MOST_LEAVES:
+        raise DataError(f"tree number {number} (from 0) has more than {_MOST_LEAVES:,} leaves")
+    return inner, leaves, ([places[left[node]] for node in inner], [places[right[node]] for node in inner])
+
+
+def _fields(
+    feature: npt.NDArray[Any],
+    gain: npt.NDArray[Any],
+    threshold: npt.NDArray[Any],
+    decision: npt.NDArray[Any],
+    sides: tuple[list[int], list[int]],
+    values: npt.NDArray[Any],
+    sets: list[npt.NDArray[np.uint32]],
+) -> Fields:
+    """The lines of a tree; what only LightGBM's training knows is 0."""
+    inner, leaves = len(feature), len(values)
+    fields: Fields = {
+        "num_leaves": np.array([leaves]),
+        "num_cat": np.array([len(sets)]),
+        "split_feature": feature,
+        "split_gain": np.where(np.isfinite(gain), gain, 0.0),
+        "threshold": threshold,
+        "decision_type": decision,
+        "left_child": np.array(sides[0], np.int64),
+        "right_child": np.array(sides[1], np.int64),
+        "leaf_value": values,
+        "leaf_weight": np.zeros(leaves if leaves > 1 else 0),
+        "leaf_count": np.zeros(leaves, np.int64),
+        "internal_value": np.zeros(inner),
+        "internal_weight": np.zeros(inner),
+        "internal_count": np.zeros(inner, np.int64),
+        "is_linear": np.zeros(1, np.int64),
+        "shrinkage": np.ones(1),
+    }
+    if sets:
+        fields["cat_boundaries"] = np.cumsum([0, *map(len, sets)])
+        fields["cat_threshold"] = np.concatenate(sets).astype(np.int64)
+    return fields
+
+
+# ---- what a description may say ----
+
+
+def as_object(value: Any, called: str) -> dict[str, Any]:
+    """A value that must be an object of JSON."""
+    if not isinstance(value, dict):
+        raise DataError(f"{called} is missing or no object")
+    return value
+
+
+def of_object(value: Any, *names: str) -> Any:
+    """What lies under these names, one within the other; None where one is not there."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def numbers(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.float64]:
+    """A list of numbers, as many as `count` says."""
+    try:
+        found = np.array(value, dtype=np.float64) if isinstance(value, list | np.ndarray) else None
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found.ndim != 1 or (count is not None and len(found) != count):
+        many = "" if count is None else f" of {count}"
+        raise DataError(f"{called} is not a list{many} of numbers")
+    return found
+
+
+def whole(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.int64]:
+    """A list of whole numbers of 32 bits."""
+    found = numbers(value, called, count)
+    if not ((np.abs(found) < 2**32) & (found == np.floor(found))).all():
+        raise DataError(f"{called} holds what is no whole number")
+    return found.astype(np.int64)

@@ -1,0 +1,152 @@
+"""CatBoost's JSON (`save_model(path, format="json")`): trees over numerical features.
+
+CatBoost rounds features to single precision and asks x > border; what is not, goes left. At every level of its own kind
+of tree stands one question, and the answers, the first one lowest, are the bits of the leaf's number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toprank.errors import DataError
+from toprank.rankers.foreign import building
+from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
+from toprank.rankers.foreign.ranker import ForestRanker
+from toprank.rankers.tree_text import Fields
+
+__all__ = ["read"]
+
+_MISSING = {"AsIs": NAN_LEFT, "AsFalse": NAN_LEFT, "AsTrue": NAN_RIGHT}
+_OTHER_KINDS = {"categorical_features": "categories", "text_features": "texts", "embedding_features": "embeddings"}
+_DEEPEST = 16  # CatBoost's own limit of the depth of trees with one question a level
+
+
+def read(model: Any) -> ForestRanker:
+    """The ranker in a description that was read."""
+    info = as_object(of_object(model, "features_info"), "features_info")
+    for part, kind in _OTHER_KINDS.items():
+        if info.get(part):
+            raise DataError(
+                f"it asks for {kind}, which CatBoost turns into numbers by tables of the training data; models over "
+                "numerical features are read"
+            )
+    columns = _Columns(info.get("float_features"))
+    scale, bias = _scale_and_bias(of_object(model, "scale_and_bias"))
+    trees = []
+    if isinstance(given := of_object(model, "oblivious_trees"), list):
+        trees = [_level_by_level(number, one, columns) for number, one in enumerate(given)]
+    elif isinstance(given := of_object(model, "trees"), list):
+        trees = [_node_by_node(number, one, columns) for number, one in enumerate(given)]
+    else:
+        raise DataError("trees are missing")
+    if scale != 1.0:
+        trees = [fields | {"leaf_value": fields["leaf_value"] * scale} for fields in trees]
+    if bias:
+        trees.append(building.constant(bias))
+    version = str(of_object(model, "model_info", "catboost_version_info", "version") or "")[:20]
+    facts = {"library": f"CatBoost {version}".strip()}
+    return ForestRanker.of("CatBoost", building.forest(trees, columns.count), names=columns.names, facts=facts)
+
+
+class _Columns:
+    """The features: how many columns there are, their names, and how each takes missing values."""
+
+    def __init__(self, given: Any) -> None:
+        if not isinstance(given, list) or not given:
+            raise DataError("it has no numerical features")
+        described = [as_object(one, "a feature") for one in given]
+        self.places = whole([one.get("flat_feature_index") for one in described], "flat_feature_index").tolist()
+        own = whole([one.get("feature_index") for one in described], "feature_index").tolist()
+        if own != list(range(len(own))) or len(set(self.places)) < len(own):
+            raise DataError("the numbers of its features are damaged")
+        self.count = max(self.places) + 1
+        if min(self.places) < 0 or self.count > building.MOST_FEATURES:
+            raise DataError("the numbers of its features are damaged")
+        ways = [one.get("nan_value_treatment", "AsIs") for one in described]
+        if not all(isinstance(way, str) and way in _MISSING for way in ways):
+            raise DataError("how its features take missing values is not known")
+        self.missing = [_MISSING[way] for way in ways]
+        ids = [one.get("feature_id", "") for one in described]
+        named = all(isinstance(name, str) and name for name in ids) and self.places == list(range(self.count))
+        self.names = [str(name) for name in ids] if named and ids != [str(n) for n in range(self.count)] else None
+
+    def split(self, given: Any) -> tuple[int, float, int]:
+        """The column, border and missing type of a split."""
+        kind = of_object(given, "split_type")
+        if kind not in ("FloatFeature", None):
+            raise DataError(f"it has splits of the kind {str(kind)[:40]!r}; those by numerical features are read")
+        [feature] = whole([of_object(given, "float_feature_index")], "float_feature_index").tolist()
+        [border] = numbers([of_object(given, "border")], "border")
+        if not 0 <= feature < len(self.places):
+            raise DataError("a split asks for a feature that is not there")
+        with np.errstate(over="ignore"):
+            single = float(np.float32(border))
+        if not np.isfinite(single):
+            raise DataError("a border is no finite number")
+        return self.places[feature], single, self.missing[feature]
+
+
+def _scale_and_bias(given: Any) -> tuple[float, float]:
+    """What the sum of the trees is multiplied by, and what is added to it."""
+    if given is None:
+        return 1.0, 0.0
+    if not isinstance(given, list) or len(given) != 2:
+        raise DataError("scale_and_bias is damaged")
+    biases = given[1] if isinstance(given[1], list) else [given[1]]
+    if len(biases) > 1:
+        raise DataError(f"it gives {len(biases)} numbers for each row (classes), not one score")
+    [scale, bias] = numbers([given[0], *(biases or [0.0])], "scale_and_bias", 2).tolist()
+    if not np.isfinite([scale, bias]).all():
+        raise DataError("scale_and_bias is not finite")
+    return scale, bias
+
+
+def _level_by_level(number: int, described: Any, columns: _Columns) -> Fields:
+    """A tree with one question a level; the last question is asked first here, as it is the leaf's highest bit."""
+    splits = of_object(described, "splits")
+    splits = [] if splits is None else splits
+    if not isinstance(splits, list) or len(splits) > _DEEPEST:
+        raise DataError(f"the splits of tree number {number} (from 0) are damaged")
+    depth = len(splits)
+    values = numbers(of_object(described, "leaf_values"), "leaf_values")
+    if len(values) != 1 << depth:
+        several = len(values) > 1 << depth and len(values) % (1 << depth) == 0
+        why = "gives several numbers for each row" if several else "does not have a value for each leaf"
+        raise DataError(f"tree number {number} (from 0) {why}")
+    asked = [columns.split(one) for one in reversed(splits)]
+    inner, count = (1 << depth) - 1, 2 * (1 << depth) - 1  # as in a heap: 2i + 1 and 2i + 2 are the children of i
+    levels = np.log2(np.arange(1, inner + 1)).astype(np.int64)
+    parts = np.zeros((3, count))
+    if inner:
+        parts[:, :inner] = np.array(asked).T[:, levels]
+    left = [2 * node + 1 if node < inner else -1 for node in range(count)]
+    right = [2 * node + 2 if node < inner else -1 for node in range(count)]
+    leaves = np.concatenate([np.zeros(inner), values])
+    return building.tree(number, Nodes(left, right, parts[0], parts[1], parts[2], leaves), columns.count)
+
+
+def _node_by_node(number: int, described: Any, columns: _Columns) -> Fields:
+    """A tree of nodes within nodes."""
+    left, right, asked, values = list[int](), list[int](), list[tuple[int, float, int]](), list[Any]()
+    open_nodes: list[tuple[Any, list[int] | None, int]] = [(described, None, 0)]
+    while open_nodes:
+        node, side, above = open_nodes.pop()
+        if side is not None:
+            side[above] = len(left)
+        inside = of_object(node, "split") is not None
+        if not inside and of_object(node, "value") is None:
+            raise DataError(f"tree number {number} (from 0) is damaged")
+        asked.append(columns.split(node["split"]) if inside else (0, 0.0, 0))
+        values.append(0.0 if inside else node["value"])
+        left.append(-1)
+        right.append(-1)
+        if inside:
+            here = len(left) - 1
+            open_nodes += [(node.get("right"), right, here), (node.get("left"), left, here)]
+    if any(isinstance(value, list) for value in values):
+        raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
+    parts = np.array(asked).T
+    value = numbers(values, "value")
+    return building.tree(number, Nodes(left, right, parts[0], parts[1], parts[2], value), columns.count)

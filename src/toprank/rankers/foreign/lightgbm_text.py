@@ -1,0 +1,78 @@
+"""LightGBM's own text: its head is read here, its trees by the strict reader of our own files."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from toprank.errors import DataError
+from toprank.rankers.foreign.building import MOST_FEATURES
+from toprank.rankers.foreign.ranker import ForestRanker
+from toprank.rankers.tree_text import ReadTrees, read_trees
+
+__all__ = ["read"]
+
+_INFO = re.compile(r"none|\[[^\s:\]]+:[^\s:\]]+\]|-?\d+(?::-?\d+)*")
+_END = "end of trees\n"
+
+
+def read(content: bytes) -> ForestRanker:
+    """The ranker in a text."""
+    text = content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    head, _, rest = text.partition("\n\n")
+    body, end, _ = rest.partition(_END)
+    if not end:
+        raise DataError("the text ends before its trees do")
+    said = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
+    if said.get("version") not in ("v3", "v4"):
+        raise DataError(
+            f"its text is of version {said.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of today "
+            "and save it again"
+        )
+    outputs = max(_whole(said, "num_class"), _whole(said, "num_tree_per_iteration"))
+    if outputs != 1:
+        raise DataError(f"it gives {outputs} numbers for each row (classes), not one score")
+    features = _whole(said, "max_feature_idx") + 1
+    names, infos = said.get("feature_names", "").split(" "), said.get("feature_infos", "").split(" ")
+    if not 1 <= features <= MOST_FEATURES or len(names) != features:
+        raise DataError("the names of its features do not fit their number")
+    if len(infos) != features or not all(_INFO.fullmatch(info) for info in infos):
+        infos = ["none"] * features
+    trees = read_trees(_canonical(body, features, infos))
+    if "average_output" in head.split("\n"):
+        trees = _averaged(trees)
+    facts: dict[str, Any] = {"library": f"LightGBM, text {said['version']}", "objective": said.get("objective")}
+    usual = [f"Column_{number}" for number in range(features)]
+    return ForestRanker.of("LightGBM", trees, names=None if names == usual else _printable(names), facts=facts)
+
+
+def _whole(said: dict[str, str], name: str) -> int:
+    word = said.get(name, "")
+    if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
+        raise DataError(f"its line {name} is missing or no number")
+    return int(word)
+
+
+def _printable(names: list[str]) -> list[str]:
+    return [name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in names]
+
+
+def _canonical(body: str, features: int, infos: list[str]) -> str:
+    """The trees below a head as our own files have it."""
+    blocks = body.split("\n\n\n")[:-1]
+    blocks = [
+        block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
+        for block in blocks
+    ]
+    sizes = " ".join(str(len(block) + 3) for block in blocks)
+    columns = " ".join(f"Column_{number}" for number in range(features))
+    head = ["tree", "version=v4", "num_class=1", "num_tree_per_iteration=1", "label_index=0"]
+    head += [f"max_feature_idx={features - 1}", f"feature_names={columns}", "feature_infos=" + " ".join(infos)]
+    head += [f"tree_sizes={sizes}"]
+    return "\n".join(head) + "\n\n" + "".join(f"{block}\n\n\n" for block in blocks) + _END
+
+
+def _averaged(trees: ReadTrees) -> ReadTrees:
+    """A random forest: the mean of its trees is the sum of their shares."""
+    count = len(trees.trees)
+    return trees._replace(trees=[fields | {"leaf_value": fields["leaf_value"] / count} for fields in trees.trees])

@@ -1,0 +1,125 @@
+"""`OnnxRanker`: a model in ONNX, run by onnxruntime after `onnx_checks` has found nothing in it that could do harm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, needs
+from toprank.rankers.base import finite
+from toprank.rankers.files import State
+from toprank.rankers.foreign.onnx_checks import Checked, checked
+from toprank.rankers.foreign.ranker import Trained
+from toprank.rankers.schema import needed
+
+__all__ = ["OnnxRanker", "read"]
+
+_ROWS = 1 << 10
+
+
+def read(content: bytes) -> OnnxRanker:
+    """The ranker in a file."""
+    return OnnxRanker.of(content)
+
+
+@dataclass(eq=False, repr=False)
+class OnnxRanker(Trained):
+    """A model in ONNX that gives one number a row, run by onnxruntime (``pip install 'toprank[export]'``).
+
+    It must have one input of floats or doubles, (rows, features), and one output of them, (rows,) or (rows, 1).
+    `toprank.load` makes one of a file.
+
+    Args:
+        source: what wrote the file, as it says itself.
+        threads: number of threads of onnxruntime; None: all cores.
+
+    After loading: `content_` (the bytes of the model), `training_`.
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("onnxruntime",)
+
+    source: str = "ONNX"
+    _: KW_ONLY
+    threads: int | None = None
+    _session: Any = field(init=False, default=None)
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """The ranker of a model's bytes."""
+        found = checked(content)
+        ranker = cls(found.producer)
+        ranker._open(content, found)
+        ranker._describe(found.features, None, {"library": found.producer})
+        return ranker
+
+    def _open(self, content: bytes, found: Checked) -> None:
+        """Start onnxruntime on bytes that were checked, and try two rows."""
+        self.content_, self._found = content, found
+        try:
+            self._session = _session(content, self.threads)
+            scores = self._run(np.zeros((2, found.features), found.kind))
+        except (ImportError, DataError):
+            raise
+        except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
+            raise DataError(f"onnxruntime refuses it ({str(problem).strip()[:300]})") from None
+        if scores.shape != (2,):
+            raise DataError("it does not give one number for each row")
+
+    def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
+        [out] = self._session.run(None, {self._found.input_name: rows})
+        scores = np.asarray(out, np.float64)
+        if scores.shape not in ((len(rows),), (len(rows), 1)):
+            raise DataError(f"The ONNX model gives an array of shape {scores.shape} for {len(rows)} rows.")
+        return scores.reshape(len(rows))
+
+    def _scores(self, X: Any) -> FloatArray:
+        with np.errstate(over="ignore"):
+            rows = np.ascontiguousarray(X, self._found.kind)
+        parts = [self._run(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
+        return finite(np.concatenate(parts))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session of onnxruntime, which no other process can take over."""
+        return {name: value for name, value in vars(self).items() if name != "_session"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """With a session of its own."""
+        self.__dict__.update(state)
+        self._session = _session(self.content_, self.threads) if "content_" in state else None
+
+    def state(self) -> State:
+        """See `Ranker.state`; the model is kept as it came."""
+        return super().state()._replace(arrays={"onnx": np.frombuffer(self.content_, np.uint8)})
+
+    @classmethod
+    @override
+    def restore(cls, state: State) -> Self:
+        ranker = super().restore(state)
+        array = needed(state.arrays, "onnx")
+        if array.dtype != np.uint8 or array.ndim != 1:
+            raise DataError("the array onnx does not hold bytes")
+        content = array.tobytes()
+        ranker._open(content, checked(content))
+        return ranker
+
+    @override
+    def check_restored(self) -> None:
+        super().check_restored()
+        if self._found.features != self.n_features_in_:
+            raise DataError("the ONNX model does not fit the number of features")
+
+
+def _session(content: bytes, threads: int | None) -> Any:
+    runtime = needs("onnxruntime", "export", "An ONNX model")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

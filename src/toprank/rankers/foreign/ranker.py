@@ -1,0 +1,256 @@
+"""Rankers that other libraries trained: `ForestRanker` and `WeightsRanker` predict, are saved, and never trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.rankers.base import Ranker, finite
+from toprank.rankers.estimator import available_if, check_is_fitted
+from toprank.rankers.files import State
+from toprank.rankers.forest import Arithmetic, Forest
+from toprank.rankers.schema import Numbers, needed
+from toprank.rankers.tree_text import ReadTrees, read_trees, written_trees
+
+__all__ = ["ForestRanker", "Trained", "WeightsRanker"]
+
+Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
+
+
+class Trained(Ranker):
+    """A ranker that another library trained: it predicts, and refuses to be fitted."""
+
+    source: str
+    takes_more_features: bool = False
+    """Whether rows may have more columns than the model knows; the first ones count."""
+
+    def _describe(self, features: int, names: Sequence[str] | None, facts: Mapping[str, Any]) -> None:
+        """What a model file says of features and training; other libraries do not tell how many queries there were."""
+        self.n_features_in_ = features
+        if names is not None:
+            self.feature_names_in_ = np.array(list(names), dtype=object)
+        self.training_ = {"queries": 0, "features": features, **facts}
+
+    @override
+    def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> NoReturn:
+        raise DataError(
+            f"This {type(self).__name__} was trained by {self.source} and can only predict. To train one here, fit "
+            f"tr.wrap(estimator) with an estimator of {self.source}, or a ranker of toprank."
+        )
+
+    def _fit(self, data: Any, valid: Any) -> NoReturn:
+        self.fit_source(data, valid=valid)
+
+    @override
+    def _check_features(self, data: Any) -> None:
+        if not self._has_more(data.n_features):
+            super()._check_features(data)
+
+    @override
+    def _prediction_rows(self, X: Any) -> Any:
+        rows = super()._prediction_rows(X)
+        return rows[:, : self.n_features_in_] if self._has_more(rows.shape[1]) else rows
+
+    @override
+    def _rows(self, X: Any) -> Any:
+        shape = getattr(X, "shape", ())
+        if len(shape) == 2 and self._has_more(shape[1]) and not hasattr(X, "columns"):
+            X = X[:, : self.n_features_in_]
+        return super()._rows(X)
+
+    def _has_more(self, columns: int) -> bool:
+        return self.takes_more_features and columns > self.n_features_in_
+
+
+@dataclass(eq=False, repr=False)
+class ForestRanker(Trained):
+    """Trees that LightGBM, XGBoost, CatBoost or RankLib grew, as `toprank.load` reads them from that library's file.
+
+    Scores are the sums of the trees, before whatever monotone function the library's `predict` may put on top (a
+    logistic one, say), and come from our own kernel: none of the libraries is needed.
+
+    Args:
+        source: the library. It decides how numbers are compared and added: all but LightGBM round features to single
+            precision first.
+        sums: ``single``: the sum is rounded to single precision after each tree, as XGBoost and RankLib do.
+        threads: number of threads; None: all cores.
+
+    After loading: `forest_` (the trees as they score), `trees_` (their numbers, in LightGBM's terms: x <= threshold
+    goes left, and a tree of one leaf is a constant), `feature_importances_` (shares of the gain of all splits, where
+    the file tells the gain), `training_` (library, version, objective).
+
+    >>> from toprank.rankers.foreign import building
+    >>> ranker = ForestRanker.of("XGBoost", building.forest([building.constant(0.5)], features=2))
+    >>> ranker.predict(np.zeros((3, 2))).tolist()
+    [0.5, 0.5, 0.5]
+    """
+
+    family: ClassVar[str | None] = "trees"
+    outputs: ClassVar[str] = "score"
+
+    source: Library = "LightGBM"
+    _: KW_ONLY
+    sums: Literal["double", "single"] = "double"
+    threads: int | None = None
+    _trees: _Trees = field(init=False)
+
+    @classmethod
+    def of(
+        cls,
+        source: Library,
+        trees: ReadTrees,
+        *,
+        sums: Literal["double", "single"] = "double",
+        names: Sequence[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The ranker of trees that were read."""
+        ranker = cls(source, sums=sums)
+        ranker._adopt(trees)
+        ranker._describe(len(trees.infos), names, {"trees": len(trees.trees), **(facts or {})})
+        return ranker
+
+    def _adopt(self, trees: ReadTrees) -> None:
+        single = self.source != "LightGBM"
+        self._trees = _Trees(trees, Arithmetic(not single, single, self.sums == "single"))
+        largest = sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees.trees)
+        if not largest < (1e38 if self.sums == "single" else 1e300):
+            raise DataError("the trees give scores that are no finite numbers")
+        self.intercept_ = np.zeros(1)
+
+    @property
+    def takes_more_features(self) -> bool:  # type: ignore[override]
+        """RankLib's files do not tell how many features there are, only which are used."""
+        return self.source == "RankLib"
+
+    def _scores(self, X: Any) -> FloatArray:
+        return finite(self._trees.forest.predict(X, self.threads))
+
+    @override
+    def _prediction_rows(self, X: Any) -> Any:
+        """Plain arrays of the right shape as they are: trees know only the order of numbers, infinite ones too."""
+        known = self.__dict__
+        bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray
+        if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
+            return X
+        return super()._prediction_rows(X)
+
+    @property
+    def forest_(self) -> Forest:
+        """The trees as they score."""
+        check_is_fitted(self)
+        return self._trees.forest
+
+    @property
+    def trees_(self) -> ReadTrees:
+        """The numbers of the trees, in LightGBM's terms."""
+        check_is_fitted(self)
+        return self._trees.numbers
+
+    @available_if(lambda ranker: "_trees" in vars(ranker) and bool(ranker._trees.forest.gains.any()))
+    def _shares(self) -> FloatArray:
+        gains = self.forest_.gains
+        return np.asarray(gains / gains.sum())
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each feature's splits lowered the objective, as shares of 1; not every format tells it."""
+        shares: FloatArray = self._shares()
+        return shares
+
+    def state(self) -> State:
+        """See `Ranker.state`; the trees are written as LightGBM's text."""
+        return super().state()._replace(texts={"trees": self._trees.text})
+
+    @classmethod
+    @override
+    def restore(cls, state: State) -> Self:
+        ranker = super().restore(state)
+        trees = read_trees(needed(state.texts, "trees"))
+        if trees.outputs != 1:
+            raise DataError("the trees have several outputs")
+        ranker._adopt(trees)
+        return ranker
+
+    @override
+    def check_restored(self) -> None:
+        super().check_restored()
+        if self.forest_.n_features != self.n_features_in_:
+            raise DataError("the trees do not fit the number of features")
+
+
+class _Trees:
+    """Numbers of trees, and what is made of them when it is first asked for."""
+
+    def __init__(self, numbers: ReadTrees, arithmetic: Arithmetic) -> None:
+        self.numbers, self._arithmetic = numbers, arithmetic
+
+    @cached_property
+    def text(self) -> str:
+        """LightGBM's text of them."""
+        return written_trees(self.numbers)
+
+    @cached_property
+    def forest(self) -> Forest:
+        return Forest.from_numbers(self.numbers, self._arithmetic)
+
+
+@dataclass(eq=False, repr=False)
+class WeightsRanker(Trained):
+    """Scores s = w·x + b with weights that another program learned; a missing value counts as 0.
+
+    Args:
+        source: the program.
+
+    After loading: `coef_`, `intercept_`, `training_`.
+
+    >>> ranker = WeightsRanker.of("RankLib", np.array([1.0, -2.0]), 0.5)
+    >>> ranker.predict(np.array([[1.0, 1.0], [np.nan, 1.0]])).tolist()
+    [-0.5, -1.5]
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float}
+    family: ClassVar[str | None] = "linear"
+
+    source: str = "RankLib"
+    coef_: FloatArray = field(init=False)
+    intercept_: float = field(init=False)
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        coef: FloatArray,
+        intercept: float = 0.0,
+        *,
+        names: Sequence[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The ranker with these weights."""
+        ranker = cls(source)
+        ranker.coef_, ranker.intercept_ = np.asarray(coef, np.float64), float(intercept)
+        if not (np.isfinite(ranker.coef_).all() and np.isfinite(ranker.intercept_)):
+            raise DataError("its weights are not all finite numbers")
+        ranker._describe(len(ranker.coef_), names, facts or {})
+        return ranker
+
+    @property
+    def takes_more_features(self) -> bool:  # type: ignore[override]
+        """RankLib's files tell the features that are used, not how many there are."""
+        return self.source == "RankLib"
+
+    def _scores(self, X: Any) -> FloatArray:
+        if not isinstance(X, np.ndarray):
+            X = X.copy()
+            X.data = np.where(np.isnan(X.data), 0.0, X.data)
+        else:
+            X = np.where(np.isnan(X), 0.0, X)
+        return finite(np.asarray(X @ self.coef_, np.float64) + self.intercept_)

@@ -1,0 +1,191 @@
+"""RankLib's model files: ensembles of trees in XML below comments, and linear models as one line of `feature:weight`.
+
+RankLib asks x <= threshold of numbers in single precision, takes a missing value for 0, and adds output × weight,
+rounded to single precision after each tree. Features are numbered from 1. The XML is read by the few marks that RankLib writes:
+document types, entities and whatever else could expand are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from toprank.errors import DataError
+from toprank.rankers.foreign import building
+from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, Nodes
+from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
+from toprank.rankers.tree_text import Fields
+
+__all__ = ["read"]
+
+_MARK = re.compile(r'<(?P<end>/?)(?P<name>\w{1,40})(?P<more>(?:\s{1,9}\w{1,40}="[^"<>&]{0,99}")*)\s{0,9}>')
+_WEIGHT = re.compile(r'\bweight="([^"]*)"')
+_NUMBER = re.compile(r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?", re.ASCII)
+_PAIR = re.compile(r"(\d{1,9}):(\S{1,60})", re.ASCII)
+_LINEAR = ("Coordinate Ascent", "Linear Regression")
+_FORESTS = ("LambdaMART", "MART", "Random Forests")
+
+
+def read(content: bytes) -> ForestRanker | WeightsRanker:
+    """The ranker in a text."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise DataError("it is not text in UTF-8") from None
+    lines = text.split("\n")
+    kind = next((line.strip()[2:].strip() for line in lines if line.strip().startswith("##")), "LambdaMART")
+    rest = "\n".join(line for line in lines if not line.strip().startswith("##"))
+    if kind in _LINEAR:
+        return _linear(kind, rest)
+    if kind not in _FORESTS:
+        raise DataError(f"it is of the kind {kind[:40]!r}; read are {', '.join((*_FORESTS, *_LINEAR))}")
+    return _forest(kind, rest)
+
+
+def _single(word: str) -> float:
+    """A number as Java's parseFloat has it."""
+    if not _NUMBER.fullmatch(word):
+        raise DataError(f"{word[:40]!r} is no number")
+    with np.errstate(over="ignore"):
+        value = float(np.float32(word))
+    if not np.isfinite(value):
+        raise DataError(f"{word[:40]!r} is too large a number")
+    return value
+
+
+# ---- linear models ----
+
+
+def _linear(kind: str, text: str) -> WeightsRanker:
+    words = text.split("#", 1)[0].split()
+    weights: dict[int, float] = {}
+    for word in words:
+        found = _PAIR.fullmatch(word)
+        if found is None or not _NUMBER.fullmatch(found[2]) or int(found[1]) in weights:
+            raise DataError(f"{word[:40]!r} is no weight of a feature, or the second of one")
+        weights[int(found[1])] = float(found[2])
+    intercept = weights.pop(0, 0.0)
+    if not weights or max(weights) > MOST_FEATURES:
+        raise DataError(f"it needs weights of features from 1 to {MOST_FEATURES:,}")
+    coef = np.zeros(max(weights))
+    coef[np.array(list(weights)) - 1] = list(weights.values())
+    ranker = WeightsRanker.of("RankLib", coef, intercept, facts={"library": "RankLib", "objective": kind})
+    ranker.first_feature_id_ = 1
+    return ranker
+
+
+# ---- trees ----
+
+
+class _Tree:
+    """The nodes of a tree while its text goes by."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.left, self.right = list[int](), list[int]()
+        self.feature, self.threshold, self.value = list[int](), list[float](), list[float]()
+
+    def open(self) -> int:
+        for part, empty in ((self.left, -1), (self.right, -1), (self.feature, 0)):
+            part.append(empty)
+        self.threshold.append(0.0)
+        self.value.append(float("nan"))
+        return len(self.left) - 1
+
+    def fields(self, number: int, features: int, bags: int) -> Fields:
+        """The tree as it adds to the score: of a random forest each bag is rounded, and the mean of all is taken."""
+        zeros = np.full(len(self.left), ZERO_FOR_NAN)
+        feature, threshold = np.array(self.feature) - 1, np.array(self.threshold)
+        value = np.array(self.value) * self.weight
+        value = value.astype(np.float32) / np.float64(bags) if bags else value
+        inner = np.array(self.left) >= 0
+        if not (inner == np.isnan(value)).all() or (feature[inner] < 0).any():
+            raise DataError(f"tree number {number} (from 0) is damaged")
+        return building.tree(number, Nodes(self.left, self.right, feature, threshold, zeros, value), features)
+
+
+def _forest(kind: str, text: str) -> ForestRanker:
+    reader = _Reader(text)
+    features = max((max(tree.feature) for tree in reader.trees), default=0)
+    if not reader.trees or not 1 <= features <= MOST_FEATURES:
+        raise DataError(f"it has no trees over features from 1 to {MOST_FEATURES:,}")
+    bagged = kind == "Random Forests"
+    if bagged and len(reader.trees) != reader.ensembles:
+        raise DataError("its random forest has bags of several trees; bags of one tree are read")
+    if not bagged and reader.ensembles > 1:
+        raise DataError("it holds several ensembles")
+    bags = reader.ensembles if bagged else 0
+    trees = building.forest([tree.fields(n, features, bags) for n, tree in enumerate(reader.trees)], features)
+    facts: dict[str, Any] = {"library": "RankLib", "objective": kind}
+    ranker = ForestRanker.of("RankLib", trees, sums="double" if bagged else "single", facts=facts)
+    ranker.first_feature_id_ = 1
+    return ranker
+
+
+class _Reader:
+    """One mark after the other; what is open lies on a list, so that nothing is too deep."""
+
+    def __init__(self, text: str) -> None:
+        self.trees: list[_Tree] = []
+        self.ensembles = 0
+        self._open: list[tuple[str, int]] = []  # names, and of splits their nodes
+        place = 0
+        for mark in _MARK.finditer(text):
+            self._text(text[place : mark.start()])
+            place = mark.end()
+            self._end(mark["name"]) if mark["end"] else self._begin(mark["name"], mark["more"])
+        if text[place:].strip() or self._open or not self.ensembles:
+            raise DataError("its XML is damaged")
+
+    def _begin(self, name: str, more: str) -> None:
+        above = self._open[-1][0] if self._open else ""
+        if "psuedoResponse" in (above, name) or above in ("sum", "sqSum"):  # what some versions write for people
+            self._open.append((name, -1))
+            return
+        allowed = {"ensemble": "", "tree": "ensemble", "feature": "split", "threshold": "split", "output": "split"}
+        node = -1
+        if name == "ensemble":
+            self.ensembles += 1
+        elif name == "tree":
+            weight = _WEIGHT.search(more)
+            self.trees.append(_Tree(_single(weight[1].strip()) if weight else 1.0))
+        elif name == "split" and above in ("tree", "split"):
+            node = self._split(above, more)
+        if name != "split" and allowed.get(name) != above:
+            raise DataError(f"its XML has <{name}> in a place where RankLib writes none")
+        self._open.append((name, node))
+
+    def _split(self, above: str, more: str) -> int:
+        tree = self.trees[-1]
+        if above == "tree":
+            if tree.left:
+                raise DataError("a tree of its XML has two roots")
+            return tree.open()
+        node, parent = tree.open(), self._open[-1][1]
+        side = tree.left if 'pos="left"' in more else tree.right if 'pos="right"' in more else None
+        if side is None or side[parent] != -1:
+            raise DataError("a split of its XML is neither left nor right, or the second of its side")
+        side[parent] = node
+        return node
+
+    def _end(self, name: str) -> None:
+        if not self._open or self._open.pop()[0] != name:
+            raise DataError("its XML is damaged")
+
+    def _text(self, text: str) -> None:
+        word, (name, _) = text.strip(), self._open[-1] if self._open else ("", -1)
+        if "<" in word or "&" in word:
+            raise DataError("its XML holds marks that RankLib does not write")
+        if not word or name in ("psuedoResponse", "sum", "sqSum"):
+            return
+        tree, node = (self.trees[-1], self._open[-2][1]) if len(self._open) > 1 and self.trees else (None, -1)
+        if name == "feature" and tree and word.isascii() and word.isdigit() and len(word) < 10:
+            tree.feature[node] = int(word)
+        elif name == "threshold" and tree:
+            tree.threshold[node] = _single(word)
+        elif name == "output" and tree:
+            tree.value[node] = _single(word)
+        else:
+            raise DataError(f"its XML holds {word[:40]!r}, which RankLib does not write there")

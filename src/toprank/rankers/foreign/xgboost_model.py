@@ -1,0 +1,222 @@
+"""XGBoost's JSON and UBJ, as `save_model` writes them.
+
+XGBoost rounds features to single precision and asks x < t; of such numbers that is x <= t', with t' the next number
+below t. Missing values go the way that each node names. The sum starts at the base score and is rounded to single
+precision after each tree, so that scores are those of `predict(..., output_margin=True)` to the last bit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.errors import DataError
+from toprank.rankers.foreign import building, ubj
+from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
+from toprank.rankers.foreign.ranker import ForestRanker
+from toprank.rankers.tree_text import Fields
+
+__all__ = ["read", "read_binary"]
+
+_IDENTITY = {
+    "reg:squarederror", "reg:linear", "reg:squaredlogerror", "reg:absoluteerror", "reg:pseudohubererror",
+    "reg:quantileerror", "reg:expectileerror", "binary:hinge", "binary:logitraw",
+}  # fmt: skip
+_LOGISTIC = {"binary:logistic", "reg:logistic"}
+_LOGARITHM = {"count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"}
+_ALL_CATEGORIES = 1 << 24
+_MOST_WORDS = 1 << 20  # of all sets of categories, 32 categories each: a short file may name a large category
+
+
+def read_binary(content: bytes) -> ForestRanker:
+    """The ranker in UBJ."""
+    return read(ubj.decode(content))
+
+
+def read(model: Any) -> ForestRanker:
+    """The ranker in a description that was read."""
+    learner = as_object(of_object(model, "learner"), "learner")
+    parameters = as_object(learner.get("learner_model_param"), "learner_model_param")
+    if (classes := _whole(parameters, "num_class")) > 1:
+        raise DataError(f"it gives {classes} numbers for each row (classes), not one score")
+    if (targets := _whole(parameters, "num_target", 1)) > 1:
+        raise DataError(f"it has {targets} targets, not one score")
+    features, objective = _whole(parameters, "num_feature"), of_object(learner, "objective", "name")
+    if not 1 <= features <= building.MOST_FEATURES:
+        raise DataError(f"it has {features:,} features; from 1 to {building.MOST_FEATURES:,} are read")
+    base = _margin(str(objective), _base_score(parameters))
+    model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
+    described = model_part.get("trees")
+    if not isinstance(described, list):
+        raise DataError("trees is missing or no list")
+    kept = _kept(learner, model_part, len(described))
+    trees = [building.constant(float(base))]
+    room = _MOST_WORDS
+    for number, one in enumerate(described[:kept]):
+        trees.append(_tree(number, as_object(one, f"tree number {number}"), features, room))
+        room -= len(trees[-1].get("cat_threshold", ()))
+    if weights is not None:
+        trees[1:] = [_weighted(fields, weights[number], base) for number, fields in enumerate(trees[1:])]
+    names = learner.get("feature_names")
+    facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
+    return ForestRanker.of(
+        "XGBoost", building.forest(trees, features), sums="single", names=_names(names, features), facts=facts
+    )
+
+
+def _whole(parameters: dict[str, Any], name: str, otherwise: int = 0) -> int:
+    word = str(parameters.get(name, otherwise))
+    if not re.fullmatch(r"\d{1,12}", word, re.ASCII):
+        raise DataError(f"{name} is no number")
+    return int(word)
+
+
+def _version(given: Any) -> str:
+    known = isinstance(given, list | np.ndarray) and len(given) <= 4
+    return ".".join(str(part)[:8] for part in given) if known else "of an unknown version"
+
+
+def _names(given: Any, features: int) -> list[str] | None:
+    if given is None or (isinstance(given, list) and not given):
+        return None
+    if not isinstance(given, list) or len(given) != features or not all(isinstance(name, str) for name in given):
+        raise DataError("the names of its features do not fit their number")
+    return given
+
+
+def _base_score(parameters: dict[str, Any]) -> np.float32:
+    """A number, since XGBoost 3.1 in brackets."""
+    word = str(parameters.get("base_score", "0.5"))
+    found = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
+    if found is None:
+        raise DataError(f"its base_score is {word[:40]!r}, not one number")
+    return np.float32(found[1])
+
+
+def _margin(objective: str, base: np.float32) -> np.float32:
+    """The base score before the objective's last step, in single precision, as XGBoost computes it."""
+    one = np.float32(1)
+    with np.errstate(all="ignore"):
+        if objective.startswith("rank:") or objective in _IDENTITY:
+            margin = base
+        elif objective in _LOGISTIC:
+            margin = -np.log(one / base - one)
+        elif objective in _LOGARITHM:
+            margin = np.log(base)
+        elif objective.startswith("multi:"):
+            raise DataError(f"its objective {objective} gives a number for each class, not one score")
+        else:
+            raise DataError(f"its objective {objective[:40]!r} is not known, and so not what the base score means")
+    if not np.isfinite(margin):
+        raise DataError("its base score gives no finite number")
+    return np.float32(margin)
+
+
+def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.float32] | None]:
+    """The part with the trees, and the weights of DART."""
+    name = booster.get("name")
+    if name == "gbtree":
+        return as_object(booster.get("model"), "model"), None
+    if name == "dart":
+        part = as_object(of_object(booster, "gbtree", "model"), "model")
+        trees = part.get("trees")
+        weights = numbers(booster.get("weight_drop"), "weight_drop", len(trees) if isinstance(trees, list) else None)
+        return part, weights.astype(np.float32)
+    if name == "gblinear":
+        raise DataError("its booster is gblinear, which has no trees; take a linear ranker of toprank")
+    raise DataError(f"its booster {str(name)[:40]!r} is not known")
+
+
+def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
+    """How many trees predict: all, or with early stopping those up to the best round, as XGBRanker.predict has it."""
+    best = of_object(learner, "attributes", "best_iteration")
+    if best is None:
+        return count
+    rounds = _whole({"best_iteration": best}, "best_iteration") + 1
+    ends = model.get("iteration_indptr")
+    if ends is not None:
+        found = whole(ends, "iteration_indptr")
+        kept = int(found[rounds]) if rounds < len(found) else count
+    else:
+        kept = rounds * max(
+            1, _whole(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
+        )
+    if not 0 < kept <= count:
+        raise DataError(f"its best round is {rounds}, which has no tree")
+    return kept
+
+
+def _tree(number: int, described: dict[str, Any], features: int, room: int) -> Fields:
+    if _whole(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
+        raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
+    left = whole(described.get("left_children"), "left_children")
+    count = len(left)
+    right = whole(described.get("right_children"), "right_children", count)
+    feature = whole(described.get("split_indices"), "split_indices", count)
+    condition = numbers(described.get("split_conditions"), "split_conditions", count)
+    default_left = numbers(described.get("default_left"), "default_left", count) != 0
+    by_category = np.zeros(count, bool)
+    if len(kinds := described.get("split_type", ())):
+        by_category = (numbers(kinds, "split_type", count) == 1) & (left != -1)
+    gain = described.get("loss_changes")
+    with np.errstate(over="ignore"):
+        single = condition.astype(np.float32)
+        threshold = np.nextafter(single, np.float32(-np.inf)).astype(np.float64)
+    if np.isinf(single[~by_category]).any():
+        raise DataError(f"tree number {number} (from 0) holds numbers that are not finite")
+    # A set of XGBoost's goes right; told as LightGBM does, it goes left, and NaN with it where it went right.
+    decision = np.where(by_category, np.where(default_left, 1, 3), np.where(default_left, NAN_LEFT, NAN_RIGHT))
+    turned = by_category.tolist()
+    pairs = list(zip(left.tolist(), right.tolist(), turned, strict=True))
+    nodes = Nodes(
+        [b if turn else a for a, b, turn in pairs],
+        [a if turn else b for a, b, turn in pairs],
+        feature,
+        threshold,
+        decision,
+        single.astype(np.float64),
+        None if gain is None else numbers(gain, "loss_changes", count),
+        _sets(described, by_category, room),
+    )
+    return building.tree(number, nodes, features)
+
+
+def _sets(
+    described: dict[str, Any], by_category: npt.NDArray[np.bool_], room: int
+) -> dict[int, npt.NDArray[np.uint32]]:
+    """The categories of each node that asks for some, as bits in words, of which there is room for so many."""
+    wanted = set(np.flatnonzero(by_category).tolist())
+    if not wanted:
+        return {}
+    nodes = whole(described.get("categories_nodes"), "categories_nodes").tolist()
+    begins = whole(described.get("categories_segments"), "categories_segments", len(nodes)).tolist()
+    sizes = whole(described.get("categories_sizes"), "categories_sizes", len(nodes)).tolist()
+    categories = whole(described.get("categories"), "categories")
+    found = {}
+    for node, begin, size in zip(nodes, begins, sizes, strict=True):
+        mine = categories[begin : begin + size]
+        if begin < 0 or size < 0 or len(mine) != size or (size and not 0 <= mine.min() <= mine.max() < _ALL_CATEGORIES):
+            raise DataError("its categories are damaged")
+        count = int(mine.max(initial=0)) // 32 + 1
+        room -= count
+        if room < 0:
+            raise DataError("its sets of categories are too large")
+        words = np.zeros(count, np.uint32)
+        np.bitwise_or.at(words, mine // 32, np.left_shift(np.uint32(1), (mine % 32).astype(np.uint32)))
+        found[node] = words
+    if set(found) != wanted or len(nodes) != len(wanted):
+        raise DataError("its categories do not fit its splits")
+    return found
+
+
+def _weighted(fields: Fields, weight: np.float32, base: np.float32) -> Fields:
+    """DART's tree: XGBoost adds its value to the base score, takes that away again, and multiplies, in floats."""
+    values = fields["leaf_value"].astype(np.float32)
+    with np.errstate(all="ignore"):
+        values = ((values + base) - base) * weight
+    if not np.isfinite(values).all():
+        raise DataError("its weights of trees are not finite")
+    return fields | {"leaf_value": values.astype(np.float64)}
