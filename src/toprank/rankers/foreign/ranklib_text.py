@@ -1,8 +1,8 @@
 """RankLib's model files: ensembles of trees in XML below comments, and linear models as one line of `feature:weight`.
 
 RankLib asks x <= threshold of numbers in single precision, takes a missing value for 0, and adds output × weight,
-rounded to single precision after each tree. Features are numbered from 1. The XML is read by the few marks that RankLib writes:
-document types, entities and whatever else could expand are refused.
+rounded to single precision after each tree. Features are numbered from 1. The XML is read by the few marks that RankLib
+writes: document types, entities and whatever else could expand are refused.
 """
 
 from __future__ import annotations
