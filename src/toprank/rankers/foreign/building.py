@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
 from toprank.rankers.tree_text import Fields, ReadTrees
 
 __all__ = [
-    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "Nodes", "as_object", "constant", "forest", "numbers",
-    "of_object", "tree", "whole",
+    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "Nodes", "as_object", "constant", "encoding", "forest",
+    "numbers", "of_object", "tree", "whole",
 ]  # fmt: skip
 
 MOST_FEATURES = 1 << 20
@@ -138,6 +139,22 @@ def _fields(
 
 
 # ---- what a description may say ----
+
+
+def encoding(names: Sequence[str], levels: Mapping[int, Any]) -> Encoding:
+    """What the columns are, where some of them (by number) are categories of these levels in the order of their codes.
+
+    Levels must be different texts, or different whole numbers in their order.
+    """
+    columns = [Column(name) for name in names]
+    for place, known in levels.items():
+        given = list(known) if isinstance(known, list) else []
+        texts = all(isinstance(level, str) and level for level in given)
+        rising = not texts and all(type(level) is int for level in given) and given == sorted(given)
+        if not given or not (texts or rising) or len(set(given)) < len(given) or not 0 <= place < len(names):
+            raise DataError("the levels of its categories are neither texts nor whole numbers in their order")
+        columns[place] = Column(names[place], "text" if texts else "whole", tuple(map(str, given)))
+    return Encoding.from_plain(Encoding(tuple(columns)).plain())  # which looks at all of it once more
 
 
 def as_object(value: Any, called: str) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError
-from toprank.rankers.foreign.building import MOST_FEATURES
+from toprank.rankers.foreign.building import MOST_FEATURES, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.tree_text import ReadTrees, read_trees
 
@@ -20,7 +22,7 @@ def read(content: bytes) -> ForestRanker:
     """The ranker in a text."""
     text = content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     head, _, rest = text.partition("\n\n")
-    body, end, _ = rest.partition(_END)
+    body, end, more = rest.partition(_END)
     if not end:
         raise DataError("the text ends before its trees do")
     said = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
@@ -43,7 +45,24 @@ def read(content: bytes) -> ForestRanker:
         trees = _averaged(trees)
     facts: dict[str, Any] = {"library": f"LightGBM, text {said['version']}", "objective": said.get("objective")}
     usual = [f"Column_{number}" for number in range(features)]
-    return ForestRanker.of("LightGBM", trees, names=None if names == usual else _printable(names), facts=facts)
+    named = None if names == usual else _printable(names)
+    return ForestRanker.of("LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts)
+
+
+def _categories(more: str, names: list[str]) -> Encoding | None:
+    """What stands below the trees of the frame that LightGBM was trained on: the levels of its categories."""
+    found = re.search(r"^pandas_categorical:(.*)$", more, re.MULTILINE)
+    try:
+        levels = json.loads(found[1]) if found else None
+    except (ValueError, RecursionError):
+        raise DataError("its line pandas_categorical is damaged") from None
+    if not levels:
+        return None
+    listed = re.search(r"^\[categorical_feature: ([\d,]{1,100000})\]$", more, re.MULTILINE | re.ASCII)
+    places = [int(word[:9]) for word in listed[1].split(",") if word] if listed else []
+    if not isinstance(levels, list) or len(places) != len(levels):
+        raise DataError("it does not tell which columns the levels of its categories belong to")
+    return encoding(names, dict(zip(places, levels, strict=True)))
 
 
 def _whole(said: dict[str, str], name: str) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.estimator import available_if, check_is_fitted
@@ -92,6 +93,7 @@ class ForestRanker(Trained):
     [0.5, 0.5, 0.5]
     """
 
+    takes_categories: ClassVar[bool] = True
     family: ClassVar[str | None] = "trees"
     outputs: ClassVar[str] = "score"
 
@@ -109,11 +111,13 @@ class ForestRanker(Trained):
         *,
         sums: Literal["double", "single"] = "double",
         names: Sequence[str] | None = None,
+        encoding: Encoding | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Self:
         """The ranker of trees that were read."""
         ranker = cls(source, sums=sums)
         ranker._adopt(trees)
+        ranker.encoding_ = encoding
         ranker._describe(len(trees.infos), names, {"trees": len(trees.trees), **(facts or {})})
         return ranker
 

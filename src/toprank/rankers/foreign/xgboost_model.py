@@ -8,11 +8,13 @@ precision after each tree, so that scores are those of `predict(..., output_marg
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.foreign import building, ubj
 from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
@@ -60,11 +62,11 @@ def read(model: Any) -> ForestRanker:
         room -= len(trees[-1].get("cat_threshold", ()))
     if weights is not None:
         trees[1:] = [_weighted(fields, weights[number], base) for number, fields in enumerate(trees[1:])]
-    names = learner.get("feature_names")
+    names = _names(learner.get("feature_names"), features)
+    known = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
-    return ForestRanker.of(
-        "XGBoost", building.forest(trees, features), sums="single", names=_names(names, features), facts=facts
-    )
+    forest = building.forest(trees, features)
+    return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=known, facts=facts)
 
 
 def _whole(parameters: dict[str, Any], name: str, otherwise: int = 0) -> int:
@@ -85,6 +87,32 @@ def _names(given: Any, features: int) -> list[str] | None:
     if not isinstance(given, list) or len(given) != features or not all(isinstance(name, str) for name in given):
         raise DataError("the names of its features do not fit their number")
     return given
+
+
+def _categories(given: Any, names: list[str]) -> Encoding | None:
+    """The levels of the categories of the frame that XGBoost was trained on: numbers, or the bytes of texts."""
+    columns = of_object(given, "enc")
+    if not isinstance(columns, list) or not columns:
+        return None
+    levels: dict[int, Any] = {}
+    for place, one in enumerate(columns):
+        if of_object(one, "offsets") is None:
+            levels[place] = [float(value) if value != int(value) else int(value) for value in _finite(one)]
+        elif len(ends := whole(of_object(one, "offsets"), "offsets")):
+            try:
+                text = bytes(whole(of_object(one, "values"), "values").tolist())
+                levels[place] = [text[a:b].decode() for a, b in pairwise(ends.tolist())]
+            except ValueError:
+                raise DataError("the levels of its categories are damaged") from None
+    return building.encoding(names, levels) if levels else None
+
+
+def _finite(one: Any) -> list[float]:
+    values = numbers(of_object(one, "values"), "values")
+    if not np.isfinite(values).all():
+        raise DataError("the levels of its categories are damaged")
+    found: list[float] = values.tolist()
+    return found
 
 
 def _base_score(parameters: dict[str, Any]) -> np.float32:
