@@ -42,6 +42,7 @@ _HOMES = {
     "CoordinateAscent": "toprank.rankers.one_by_one",
     "load": "toprank.rankers.files",
     "scorer": "toprank.rankers.scoring",
+    "wrap": "toprank.rankers.wrapping",
     "select": "toprank.selection",
     "auto": "toprank.portfolio",
     "tune": "toprank.tuning",
@@ -80,6 +81,7 @@ __all__ = [
     "RankBoost",
     "CoordinateAscent",
     "load",
+    "wrap",
     "scorer",
     "select",
     "auto",
@@ -125,6 +127,7 @@ if TYPE_CHECKING:
     from toprank.rankers.pool import PoolFeatures
     from toprank.rankers.scoring import scorer
     from toprank.rankers.trees import TreeRanker
+    from toprank.rankers.wrapping import wrap
     from toprank.selection import select
     from toprank.tuning import tune
 

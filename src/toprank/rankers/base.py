@@ -270,6 +270,10 @@ class Ranker(Estimator):
         """Whether the training was ended from the keyboard."""
         return any(row.get("interrupted") for row in getattr(self, "path_", ()))
 
+    def to_save(self) -> Ranker:
+        """The ranker that a model file holds: this one, or one with the same scores."""
+        return self
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; see `toprank.load`."""
         check_is_fitted(self)

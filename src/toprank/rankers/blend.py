@@ -174,7 +174,7 @@ class BlendRanker(Ranker):
         arrays: dict[str, npt.NDArray[Any]] = {"weights": self.weights_, "scales": self.scales_}
         texts: dict[str, str] = {}
         members = []
-        for number, member in enumerate(self.rankers_):
+        for number, member in enumerate(one.to_save() for one in self.rankers_):
             kind = type(member).__name__
             if kind not in kinds.KINDS:
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")

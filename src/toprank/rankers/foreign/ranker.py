@@ -93,7 +93,6 @@ class ForestRanker(Trained):
     [0.5, 0.5, 0.5]
     """
 
-    takes_categories: ClassVar[bool] = True
     family: ClassVar[str | None] = "trees"
     outputs: ClassVar[str] = "score"
 
@@ -133,6 +132,11 @@ class ForestRanker(Trained):
     def takes_more_features(self) -> bool:  # type: ignore[override]
         """RankLib's files do not tell how many features there are, only which are used."""
         return self.source == "RankLib"
+
+    @property
+    def takes_categories(self) -> bool:  # type: ignore[override]
+        """LightGBM and XGBoost take codes of categories; what CatBoost was told here are columns for their levels."""
+        return self.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
         return finite(self._trees.forest.predict(X, self.threads))
@@ -186,7 +190,7 @@ class ForestRanker(Trained):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if self.forest_.n_features != self.n_features_in_:
+        if self.forest_.n_features != self.n_columns_:
             raise DataError("the trees do not fit the number of features")
 
 

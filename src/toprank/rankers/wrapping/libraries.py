@@ -1,0 +1,248 @@
+"""How each library wants to be told of queries, weights and validation data, gives scores, and writes itself down."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.rankers.foreign.ranker import Trained, WeightsRanker
+
+__all__ = ["Library", "library_of"]
+
+
+class Library:
+    """Any estimator of scikit-learn's kind."""
+
+    takes_categories = False
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator, self.name = estimator, type(estimator).__name__
+        ancestors = {one.__name__ for one in type(estimator).__mro__}
+        self.ranks = bool(ancestors & {"LGBMRanker", "XGBRanker", "CatBoostRanker"})
+
+    # ---- fitting ----
+
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+        """The estimator, fitted; validation data and early stopping are for those that can use them."""
+        del valid, early_stopping
+        asked = inspect.signature(self.estimator.fit).parameters
+        options: dict[str, Any] = {}
+        weights = _weights(data)
+        if weights is not None:
+            if "sample_weight" not in asked:
+                raise DataError(f"{self.name}.fit takes no sample_weight, but the data have weights; leave them out.")
+            options["sample_weight"] = weights
+        ways = {"qid": _qid(data), "group": data.queries.sizes, "group_id": _qid(data)}
+        options |= {name: value for name, value in ways.items() if name in asked}
+        self.estimator.fit(data.X, data.labels, **options)
+        return self.estimator
+
+    # ---- scoring ----
+
+    def scores(self, X: Any) -> FloatArray:
+        """One score a row: of a classifier the decision function of two classes, or the expected grade of more."""
+        classes = getattr(self.estimator, "classes_", None)
+        if classes is None:
+            return _column(self.estimator.predict(X), self.name)
+        if len(classes) == 2:
+            return self.margin(X)
+        if not hasattr(self.estimator, "predict_proba"):
+            raise DataError(
+                f"{self.name} tells no probabilities of its {len(classes)} classes, so documents of one class would be "
+                "tied; wrap one that has predict_proba, or a regressor."
+            )
+        grades = np.asarray(classes, np.float64)
+        return np.asarray(np.asarray(self.estimator.predict_proba(X), np.float64) @ grades)
+
+    def margin(self, X: Any) -> FloatArray:
+        """How much a classifier of two classes is for the second."""
+        if hasattr(self.estimator, "decision_function"):
+            return _column(self.estimator.decision_function(X), self.name)
+        return np.asarray(self.estimator.predict_proba(X)[:, 1], np.float64)
+
+    # ---- files ----
+
+    def as_saved(self) -> Trained:
+        """A ranker of ours that gives the same scores, for a model file; refused where there is none."""
+        module, coef = type(self.estimator).__module__, getattr(self.estimator, "coef_", None)
+        linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
+        if not linear or coef is None or np.size(coef) != getattr(self.estimator, "n_features_in_", -1):
+            raise DataError(
+                f"A fitted {self.name} cannot be saved: a model file never runs code, so it holds trees of LightGBM, "
+                "XGBoost and CatBoost, and linear models of one output, but no pickled objects. Save the estimator the "
+                "way its library does."
+            )
+        intercept = np.ravel(getattr(self.estimator, "intercept_", 0.0))
+        flat = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef, np.float64).ravel()
+        return WeightsRanker.of(self.name, flat, float(intercept[0]), facts={"library": "scikit-learn"})
+
+
+class _LightGBM(Library):
+    takes_categories = True
+
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+        options: dict[str, Any] = {"sample_weight": _weights(data)}
+        if self.ranks:
+            options["group"] = data.queries.sizes
+        if data.encoding is not None and data.encoding.categories:
+            options["categorical_feature"] = list(data.encoding.categories)
+        if valid is not None:
+            newer = "eval_X" in inspect.signature(self.estimator.fit).parameters  # which is told off for eval_set
+            options |= {"eval_X": valid.X, "eval_y": valid.labels} if newer else {"eval_set": [(valid.X, valid.labels)]}
+            if (of_valid := _weights(valid)) is not None:
+                options["eval_sample_weight"] = [of_valid]
+            if self.ranks:
+                options["eval_group"] = [valid.queries.sizes]
+            own = {"early_stopping_round", "early_stopping_rounds", "n_iter_no_change"} & set(
+                self.estimator.get_params()
+            )
+            if early_stopping and not own and self.estimator.get_params()["boosting_type"] != "dart":
+                from lightgbm import early_stopping as stopping
+
+                options["callbacks"] = [stopping(early_stopping, verbose=False)]
+        if "verbose" not in self.estimator.get_params():
+            self.estimator.set_params(verbose=-1)
+        self.estimator.fit(data.X, data.labels, **options)
+        return self.estimator
+
+    def scores(self, X: Any) -> FloatArray:
+        if len(getattr(self.estimator, "classes_", ())) > 2:
+            return super().scores(X)
+        return _column(self.estimator.predict(X, raw_score=True, validate_features=False), self.name)
+
+    def as_saved(self) -> Trained:
+        from toprank.rankers.foreign.lightgbm_text import read
+
+        booster = self.estimator.booster_
+        return read(booster.model_to_string(num_iteration=self.estimator.best_iteration_ or -1).encode())
+
+
+class _XGBoost(Library):
+    takes_categories = True
+
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+        if data.encoding is not None and data.encoding.categories:
+            kinds = ["c" if column.is_category else "q" for column in data.encoding.columns]
+            self.estimator.set_params(enable_categorical=True, feature_types=kinds)
+        options: dict[str, Any] = {"sample_weight": self._weights(data)}
+        if self.ranks:
+            options["qid"] = _qid(data)
+        if valid is not None:
+            options |= {"eval_set": [(valid.X, valid.labels)], "sample_weight_eval_set": None, "verbose": False}
+            if (of_valid := self._weights(valid)) is not None:
+                options["sample_weight_eval_set"] = [of_valid]
+            if self.ranks:
+                options["eval_qid"] = [_qid(valid)]
+            if early_stopping and self.estimator.get_params().get("early_stopping_rounds") is None:
+                self.estimator.set_params(early_stopping_rounds=early_stopping)
+        elif self.estimator.get_params().get("early_stopping_rounds") is not None:
+            raise DataError(f"{self.name} is to stop early, which needs validation data: fit(train, valid=valid).")
+        self.estimator.fit(data.X, data.labels, **options)
+        return self.estimator
+
+    def _weights(self, data: RankingData) -> FloatArray | None:
+        """XGBoost's ranker weighs queries, its other estimators rows."""
+        if not self.ranks:
+            return _weights(data)
+        if data.document_weights is not None:
+            raise DataError(
+                f"{self.name} weighs whole queries, but the data have weights of documents; leave them out."
+            )
+        return data.query_weights
+
+    def scores(self, X: Any) -> FloatArray:
+        if len(getattr(self.estimator, "classes_", ())) > 2:
+            return super().scores(X)
+        return _column(self.estimator.predict(X, output_margin=True), self.name)
+
+    def as_saved(self) -> Trained:
+        from toprank.rankers.foreign.xgboost_model import read_binary
+
+        return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
+
+
+class _CatBoost(Library):
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+        given = self.estimator.get_params()
+        if "allow_writing_files" not in given:
+            self.estimator.set_params(allow_writing_files=False)
+        if not {"verbose", "silent", "logging_level", "verbose_eval"} & set(given):
+            self.estimator.set_params(verbose=False)
+        options: dict[str, Any] = {}
+        if valid is not None:
+            options["eval_set"] = self._pool(valid)
+            if early_stopping and not {"early_stopping_rounds", "od_wait", "od_pval", "od_type"} & set(given):
+                options["early_stopping_rounds"] = early_stopping
+        self.estimator.fit(self._pool(data), **options)
+        return self.estimator
+
+    def _pool(self, data: RankingData) -> Any:
+        from catboost import Pool
+
+        of_queries = {"group_id": _qid(data)} if self.ranks else {}
+        weights = _weights(data)
+        more: dict[str, Any] = {} if weights is None else {"weight": weights}
+        if self.ranks and data.query_weights is not None:
+            spread = data.queries.spread(data.query_weights)
+            more = {"group_weight": spread}
+            if data.document_weights is not None:
+                raise DataError(f"{self.name} takes weights of documents or of queries, but the data have both.")
+        return Pool(data.X, data.labels, **of_queries, **more)
+
+    def scores(self, X: Any) -> FloatArray:
+        if len(getattr(self.estimator, "classes_", ())) > 2:
+            return super().scores(X)
+        raw = {} if self.ranks else {"prediction_type": "RawFormulaVal"}  # a ranker has no other
+        return _column(self.estimator.predict(X, **raw), self.name)
+
+    def as_saved(self) -> Trained:
+        import json
+
+        from toprank.rankers.foreign.catboost_json import read
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.json"
+            self.estimator.save_model(str(path), format="json")
+            return read(json.loads(path.read_bytes()))
+
+
+def library_of(estimator: Any) -> Library:
+    """What knows how to deal with the estimator, by the names of the classes that it inherits from."""
+    for one in type(estimator).__mro__:
+        room = one.__module__.partition(".")[0]
+        if room == "lightgbm" and one.__name__ == "LGBMModel":
+            return _LightGBM(estimator)
+        if room == "xgboost" and one.__name__ == "XGBModel":
+            return _XGBoost(estimator)
+        if room == "catboost" and one.__name__ == "CatBoost":
+            return _CatBoost(estimator)
+    return Library(estimator)
+
+
+def _qid(data: RankingData) -> Any:
+    return np.repeat(np.arange(data.n_queries), data.queries.sizes)
+
+
+def _weights(data: RankingData) -> FloatArray | None:
+    """The weight of each document: its own, times that of its query."""
+    own, of_query = data.document_weights, data.query_weights
+    if of_query is None:
+        return own
+    spread: FloatArray = data.queries.spread(of_query)
+    return spread if own is None else spread * own
+
+
+def _column(values: Any, name: str) -> FloatArray:
+    scores = np.asarray(values, np.float64)
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
+    if scores.ndim != 1:
+        raise DataError(f"{name} gives an array of shape {scores.shape}, not one score for each row.")
+    return scores
