@@ -21,6 +21,7 @@ import numpy.typing as npt
 from toprank import losses, solvers
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
+from toprank.losses.own import OwnLoss, is_own, named
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -43,7 +44,7 @@ def plain(name: str, value: Any) -> Any:
 
 def _described(name: str, value: object) -> Any:
     if isinstance(value, losses.Loss):
-        return {"loss": losses.to_spec(value)}
+        return {"own_loss": named(value)} if is_own(value) else {"loss": losses.to_spec(value)}
     if isinstance(value, solvers.Solver):
         options = {field.name: plain(name, getattr(value, field.name)) for field in fields(cast(Any, value))}
         return {"solver": {"name": type(value).__name__, **options}}
@@ -57,6 +58,9 @@ def from_plain(value: Any) -> Any:
     """The parameter that `plain` wrote down."""
     if isinstance(value, dict) and "loss" in value:
         return losses.from_spec(value["loss"])
+    if isinstance(value, dict) and "own_loss" in value:
+        said = value["own_loss"]
+        return OwnLoss(read_value(said, "name", str), read_value(said, "space", Literal["score", "class"]))
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")

@@ -126,6 +126,9 @@ def _shapes(graph: Any) -> dict[str, list[int]]:
     for one in (*graph.input, *graph.value_info, *graph.output):
         if one.type.tensor_type.HasField("shape"):
             shapes[one.name] = [max(dim.dim_value, 1) for dim in one.type.tensor_type.shape.dim]
+    for node in graph.node:  # of these onnx knows no shape
+        if node.op_type in ("Binarizer", "Imputer", "Normalizer", "Scaler") and node.input[0] in shapes:
+            shapes.setdefault(node.output[0], shapes[node.input[0]])
     return shapes
 
 

@@ -50,7 +50,7 @@ def wrap(estimator: Any, *, early_stopping: int | None = 50) -> Ranker:
     if isinstance(estimator, type) or not all(hasattr(estimator, one) for one in ("fit", "predict", "get_params")):
         raise DataError(
             f"{estimator!r} is not an estimator: give an instance with fit, predict and get_params, such as "
-            "Ridge(alpha=1.0) or LGBMRanker(n_estimators=100)."
+            "Ridge(alpha=1.0) of scikit-learn."
         )
     return WrappedRanker(estimator, early_stopping=early_stopping)
 

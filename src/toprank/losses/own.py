@@ -1,0 +1,53 @@
+"""`OwnLoss`: what a model file says of a loss that is not toprank's, so that the model can be read and predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from toprank.errors import DataError
+from toprank.losses.base import Judgments, Loss, Traits
+
+__all__ = ["OwnLoss", "is_own", "named"]
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """The name of a loss that only its author has: a file cannot hold code, and so not the loss.
+
+    Args:
+        name: what its class is called.
+        space: ``score`` or ``class``; see `Traits`.
+    """
+
+    name: str = ""
+    space: Literal["score", "class"] = "score"
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Nothing is claimed but the space."""
+        return Traits(convex=False, smooth=False, shift_invariant=False, space=self.space)
+
+    def bind(self, judgments: Judgments) -> NoReturn:
+        """Refuses, since what the loss computes is not known."""
+        del judgments
+        raise DataError(
+            f"This ranker was trained under {self.name}, a loss that toprank does not have: its file tells the name, "
+            "not the code, so it predicts, but is not trained further. Set the loss itself first: "
+            "ranker.set_params(loss=...)."
+        )
+
+
+def is_own(loss: Loss) -> bool:
+    """Whether a file can only name the loss: its class is not ours, or it holds functions."""
+    if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
+        return True
+    held = vars(loss).values()
+    functions = any(callable(value) or getattr(value, "function", None) is not None for value in held)
+    return functions and loss.traits.space == "score"
+
+
+def named(loss: Loss) -> dict[str, Any]:
+    """What a file says of it."""
+    name = loss.name if isinstance(loss, OwnLoss) else type(loss).__name__
+    return {"name": name, "space": loss.traits.space}
