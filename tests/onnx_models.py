@@ -18,10 +18,10 @@ def model(nodes, initializers=(), *, kind=TensorProto.FLOAT, out=("n", 1), featu
     return helper.make_model(graph, opset_imports=opsets or _OPSETS, producer_name="tests", ir_version=10)
 
 
-def network(seed=0, hidden=4):
+def network(seed=0, hidden=4, features=FEATURES):
     rng = np.random.default_rng(seed)
     weights = {
-        "a": rng.normal(size=(FEATURES, hidden)).astype(np.float32),
+        "a": rng.normal(size=(features, hidden)).astype(np.float32),
         "b": rng.normal(size=hidden).astype(np.float32),
         "c": rng.normal(size=(hidden, 1)).astype(np.float32),
     }
@@ -30,7 +30,7 @@ def network(seed=0, hidden=4):
         helper.make_node("Relu", ["h"], ["r"]),
         helper.make_node("MatMul", ["r", "c"], ["y"]),
     ]
-    return model(nodes, weights)
+    return model(nodes, weights, features=features)
 
 
 def linear():

@@ -58,7 +58,8 @@ def test_what_is_read_equals_what_was_saved(data, tmp_path, name):
 
 
 def test_every_kind_is_covered():
-    assert {type(ranker).__name__ for ranker in every_ranker().values()} == set(rankers.KINDS)
+    read_only = {"ForestRanker", "WeightsRanker", "OnnxRanker"}  # nothing trains them; see test_foreign_models.py
+    assert {type(ranker).__name__ for ranker in every_ranker().values()} == set(rankers.KINDS) - read_only
 
 
 def test_standard_tools_read_the_description(data, tmp_path):
@@ -152,7 +153,8 @@ def test_files_of_earlier_versions_are_still_read(path):
     """Golden files: each holds the scores it gave when it was written (tests/golden/make.py)."""
     ranker = tr.load(path)
     rows = tr.RankingData(np.load(GOLDEN / "rows.npy"), feature_names=ranker.feature_names_in_)
-    np.testing.assert_allclose(ranker.predict(rows), np.load(path.with_suffix(".npy")), rtol=1e-12)
+    near = 1e-4 if path.name.startswith("onnx") else 1e-12  # onnxruntime adds floats as each machine does it fastest
+    np.testing.assert_allclose(ranker.predict(rows), np.load(path.with_suffix(".npy")), rtol=near)
 
 
 def test_there_are_golden_files_of_every_kind():

@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 import toprank as tr
+from foreign_models import xgboost_model
 from forging import Judges, npy, parts_of, seal
+from onnx_models import network
 from test_model_files import every_ranker
 from toprank.errors import DataError
+from toprank.rankers.foreign.onnx_model import OnnxRanker
+from toprank.rankers.foreign.ranker import WeightsRanker
+from toprank.rankers.foreign.xgboost_model import read_binary
 from toprank.rankers.tree_text import only_trees, rewritten_trees
 
 # ---- trees, written by a grammar ----
@@ -261,7 +266,19 @@ def models(tmp_path_factory):
     for name, ranker in (every_ranker() | more_rankers()).items():
         ranker.fit(data).save(path)
         found[name] = parts_of(path)
+    for name, ranker in read_rankers().items():
+        ranker.save(path)
+        found[name] = parts_of(path)
     return found
+
+
+def read_rankers():
+    """Models of other libraries, saved as ours."""
+    return {
+        "read-forest": read_binary(bytes(xgboost_model(max_depth=2).get_booster().save_raw("ubj"))),
+        "read-weights": WeightsRanker.of("RankLib", np.arange(4.0), 0.5),
+        "read-onnx": OnnxRanker.of(network().SerializeToString()),
+    }
 
 
 def places(value, path=()):

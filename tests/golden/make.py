@@ -5,6 +5,7 @@ python tests/golden/make.py
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,22 @@ RANKERS = {
     "blend": tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=5, num_leaves=7, threads=1)], weights=[1.0, 2.0]),
 }
 
+
+def read_rankers(data):
+    """Models of other libraries, as they are saved here; an ONNX model is what `onnx_models.py` makes of its seed."""
+    from sklearn.linear_model import Ridge
+    from xgboost import XGBRanker
+
+    sys.path.insert(0, str(HERE.parent))
+    from onnx_models import network
+    from toprank.rankers.foreign.onnx_model import OnnxRanker
+
+    onnx = OnnxRanker.of(network(features=data.n_features).SerializeToString())
+    onnx.feature_names_in_ = np.array(data.feature_names, dtype=object)
+    forest = tr.wrap(XGBRanker(n_estimators=5, max_depth=3, n_jobs=1)).fit(data)
+    return {"forest": forest.to_save(), "weights": tr.wrap(Ridge()).fit(data).to_save(), "onnx": onnx}
+
+
 if __name__ == "__main__":
     data = tr.synthetic(n_queries=30, n_features=4, n_grades=3, seed=0)
     rows = tr.RankingData(data.select([0, 1]).X, feature_names=data.feature_names)  # one query, as the test reads them
@@ -35,4 +52,8 @@ if __name__ == "__main__":
     for name, ranker in RANKERS.items():
         path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"
         ranker.fit(data).save(path)
+        np.save(path.with_suffix(".npy"), ranker.predict(rows))
+    for name, ranker in read_rankers(data).items():
+        path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"
+        ranker.save(path)
         np.save(path.with_suffix(".npy"), ranker.predict(rows))
