@@ -256,7 +256,7 @@ def files(tmp_path_factory):
     xgboost_model().save_model(folder / "xgboost.ubj")
     catboost_model().save_model(str(folder / "catboost.json"), format="json")
     (folder / "ranklib.xml").write_text(ranklib_text())
-    (folder / "weights.txt").write_text("## Coordinate Ascent\n1:0.25 2:0.5 3:1 4:1 5:0.1\n")
+    (folder / "weights.txt").write_text("## Coordinate Ascent\n1:0.25 2:0.5 3:1\n")
     return sorted(folder.iterdir())
 
 
@@ -345,7 +345,7 @@ def test_commands_take_models_of_other_libraries(files, tmp_path):
         np.testing.assert_array_equal(tr.read_scores(tmp_path / "s.txt"), expected)
         told = json.loads(toprank("inspect", path, "--json"))
         assert told["kind"] in ("ForestRanker", "WeightsRanker")
-        assert told["features"]["count"] == 5
+        assert told["features"]["count"] == (3 if path.name == "weights.txt" else 5)
         assert "training.library" in toprank("inspect", path)
 
 

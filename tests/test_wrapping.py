@@ -257,6 +257,19 @@ def test_categories_of_frames(parts, tmp_path):
         np.testing.assert_allclose(loaded.predict(turned), wrapped.predict(frame), rtol=1e-12, atol=1e-12)
 
 
+def test_xgboost_is_not_misread(parts, tmp_path):
+    from scipy.sparse import csr_matrix
+
+    train, _, test = parts
+    with pytest.raises(DataError, match="needs dense features"):
+        tr.wrap(XGBRanker(**FEW)).fit(train.replace(X=csr_matrix(train.X)))
+    sparse = tr.wrap(LGBMRanker(**FEW, verbose=-1)).fit(train.replace(X=csr_matrix(train.X)))
+    dense = tr.wrap(LGBMRanker(**FEW, verbose=-1)).fit(train)
+    np.testing.assert_array_equal(sparse.predict(test.replace(X=csr_matrix(test.X))), dense.predict(test))
+    with pytest.raises(DataError, match="takes -1 for a missing value"):
+        tr.wrap(XGBRanker(**FEW, missing=-1)).fit(train).save(tmp_path / "m.toprank")
+
+
 def test_importances_are_those_of_the_estimator(parts):
     train, _, _ = parts
     wrapped = tr.wrap(LGBMRanker(**FEW, verbose=-1)).fit(train)

@@ -174,7 +174,7 @@ def _entry(name: str | None, what: Any) -> Entry:
             raise DataError(f"{inner.name}: options go with the name of a system; give a ranker its options itself.")
         return replace(inner, options=dict(what[1]))
     if all(hasattr(what, method) for method in ("fit", "predict", "get_params")) and not isinstance(what, type):
-        return Entry(name or getattr(what, "called", type(what).__name__), ranker=what)
+        return Entry(name or str(getattr(what, "called", type(what).__name__)), ranker=what)
     raise DataError(
         f"{what!r} is not a system: give a name, a System, a pair (name, options), or an unfitted ranker such as "
         "LinearRanker(l2=0.1)."

@@ -75,7 +75,7 @@ class BlendRanker(Ranker):
                 "The members of a blend were trained on data with other columns, or with other levels of categories; "
                 "train them on the same data."
             )
-        blend.n_features_in_ = first.n_features_in_
+        blend.n_features_in_ = data.n_features  # a member may take the first ones alone
         for name in ("feature_names_in_", "first_feature_id_", "encoding_"):
             if hasattr(first, name):
                 setattr(blend, name, getattr(first, name))

@@ -30,7 +30,7 @@ _STANDARD = {
 }  # fmt: skip
 _LEARNED = {"ArrayFeatureExtractor", "Binarizer", "Imputer", "LinearRegressor", "Normalizer", "Scaler"}
 _TREES = {"TreeEnsembleRegressor", "TreeEnsemble"}
-_KINDS = {1: np.float32, 11: np.float64}  # of ONNX's numbers of types
+_KINDS: dict[int, type[np.floating[Any]]] = {1: np.float32, 11: np.float64}  # of ONNX's numbers of types
 
 
 class Checked(NamedTuple):

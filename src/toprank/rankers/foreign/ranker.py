@@ -61,13 +61,18 @@ class Trained(Ranker):
 
     @override
     def _rows(self, X: Any) -> Any:
-        shape = getattr(X, "shape", ())
+        shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and self._has_more(shape[1]) and not hasattr(X, "columns"):
             X = X[:, : self.n_features_in_]
         return super()._rows(X)
 
-    def _has_more(self, columns: int) -> bool:
-        return self.takes_more_features and columns > self.n_features_in_
+    def _keep_own_width(self, columns: int) -> None:
+        """Within a blend of others, whose features are more, still take the first ones."""
+        if self._has_more(self.n_features_in_, columns):
+            self.n_features_in_ = columns
+
+    def _has_more(self, columns: int, known: int | None = None) -> bool:
+        return self.takes_more_features and columns > (self.n_features_in_ if known is None else known)
 
 
 @dataclass(eq=False, repr=False)
@@ -189,6 +194,7 @@ class ForestRanker(Trained):
 
     @override
     def check_restored(self) -> None:
+        self._keep_own_width(self.forest_.n_features)
         super().check_restored()
         if self.forest_.n_features != self.n_columns_:
             raise DataError("the trees do not fit the number of features")
@@ -254,6 +260,11 @@ class WeightsRanker(Trained):
     def takes_more_features(self) -> bool:  # type: ignore[override]
         """RankLib's files tell the features that are used, not how many there are."""
         return self.source == "RankLib"
+
+    @override
+    def check_restored(self) -> None:
+        self._keep_own_width(len(self.coef_))
+        super().check_restored()
 
     def _scores(self, X: Any) -> FloatArray:
         if not isinstance(X, np.ndarray):

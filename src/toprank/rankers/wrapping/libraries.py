@@ -21,6 +21,7 @@ class Library:
     """Any estimator of scikit-learn's kind."""
 
     takes_categories = False
+    takes_sparse = True
 
     def __init__(self, estimator: Any) -> None:
         self.estimator, self.name = estimator, type(estimator).__name__
@@ -126,6 +127,7 @@ class _LightGBM(Library):
 
 class _XGBoost(Library):
     takes_categories = True
+    takes_sparse = False  # what is absent is 0 here, and missing there
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
         if data.encoding is not None and data.encoding.categories:
@@ -165,6 +167,11 @@ class _XGBoost(Library):
     def as_saved(self) -> Trained:
         from toprank.rankers.foreign.xgboost_model import read_binary
 
+        missing = self.estimator.get_params().get("missing")
+        if missing is not None and not np.isnan(missing):
+            raise DataError(
+                f"it takes {missing} for a missing value, which its file does not tell; call it NaN instead"
+            )
         return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
 
 

@@ -79,6 +79,11 @@ class WrappedRanker(Ranker):
         """LightGBM and XGBoost take codes of categories; others see a column for each level."""
         return library_of(self.estimator).takes_categories
 
+    @property
+    def takes_sparse(self) -> bool:  # type: ignore[override]
+        """XGBoost takes what a sparse matrix leaves out for missing, and everybody here for 0."""
+        return library_of(self.estimator).takes_sparse
+
     # ---- parameters ----
 
     @override
