@@ -261,3 +261,105 @@ static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *
     }
 FOREST_SCORES(f4)
 FOREST_SCORES(f8)
+
+/* ---- contributions ---- */
+
+/* Shapley values of the game whose players are the features: a coalition has document a's values, the others b's, and earns
+the trees' score. A path to a leaf needs u features to be a's and v to be b's; the leaf then gives each of the former
+value·(u − 1)!v!/(u + v)! and takes value·u!(v − 1)!/(u + v)! from each of the latter. So one walk through the nodes that some
+coalition reaches is enough, and a feature by which no node tells the documents apart gets nothing, not even rounding. */
+typedef struct {
+    i4 fork;  /* the nearest node above at which the documents part; −1: none */
+    u1 taken; /* whose way was taken there: 0 for a's, 1 for b's */
+    u1 forks; /* whether they part here, by a feature that is not decided yet */
+    bool reached;
+    f8 u, v, share;      /* u!v!/(u + v)! */
+    f8 gain[2], loss[2]; /* of the leaves below a's way and b's: what a feature decided for a gets, and loses for b */
+} visit;
+
+/* Whose way was taken above by this feature; −1 where it is not decided. */
+INLINE int decided(const forest *f, const i4 (*nodes)[NODE_PARTS], const visit *visits, const visit *here, i8 feature) {
+    for (i4 at = here->fork, side = here->taken; at >= 0; side = visits[at].taken, at = visits[at].fork)
+        if (f->columns[nodes[at][NODE_COLUMN]][FEATURE_OF] == feature) return side;
+    return -1;
+}
+
+/* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree. */
+static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b, visit *visits, f8 *added) {
+    const i8 first = f->trees[tree][FIRST_NODE], count = f->trees[tree + 1][FIRST_NODE] - first;
+    const i4(*nodes)[NODE_PARTS] = f->nodes + first;
+    const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
+    for (i8 i = 0; i < count; i++) visits[i].reached = false;
+    if (count) visits[0] = (visit){.fork = -1, .reached = true, .share = 1.0};
+    for (i8 i = 0; i < count; i++) {
+        visit *here = visits + i;
+        if (!here->reached) continue;
+        const i4 *node = nodes[i];
+        const int ways[2] = {a[node[NODE_COLUMN]] > node[NODE_RANK], b[node[NODE_COLUMN]] > node[NODE_RANK]};
+        const i8 feature = f->columns[node[NODE_COLUMN]][FEATURE_OF];
+        const int known = ways[0] == ways[1] ? 0 : decided(f, nodes, visits, here, feature);
+        here->forks = known < 0;
+        for (int side = known < 0 ? 0 : known; side <= (known < 0 ? 1 : known); side++) {
+            visit next = {.fork = here->fork, .taken = here->taken, .reached = true, .u = here->u, .v = here->v};
+            next.share = here->share;
+            if (known < 0) {
+                next.share *= (side ? next.v : next.u) + 1.0;
+                next.share /= next.u + next.v + 1.0;
+                *(side ? &next.v : &next.u) += 1.0;
+                next.fork = (i4)i;
+                next.taken = (u1)side;
+            }
+            const i4 child = node[NEXT + ways[side]];
+            if (child >= 0) {
+                visits[child] = next;
+            } else if (next.fork >= 0) {
+                const f8 worth = values[~child] * next.share;
+                if (next.u > 0.0) visits[next.fork].gain[next.taken] += worth / next.u;
+                if (next.v > 0.0) visits[next.fork].loss[next.taken] += worth / next.v;
+            }
+        }
+    }
+    for (i8 i = count - 1; i >= 0; i--) {
+        const visit *here = visits + i;
+        if (!here->reached || !here->forks) continue;
+        added[f->columns[nodes[i][NODE_COLUMN]][FEATURE_OF]] += here->gain[0] - here->loss[1];
+        if (here->fork >= 0) {
+            visits[here->fork].gain[here->taken] += here->gain[0] + here->gain[1];
+            visits[here->fork].loss[here->taken] += here->loss[0] + here->loss[1];
+        }
+    }
+}
+
+/* For each pair of rows (a, b) the contributions to the score of a less that of b: added to those of a, subtracted from those
+of b. Trees of one output. */
+KERNEL(i8, forest_contributions)(i8 n, i8 d, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, i8 q, const f8 X[n][d], u1 flushed,
+                                 const i8 columns[c][5], const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2],
+                                 const i8 planes[p + 1], const u1 entries[e][6], const i4 nodes[s][4], const f8 values[8 * p],
+                                 const i8 pairs[q][2], f8 contributions[n][d]) {
+    const forest f = {columns, cuts, sets, trees, planes, entries, nodes, values};
+    i8 largest = 0;
+    for (i8 tree = 0; tree < t; tree++) largest = most(largest, trees[tree + 1][FIRST_NODE] - trees[tree][FIRST_NODE]);
+    i1 *block = scratch(c * BLOCK, 1), *ranks = scratch(n * c, 1);
+    visit *visits = scratch(largest, sizeof *visits);
+    f8 *added = scratch(d, sizeof *added);
+    const bool room = block && ranks && visits && added;
+    for (i8 first = 0; first < n && room; first += BLOCK) {
+        const i8 rows = least(BLOCK, n - first);
+        fill_columns(&f, c, rows, d, BLOCK, X[first], true, flushed, block);
+        for (i8 i = 0; i < rows; i++)
+            for (i8 j = 0; j < c; j++) ranks[(first + i) * c + j] = block[j * BLOCK + i];
+    }
+    for (i8 pair = 0; pair < q && room; pair++) {
+        const i8 a = pairs[pair][0], b = pairs[pair][1];
+        if (a < 0 || a >= n || b < 0 || b >= n) continue;
+        memset(added, 0, (size_t)d * sizeof *added);
+        for (i8 tree = 0; tree < t; tree++) add_contributions(&f, tree, ranks + a * c, ranks + b * c, visits, added);
+        for (i8 j = 0; j < d; j++) contributions[a][j] += added[j];
+        for (i8 j = 0; j < d; j++) contributions[b][j] -= added[j];
+    }
+    give_back(block);
+    give_back(ranks);
+    give_back(visits);
+    give_back(added);
+    return room ? 0 : OUT_OF_MEMORY;
+}

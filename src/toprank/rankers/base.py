@@ -9,12 +9,12 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, one_blas_thread
+from toprank.compute import FloatArray, IntArray, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
@@ -23,11 +23,15 @@ from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
+from toprank.rankers.contributions import Contributions, Course, Sampling, additive, shapley
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source, source_of, widened
 from toprank.scorers.features import Standardisation
+
+if TYPE_CHECKING:
+    from toprank.rankers.explanation import Explanation
 
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
 
@@ -265,6 +269,73 @@ class Ranker(Estimator):
             )
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid).mean["ndcg@10"]
 
+    # ---- explanations ----
+
+    def explain(
+        self,
+        data: Any,
+        qid: Any = None,
+        a: Any = None,
+        b: Any = None,
+        *,
+        permutations: int = Sampling().permutations,
+        seed: int = 0,
+    ) -> Explanation:
+        """Why document a stands above document b: what each feature contributes to the difference of their scores.
+
+        The contributions sum to f(a) − f(b); see `toprank.rankers.contributions` for what they are. They are exact for
+        linear rankers, trees and blends of these, estimates with a standard error for others. Where the ranker looks at
+        the other documents of the query, those are held fixed.
+
+        Args:
+            data: a `RankingData` that holds the query.
+            qid: the id of the query; None: the only one.
+            a: a document, by its id, or by its row where documents have no ids; None: the first of the ranking.
+            b: another of the query; None: the next after a, or the one before it where a is the last.
+            permutations: orders of the features that are drawn where contributions are estimated.
+            seed: decides these orders.
+
+        >>> import toprank as tr
+        >>> data = tr.RankingData([[3.0, 1.0], [1.0, 1.0], [2.0, 5.0]], [1, 0, 0], feature_names=["sales", "price"])
+        >>> ranker = tr.LinearRanker("ListNet").fit(data)
+        >>> found = ranker.explain(data, a=0, b=1)
+        >>> found.contributions["price"], found.contributions["sales"] == found.total
+        (0.0, True)
+        """
+        from toprank.rankers.explanation import explain_pair
+
+        return explain_pair(self, data, qid, a, b, Sampling(permutations, seed).checked())
+
+    @property
+    def sees_queries(self) -> bool:
+        """Whether the score of a document depends on the other documents of its query."""
+        return False
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Whether `contributions` are computed, and not estimated."""
+        return False
+
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+    ) -> Contributions:
+        """What each feature contributes to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
+
+        `query` is one query with dense features, whose columns are those of training; documents are its rows.
+        """
+        if not self.explains_exactly:
+            return shapley(self, query, of, against, sampling)
+        return additive(self._terms(self._prediction_rows(query)), of, against)
+
+    def _terms(self, X: Any) -> FloatArray:
+        """What each feature adds to the score of each row, where the score is such a sum."""
+        raise NotImplementedError(f"{type(self).__name__} is no sum over features.")
+
+    def course(self, feature: int) -> Course | None:
+        """How the score runs along a feature that holds numbers, where that is known exactly."""
+        del feature
+        return None
+
     @property
     def was_interrupted(self) -> bool:
         """Whether the training was ended from the keyboard."""
@@ -410,6 +481,11 @@ class Ranker(Estimator):
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
             X = X[names]
         return validate(self, X, reset=False, sparse=self.takes_sparse)
+
+    def in_columns(self, data: RankingData) -> RankingData:
+        """Data in the columns of training; refused where they have others."""
+        self._check_features(data)
+        return data
 
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""

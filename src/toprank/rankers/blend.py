@@ -10,11 +10,12 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import rankers as kinds
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
+from toprank.rankers.contributions import Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
@@ -159,6 +160,51 @@ class BlendRanker(Ranker):
     def _scores(self, X: Any) -> FloatArray:
         names = getattr(self, "feature_names_in_", None)
         return self._blended(RankingData(X, feature_names=names, encoding=self.encoding_))
+
+    # ---- explanations: the blend is linear in the scores of its members ----
+
+    def _counting(self) -> list[tuple[Any, float]]:
+        """The members that count, and what their scores are multiplied by."""
+        factors = (self.weights_ / self.scales_).tolist()
+        return [(member, factor) for member, factor in zip(self.rankers_, factors, strict=True) if factor]
+
+    @property
+    def sees_queries(self) -> bool:
+        """Where a member does."""
+        return any(member.sees_queries for member, _ in self._counting())
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Where all members do."""
+        return all(member.explains_exactly for member, _ in self._counting())
+
+    @override
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+    ) -> Contributions:
+        values, variances = np.zeros((2, len(of), query.n_features))
+        methods, exact = [], True
+        for number, (member, factor) in enumerate(self._counting()):
+            own = sampling._replace(seed=sampling.seed + number)  # so that errors are independent, and squares add up
+            found = member.contributions(query, of, against, own)
+            values += factor * found.values
+            if found.errors is not None:
+                variances += (factor * found.errors) ** 2
+                exact = False
+            methods.append(found.method)
+        method = f"the weighted sum over the members of the blend ({'; '.join(dict.fromkeys(methods))})"
+        return Contributions(values, None if exact else np.sqrt(variances), method)
+
+    @override
+    def course(self, feature: int) -> Course | None:
+        slope, breaks = 0.0, [np.zeros(0)]
+        for member, factor in self._counting():
+            own = member.course(feature)
+            if own is None:
+                return None
+            slope += factor * own.slope
+            breaks.append(own.breaks)
+        return Course(slope, np.unique(np.concatenate(breaks)))
 
     @property
     def feature_importances_(self) -> FloatArray:

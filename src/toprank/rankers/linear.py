@@ -17,6 +17,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.rankers.base import warn_constant, warn_unconverged
+from toprank.rankers.contributions import LinearTerms
 from toprank.rankers.path import PathRanker, penalty_path, tolerances_of
 from toprank.rankers.schema import Numbers
 from toprank.rankers.source import Score, Source, source_of
@@ -43,7 +44,7 @@ _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight pe
 
 
 @dataclass(eq=False, repr=False)
-class LinearRanker(PathRanker):
+class LinearRanker(LinearTerms, PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
     Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the

@@ -238,6 +238,11 @@ class NeuralRanker(GradeProbabilities):
         return order, queries
 
     @property
+    def sees_queries(self) -> bool:
+        """An attention network does."""
+        return bool(self.network_.shape.network == "attention")
+
+    @property
     def _needs_qid(self) -> bool:
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
         return bool(self.network_.shape.network == "attention" and self.training_.get("queries", 1) > 1)

@@ -20,6 +20,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.contributions import Course, LinearTerms
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
@@ -27,7 +28,7 @@ __all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AdaRank(Ranker):
+class AdaRank(LinearTerms, Ranker):
     """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
 
     Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, E the metric of the query ranked by that
@@ -230,6 +231,21 @@ class RankBoost(Ranker):
             scores += alpha * (X[:, column] > threshold)
         return scores
 
+    @property
+    def explains_exactly(self) -> bool:
+        """See `Ranker.explains_exactly`."""
+        return True
+
+    def _terms(self, X: Any) -> FloatArray:
+        terms = np.zeros(X.shape)
+        for column, threshold, alpha in zip(self.features_, self.thresholds_, self.alphas_, strict=True):
+            terms[:, column] += alpha * (X[:, column] > threshold)
+        return terms
+
+    @override
+    def course(self, feature: int) -> Course:
+        return Course(0.0, np.unique(self.thresholds_[self.features_ == feature]))
+
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
     """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
@@ -241,7 +257,7 @@ def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoordinateAscent(Ranker):
+class CoordinateAscent(LinearTerms, Ranker):
     """Maximise a metric over w by line searches along the coordinates, from several starts.
 
     Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.contributions import Contributions, Course, Sampling, shapley
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
@@ -33,6 +34,7 @@ from toprank.scorers.expected_gain import grade_probabilities
 __all__ = ["Round", "TreeRanker"]
 
 _ROWS = 1 << 18
+_EXACT = "exact: Shapley values of the trees, the other document being the background"
 
 
 @dataclass(eq=False, repr=False)
@@ -205,6 +207,24 @@ class TreeRanker(GradeProbabilities):
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
         return self._trees.forest.predict(X, self.threads)
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Where there is one score, and not the expected gain of grades."""
+        return self.outputs == "score"
+
+    @override
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+    ) -> Contributions:
+        if not self.explains_exactly:
+            return shapley(self, query, of, against, sampling)
+        values = self.forest_.contributions(self._prediction_rows(query), of, against, self.threads)
+        return Contributions(values, None, _EXACT)
+
+    @override
+    def course(self, feature: int) -> Course:
+        return Course(0.0, self.forest_.thresholds(feature))
 
     @property
     def booster_(self) -> Any:

@@ -17,7 +17,7 @@ from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, marker, shortened, tag, ticks, title
 from toprank.errors import DataError
 
-__all__ = ["Picture", "check_picture_path", "framed", "histogram", "strips"]
+__all__ = ["Picture", "check_picture_path", "framed", "histogram", "signed_bars", "strips"]
 
 _WORDS = """
 .toprank{line-height:1.45}.toprank p{margin:.5em 0;max-width:60em;white-space:pre-line}.toprank .note{opacity:.75}
@@ -140,3 +140,38 @@ def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, f
             drawn.append(marker(3, x(means[row]), at, f"{row}: {means[row]:.4f}", 4.5))
             drawn.append(tag("text", f"{means[row]:.4f}", x=WIDTH - 4, y=at + 4, cls="end"))
     return Picture(name, bottom + 40, frame, *drawn)
+
+
+_ROW = 21.0
+
+
+def signed_bars(
+    name: str, rows: Sequence[tuple[str, str, float, float, float]], label: str = "", width: float = WIDTH
+) -> Picture:
+    """A bar for each row, to the right where its value is above 0: (name, words when pointed at, value, low, high).
+
+    Where low and high differ, a whisker joins them; an infinite end stops at the edge.
+    """
+    if not rows:
+        raise DataError("There is nothing to draw: no feature makes a difference.")
+    ends = [end for _, _, *values in rows for end in values if np.isfinite(end)]
+    reach = max(map(abs, ends)) or 1.0
+    bottom = 6 + _ROW * len(rows)
+    box = Box(128, 6, width - 62, bottom)
+    x = Scale(min(0.0, *ends) - 0.02 * reach, max(0.0, *ends) + 0.02 * reach, box.left, box.right)
+    marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(x.low, x.high, 4)]
+    drawn = [axes(box, x, Scale(0, 1, bottom, box.top), marked, [], label)]
+    drawn.append(tag("line", x1=x(0.0), x2=x(0.0), y1=box.top, y2=bottom, cls="zero"))
+    for place, (row, words, value, low, high) in enumerate(rows):
+        at = box.top + _ROW * place
+        left, right = sorted((x(0.0), x(value)))
+        bar = tag("rect", x=left, y=at + 4, width=max(right - left, 0.8), height=_ROW - 8,
+                  cls="bar" if value >= 0 else "dot loss")  # fmt: skip
+        middle = at + _ROW / 2
+        whisker = tag("line", x1=x(low), x2=x(high), y1=middle, y2=middle, cls="axis") if low < high else None
+        shown = f"{value:+.3g}".replace("-", "−")
+        drawn.append(tag(
+            "g", title(words), tag("text", shortened(row, 22), x=122, y=at + 14.5, cls="name end"), bar, whisker,
+            tag("text", shown, x=width - 4, y=at + 14.5, cls="tick end"),
+        ))  # fmt: skip
+    return Picture(name, bottom + (40 if label else 24), *drawn, width=width)

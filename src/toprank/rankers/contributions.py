@@ -1,0 +1,202 @@
+"""What each feature contributes to the score of one document less that of another.
+
+The contributions are Shapley values of one game for every ranker: the players are the features, a coalition S has
+document a's values and all other features have b's, and v(S) is the score of that mixture. They sum to f(a) − f(b), a
+feature in which a and b agree gets 0, and swapping a and b changes every sign.
+
+Where the ranker is a sum of functions of one feature each, or trees, they are computed exactly; few features that
+differ are enumerated; else orders of the features are drawn, and the standard error is part of the answer.
+
+A ranker that looks at the other documents of the query plays the same game in the query: a and b exchange the values
+outside S, all other documents stay as they are, and v(S) is half the difference of the two scores. At S = ∅ the two
+have changed places, so the values again sum to f(a) − f(b); for any other ranker this is the same game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from math import factorial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.scorers.features import Standardisation
+
+__all__ = [
+    "ADDITIVE", "Contributions", "Course", "LinearTerms", "Sampling", "additive", "differing", "shapley", "with_rows",
+]  # fmt: skip
+
+ADDITIVE = "exact: the score is a sum of one term for each feature"
+_ENUMERATED = 10  # players up to which all coalitions are tried
+_VALUES = 1 << 22  # features of the mixtures that are scored at a time
+Mask = npt.NDArray[np.bool_]
+
+
+class Sampling(NamedTuple):
+    """How contributions are estimated where they are not computed exactly."""
+
+    permutations: int = 64
+    """Orders of the features for each pair, drawn in twos: an order, and the same backwards."""
+    seed: int = 0
+
+    def checked(self) -> Sampling:
+        """Refuse numbers that make no estimate."""
+        check_whole("permutations", self.permutations, 4)
+        check_whole("seed", self.seed, 0)
+        return self
+
+
+class Contributions(NamedTuple):
+    """One row for each document that is explained, one column for each feature."""
+
+    values: FloatArray
+    errors: FloatArray | None
+    """Standard errors, where the values are estimates; their sums are exact even so."""
+    method: str
+    """How they were found, as the end of a sentence."""
+
+
+class Course(NamedTuple):
+    """How the score runs along one feature, all others fixed: as `slope` says, but for jumps just above `breaks`."""
+
+    slope: float
+    breaks: FloatArray
+
+
+class LinearTerms:
+    """What a ranker that scores w·x has before `Ranker` among its bases; missing values count as the centre."""
+
+    coef_: FloatArray
+    standardisation_: Standardisation
+
+    @property
+    def explains_exactly(self) -> bool:
+        """See `Ranker.explains_exactly`."""
+        return True
+
+    def _terms(self, X: Any) -> FloatArray:
+        rows = X if isinstance(X, np.ndarray) else X.toarray()
+        terms: FloatArray = np.nan_to_num(rows.astype(np.float64) - self.standardisation_.centre) * self.coef_
+        return terms
+
+    def course(self, feature: int) -> Course:
+        """See `Ranker.course`."""
+        return Course(float(self.coef_[feature]), np.zeros(0))
+
+
+def differing(a: FloatArray, b: FloatArray) -> IntArray:
+    """The features in which two documents differ; missing equals missing."""
+    return np.flatnonzero(~((a == b) | (np.isnan(a) & np.isnan(b))))
+
+
+def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData:
+    """Data with other rows but the columns of `query`: so many queries of equal size, nothing judged."""
+    known = {field.name: getattr(query, field.name) for field in fields(RankingData)}
+    dropped = dict.fromkeys(
+        ("document_ids", "document_weights", "query_weights", "positions", "source_rows", "carried", "teacher")
+    )
+    new = {
+        "X": X,
+        "labels": np.full(len(X), np.nan),
+        "queries": Queries.from_sizes([len(X) // copies] * copies),
+        "qids": np.arange(copies),
+    }
+    return RankingData.trusted(**{name: value for name, value in (known | dropped | new).items() if name in known})
+
+
+def additive(parts: FloatArray, of: IntArray, against: IntArray) -> Contributions:
+    """Of a ranker that adds up `parts`, (documents, features)."""
+    return Contributions(parts[of] - parts[against].mean(axis=0), None, ADDITIVE)
+
+
+def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:
+    """Of any ranker, by its scores alone; the mean over the documents `against`."""
+    X = np.asarray(query.X, dtype=np.float64)
+    values, variances = np.zeros((2, len(of), X.shape[1]))
+    estimated = False
+    for place, a in enumerate(of.tolist()):
+        for b in against.tolist():
+            players = differing(X[a], X[b])
+            if not len(players):
+                continue
+            worth = _worth(ranker, query, X, a, b, players)
+            if len(players) <= _ENUMERATED:
+                values[place, players] += _enumerated(worth, len(players))
+                continue
+            estimated = True
+            rng = np.random.default_rng((sampling.seed, a, b))
+            found, variance = _sampled(worth, len(players), sampling.permutations, rng)
+            values[place, players] += found
+            variances[place, players] += variance
+    n = len(against)
+    if not estimated:
+        return Contributions(
+            values / n, None, f"exact: all coalitions of the features that differ, {_ENUMERATED} at most"
+        )
+    method = (
+        f"estimated from {sampling.permutations} random orders of the features for each pair of documents, seed "
+        f"{sampling.seed}; the sum is exact"
+    )
+    return Contributions(values / n, np.sqrt(variances) / n, method)
+
+
+Worth = Callable[[Mask], FloatArray]
+
+
+def _worth(ranker: Any, query: RankingData, X: FloatArray, a: int, b: int, players: IntArray) -> Worth:
+    """What coalitions of the players earn, one a row."""
+
+    def alone(masks: Mask) -> FloatArray:
+        rows = np.repeat(X[b][None], len(masks), axis=0)
+        rows[:, players] = np.where(masks, X[a, players], X[b, players])
+        return np.asarray(ranker.predict(with_rows(query, rows)))
+
+    def among_others(masks: Mask) -> FloatArray:
+        rows = np.repeat(X[None], len(masks), axis=0)
+        rows[:, a, players] = np.where(masks, X[a, players], X[b, players])
+        rows[:, b, players] = np.where(masks, X[b, players], X[a, players])
+        scores = ranker.predict(with_rows(query, rows.reshape(-1, X.shape[1]), len(masks))).reshape(len(masks), -1)
+        return np.asarray(scores[:, a] - scores[:, b]) / 2
+
+    whole = ranker.sees_queries
+    each = max(1, _VALUES // (X.size if whole else X.shape[1]))
+
+    def worth(masks: Mask) -> FloatArray:
+        play = among_others if whole else alone
+        return np.concatenate([play(masks[first : first + each]) for first in range(0, len(masks), each)])
+
+    return worth
+
+
+def _enumerated(worth: Worth, n: int) -> FloatArray:
+    """φ_j = Σ_S |S|!(n − |S| − 1)!/n! (v(S ∪ j) − v(S)) over the coalitions S without j."""
+    numbers = np.arange(1 << n)
+    masks = (numbers[:, None] >> np.arange(n) & 1).astype(bool)
+    earned, sizes = worth(masks), masks.sum(axis=1)
+    share = np.array([factorial(size) * factorial(n - size - 1) / factorial(n) for size in range(n)])
+    values = np.empty(n)
+    for j in range(n):
+        without = numbers[~masks[:, j]]
+        values[j] = share[sizes[without]] @ (earned[without | 1 << j] - earned[without])
+    return values
+
+
+def _sampled(worth: Worth, n: int, permutations: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Means over random orders of what each player adds when it joins those before, and the variances of the means."""
+    twos = max(2, permutations // 2)
+    found = np.empty((twos, n))
+    for number in range(twos):
+        order = rng.permutation(n)
+        both = []
+        for drawn in (order, order[::-1]):
+            joined = np.empty(n, dtype=np.int64)
+            joined[drawn] = np.arange(n)
+            both.append(np.diff(worth(joined < np.arange(n + 1)[:, None]))[joined])
+        found[number] = np.mean(both, axis=0)
+    return found.mean(axis=0), found.var(axis=0, ddof=1) / twos

@@ -1,0 +1,299 @@
+"""Why one document stands above another, in words, as a table, a plot and JSON."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.ranking import ranking
+from toprank.rankers.contributions import Sampling, with_rows
+from toprank.rankers.estimator import check_is_fitted
+from toprank.showing.pictures import Picture, signed_bars
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
+__all__ = ["AskedQuery", "Document", "Explanation", "cells", "explain_pair", "signed"]
+
+_NAMED = 3  # features that a sentence names
+_DRAWN = 15
+_MOST = 1 << 27  # values of a query that are held as a dense array
+_SEARCHED = 50_000  # ids among which similar ones are looked for
+OTHERS_FIXED = "The ranker looks at whole queries; the other documents of this one are held fixed."
+
+
+class Document(NamedTuple):
+    """A document of the query that is explained."""
+
+    name: str
+    score: float
+    place: int
+    """In the ranking, from 1."""
+
+
+class AskedQuery:
+    """One query as a ranker sees it: dense features in the columns of training, scores, and the order they give."""
+
+    def __init__(self, ranker: Ranker, data: RankingData, qid: Any) -> None:
+        check_is_fitted(ranker)
+        if not isinstance(data, RankingData):
+            raise DataError("Explanations need a RankingData, tr.RankingData(X, qid=qid): they speak of queries.")
+        number = _query_number(data, qid)
+        names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
+        rows = slice(*data.queries.offsets[number : number + 2].tolist())
+        part = ranker.in_columns(data.select([number]).as_grouped())
+        if part.n_documents * part.n_features > _MOST:
+            raise DataError(
+                f"Query {data.qids[number]} has {part.n_documents:,} documents with {part.n_features:,} features, too "
+                "many values to be explained at once; keep some of its documents: data.keep(mask)."
+            )
+        self.ranker, self.data = ranker, data
+        self.qid = str(data.qids[number])
+        self.X = np.asarray(part.X.toarray() if part.is_sparse else part.X, dtype=np.float64)
+        self.part = with_rows(part, self.X)
+        self.features = feature_names(ranker, data)
+        self.names = [str(name) for name in names[rows].tolist()]
+        self.scores: FloatArray = np.asarray(ranker.predict(self.part))
+        self.order = ranking(self.scores, self.part.queries, None).order.tolist()
+        self.places = {row: place for place, row in enumerate(self.order, start=1)}
+
+    def document(self, row: int) -> Document:
+        """A row of the query."""
+        return Document(self.names[row], float(self.scores[row]), self.places[row])
+
+    def row_of(self, document: Any) -> int:
+        """The row of a document, by its id, or its row in the data where documents have no ids."""
+        wanted = str(document)
+        found = [row for row, name in enumerate(self.names) if name == wanted]
+        if not found:
+            raise DataError(_absent("document", wanted, self.names, f"in query {self.qid}"))
+        if len(found) > 1:
+            raise DataError(f"Query {self.qid} has {len(found)} documents called '{wanted}'; give each its own id.")
+        return found[0]
+
+    def pair(self, a: Any, b: Any) -> tuple[int, int]:
+        """Two different rows; None stands for the first of the ranking, and for the next after the other."""
+        if len(self.names) < 2:
+            raise DataError(f"Query {self.qid} has one document, which stands above no other; explain another query.")
+        rows = [None if one is None else self.row_of(one) for one in (a, b)]
+        if rows[0] is None:
+            rows[0] = self.order[0] if rows[1] != self.order[0] else self.order[1]
+        if rows[1] is None:
+            place = self.places[rows[0]]
+            rows[1] = self.order[place] if place < len(self.order) else self.order[place - 2]
+        if rows[0] == rows[1]:
+            raise DataError(f"'{self.names[rows[0]]}' was given twice; name two different documents.")
+        return rows[0], rows[1]
+
+    def shown(self, row: int, feature: int) -> str:
+        """A value as it stands in the user's table."""
+        return cells(self.part, feature, self.X[[row], feature])[0]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of every explanation of this query."""
+        return (OTHERS_FIXED,) if self.ranker.sees_queries else ()
+
+
+def _query_number(data: RankingData, qid: Any) -> int:
+    if qid is None:
+        if data.n_queries > 1:
+            raise DataError(f"These data have {data.n_queries:,} queries; say which one to explain: qid=.")
+        return 0
+    known = data.qids.astype(str)
+    found = np.flatnonzero(known == str(qid))
+    if not len(found):
+        raise DataError(_absent("query", str(qid), known.tolist(), "in these data"))
+    return int(found[0])
+
+
+def _absent(kind: str, wanted: str, known: Sequence[str], where: str) -> str:
+    """That there is no such id, and some that are like it."""
+    close = difflib.get_close_matches(wanted, known[:_SEARCHED], n=3, cutoff=0.5)
+    some = ", ".join(f"'{name}'" for name in (close or known[:3]))
+    more = "" if close or len(known) <= 3 else " …"
+    return f"There is no {kind} '{wanted}' {where}; " + (
+        f"did you mean {some}?" if close else f"there are {some}{more}."
+    )
+
+
+def feature_names(ranker: Ranker, data: RankingData) -> tuple[str, ...]:
+    """What the features are called; without names they are numbered as in LETOR's files."""
+    names = getattr(ranker, "feature_names_in_", data.feature_names)
+    if names is not None:
+        return tuple(str(name) for name in names)
+    first = 1 if data.first_feature_id is None else data.first_feature_id
+    return tuple(f"feature {first + column}" for column in range(ranker.n_features_in_))
+
+
+def cells(data: RankingData, feature: int, values: FloatArray) -> list[str]:
+    """Stored numbers as they stand in the user's table."""
+    del data, feature
+    return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
+
+
+def signed(value: float) -> str:
+    """A number that shows its sign, in three significant digits.
+
+    >>> signed(0.81234), signed(-0.5), signed(0.0)
+    ('+0.812', '−0.5', '0')
+    """
+    return "0" if value == 0 else f"{value:+.3g}".replace("-", "−")
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
+    """What each feature contributes to the score of document `a` less that of document `b`.
+
+    Attributes:
+        query: The id of the query.
+        a, b: The documents: name, score, place in the ranking.
+        features: The names of all features.
+        values: What each contributes; their sum is `total`.
+        errors: The standard error of each, where they are estimates; None where they are exact.
+        a_values, b_values: The values of the features, as they stand in the table.
+        method: How the contributions were found.
+        notes: Further sentences.
+    """
+
+    query: str
+    a: Document
+    b: Document
+    features: tuple[str, ...]
+    values: FloatArray
+    errors: FloatArray | None
+    a_values: tuple[str, ...]
+    b_values: tuple[str, ...]
+    method: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """The score of a less that of b."""
+        return self.a.score - self.b.score
+
+    @property
+    def contributions(self) -> dict[str, float]:
+        """What each feature contributes, by name, the largest first."""
+        return {self.features[i]: float(self.values[i]) for i in self._order(everything=True)}
+
+    def _order(self, everything: bool = False) -> list[int]:
+        """The features, the largest contribution first; without those that contribute nothing, unless all are asked."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        return [i for i in order.tolist() if everything or self.values[i] != 0]
+
+    def _sentence(self) -> str:
+        def because(which: list[int]) -> str:
+            told = [
+                f"{self.features[i]} counts {signed(self.values[i])} ({self.a_values[i]} against {self.b_values[i]})"
+                for i in which[:_NAMED]
+            ]
+            more = f" and {len(which) - _NAMED} more" if len(which) > _NAMED else ""
+            return ", ".join(told) + more
+
+        order = self._order()
+        support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
+        a, b = self.a.name, self.b.name
+        if self.total > 0:
+            head = f"{a} stands above {b} because {because(support)}"
+            return head + (f"; against it: {because(oppose)}." if oppose else ".")
+        if self.total < 0:
+            head = f"{a} stands below {b} because {because(oppose)}"
+            return head + (f"; for it: {because(support)}." if support else ".")
+        if not order:
+            return f"{a} and {b} have the same score: no feature makes a difference."
+        return f"{a} and {b} have the same score: {because(support)} and {because(oppose)} balance each other."
+
+    def _parts(self) -> Sequence[Part]:
+        a, b, order = self.a, self.b, self._order()
+        heading = (
+            f"Query {self.query}: {a.name} (place {a.place}, score {a.score:.4g}) against {b.name} (place {b.place}, "
+            f"score {b.score:.4g}), a difference of {signed(self.total)}."
+        )
+        header = ["feature", a.name, b.name, "contribution", *(["± error"] if self.errors is not None else [])]
+        rows = []
+        for i in order:
+            error = [] if self.errors is None else [f"{self.errors[i]:.2g}"]
+            rows.append((self.features[i], self.a_values[i], self.b_values[i], signed(self.values[i]), *error))
+        table = Table(tuple(header), rows, names=1)
+        silent = len(self.features) - len(order)
+        said = f"Contributions sum to the difference of the scores ({self.method})."
+        if silent:
+            said += f" {silent} of {len(self.features)} features make no difference between the two."
+        return [heading, self._sentence(), *([table] if rows else []), said, *self.notes]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each feature, the largest contribution first."""
+        order = self._order(everything=True)
+        return frame_of(
+            {
+                "feature": [self.features[i] for i in order],
+                "a": [self.a_values[i] for i in order],
+                "b": [self.b_values[i] for i in order],
+                "contribution": [float(self.values[i]) for i in order],
+                "error": [0.0 if self.errors is None else float(self.errors[i]) for i in order],
+            },
+            kind,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        frame = self.to_frame("arrow").to_pylist()
+        return {
+            "query": self.query,
+            "a": self.a._asdict(),
+            "b": self.b._asdict(),
+            "total": self.total,
+            "sentence": self._sentence(),
+            "contributions": frame,
+            "exact": self.errors is None,
+            "method": self.method,
+            "notes": list(self.notes),
+        }
+
+    def plot(self) -> Picture:
+        """A bar for each of the features that count most: to the right where they speak for a."""
+        error = np.zeros(len(self.values)) if self.errors is None else 2 * self.errors
+        rows = [
+            (
+                self.features[i],
+                f"{self.features[i]}: {signed(v)} ({self.a_values[i]} against {self.b_values[i]})",
+                v, v - float(error[i]), v + float(error[i]),
+            )
+            for i, v in ((i, float(self.values[i])) for i in self._order()[:_DRAWN])
+        ]  # fmt: skip
+        name = f"Why {self.a.name} stands {'below' if self.total < 0 else 'above'} {self.b.name} in query {self.query}"
+        return signed_bars(name, rows, "contribution to the difference of the scores")
+
+
+def explain_pair(ranker: Ranker, data: RankingData, qid: Any, a: Any, b: Any, sampling: Sampling) -> Explanation:
+    """`Ranker.explain`."""
+    asked = AskedQuery(ranker, data, qid)
+    return explained(asked, *asked.pair(a, b), sampling)
+
+
+def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
+    """The same for two rows of a query that was looked up before."""
+    found = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
+    columns = range(len(asked.features))
+    return Explanation(
+        asked.qid,
+        asked.document(first),
+        asked.document(second),
+        asked.features,
+        found.values[0],
+        None if found.errors is None else found.errors[0],
+        tuple(asked.shown(first, j) for j in columns),
+        tuple(asked.shown(second, j) for j in columns),
+        found.method,
+        asked.notes,
+    )
