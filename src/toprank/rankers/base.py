@@ -23,7 +23,7 @@ from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import ranking
-from toprank.rankers.contributions import Contributions, Course, Sampling, additive, shapley
+from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, additive, shapley
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
@@ -278,7 +278,7 @@ class Ranker(Estimator):
         a: Any = None,
         b: Any = None,
         *,
-        permutations: int = Sampling().permutations,
+        permutations: int | None = None,
         seed: int = 0,
     ) -> Explanation:
         """Why document a stands above document b: what each feature contributes to the difference of their scores.
@@ -292,7 +292,8 @@ class Ranker(Estimator):
             qid: the id of the query; None: the only one.
             a: a document, by its id, or by its row where documents have no ids; None: the first of the ranking.
             b: another of the query; None: the next after a, or the one before it where a is the last.
-            permutations: orders of the features that are drawn where contributions are estimated.
+            permutations: orders of the features that are drawn where contributions are estimated; None: 16 to 1024, by
+                what they cost.
             seed: decides these orders.
 
         >>> import toprank as tr
@@ -317,7 +318,7 @@ class Ranker(Estimator):
         return False
 
     def contributions(
-        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
         """What each feature contributes to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
 
@@ -330,6 +331,11 @@ class Ranker(Estimator):
     def _terms(self, X: Any) -> FloatArray:
         """What each feature adds to the score of each row, where the score is such a sum."""
         raise NotImplementedError(f"{type(self).__name__} is no sum over features.")
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """The features whose numbers are names of categories, as far as the ranker knows."""
+        return frozenset()
 
     def course(self, feature: int) -> Course | None:
         """How the score runs along a feature that holds numbers, where that is known exactly."""

@@ -15,7 +15,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
-from toprank.rankers.contributions import Contributions, Course, Sampling
+from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
@@ -180,7 +180,7 @@ class BlendRanker(Ranker):
 
     @override
     def contributions(
-        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
         values, variances = np.zeros((2, len(of), query.n_features))
         methods, exact = [], True
@@ -194,6 +194,11 @@ class BlendRanker(Ranker):
             methods.append(found.method)
         method = f"the weighted sum over the members of the blend ({'; '.join(dict.fromkeys(methods))})"
         return Contributions(values, None if exact else np.sqrt(variances), method)
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """Those of the members."""
+        return frozenset().union(*(member.category_columns for member in self.rankers_))
 
     @override
     def course(self, feature: int) -> Course | None:

@@ -29,11 +29,13 @@ from toprank.data.queries import Queries
 from toprank.scorers.features import Standardisation
 
 __all__ = [
-    "ADDITIVE", "Contributions", "Course", "LinearTerms", "Sampling", "additive", "differing", "shapley", "with_rows",
+    "ADDITIVE", "EXACTLY", "Contributions", "Course", "LinearTerms", "Sampling", "additive", "differing", "shapley",
+    "with_rows",
 ]  # fmt: skip
 
 ADDITIVE = "exact: the score is a sum of one term for each feature"
 _ENUMERATED = 10  # players up to which all coalitions are tried
+_SCORED = 1 << 18  # documents that an estimate may score
 _VALUES = 1 << 22  # features of the mixtures that are scored at a time
 Mask = npt.NDArray[np.bool_]
 
@@ -41,15 +43,26 @@ Mask = npt.NDArray[np.bool_]
 class Sampling(NamedTuple):
     """How contributions are estimated where they are not computed exactly."""
 
-    permutations: int = 64
-    """Orders of the features for each pair, drawn in twos: an order, and the same backwards."""
+    permutations: int | None = None
+    """Orders of the features for each pair, drawn in twos: an order, and the same backwards; None: as many as score
+    about a quarter of a million documents, 16 to 1024."""
     seed: int = 0
 
     def checked(self) -> Sampling:
         """Refuse numbers that make no estimate."""
-        check_whole("permutations", self.permutations, 4)
+        if self.permutations is not None:
+            check_whole("permutations", self.permutations, 4)
         check_whole("seed", self.seed, 0)
         return self
+
+    def twos(self, players: int, documents: int) -> int:
+        """How many orders to draw, and as many backwards, where a coalition costs the scores of so many documents."""
+        fits = _SCORED // ((players + 1) * documents)
+        return (min(max(fits, 16), 1024) if self.permutations is None else self.permutations) // 2
+
+
+EXACTLY = Sampling()
+"""For rankers that need no estimate."""
 
 
 class Contributions(NamedTuple):
@@ -119,7 +132,8 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
     """Of any ranker, by its scores alone; the mean over the documents `against`."""
     X = np.asarray(query.X, dtype=np.float64)
     values, variances = np.zeros((2, len(of), X.shape[1]))
-    estimated = False
+    drawn: set[int] = set()
+    documents = len(X) if ranker.sees_queries else 1
     for place, a in enumerate(of.tolist()):
         for b in against.tolist():
             players = differing(X[a], X[b])
@@ -129,20 +143,16 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
             if len(players) <= _ENUMERATED:
                 values[place, players] += _enumerated(worth, len(players))
                 continue
-            estimated = True
+            twos = sampling.twos(len(players), documents)
             rng = np.random.default_rng((sampling.seed, a, b))
-            found, variance = _sampled(worth, len(players), sampling.permutations, rng)
+            found, variance = _sampled(worth, len(players), twos, rng)
+            drawn.add(2 * twos)
             values[place, players] += found
             variances[place, players] += variance
     n = len(against)
-    if not estimated:
-        return Contributions(
-            values / n, None, f"exact: all coalitions of the features that differ, {_ENUMERATED} at most"
-        )
-    method = (
-        f"estimated from {sampling.permutations} random orders of the features for each pair of documents, seed "
-        f"{sampling.seed}; the sum is exact"
-    )
+    if not drawn:
+        return Contributions(values / n, None, "exact: every coalition of the features that differ was scored")
+    method = f"estimated from {min(drawn)} random orders of the features, seed {sampling.seed}; the sum is exact"
     return Contributions(values / n, np.sqrt(variances) / n, method)
 
 
@@ -187,9 +197,8 @@ def _enumerated(worth: Worth, n: int) -> FloatArray:
     return values
 
 
-def _sampled(worth: Worth, n: int, permutations: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _sampled(worth: Worth, n: int, twos: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Means over random orders of what each player adds when it joins those before, and the variances of the means."""
-    twos = max(2, permutations // 2)
     found = np.empty((twos, n))
     for number in range(twos):
         order = rng.permutation(n)

@@ -194,8 +194,9 @@ class Explanation(Shown):
     def _sentence(self) -> str:
         def because(which: list[int]) -> str:
             told = [
-                f"{self.features[i]} counts {signed(self.values[i])} ({self.a_values[i]} against {self.b_values[i]})"
-                for i in which[:_NAMED]
+                f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} "
+                f"({self.a_values[i]} against {self.b_values[i]})"
+                for place, i in enumerate(which[:_NAMED])
             ]
             more = f" and {len(which) - _NAMED} more" if len(which) > _NAMED else ""
             return ", ".join(told) + more

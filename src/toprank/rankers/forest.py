@@ -146,6 +146,12 @@ class Forest:
         cuts = [self._dense.cuts[begin : begin + count] for begin, count in ours[:, 3:].tolist()]
         return np.unique(np.concatenate([np.zeros(0), *cuts]))
 
+    @property
+    def categories(self) -> frozenset[int]:
+        """The features that are split by sets of categories."""
+        columns = self._dense.columns
+        return frozenset(columns[columns[:, 1] == _CATEGORIES, 0].tolist())
+
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
         kind = np.float32 if X.dtype == np.float32 or self.arithmetic.single_rows else np.float64
         with np.errstate(over="ignore"):  # what is too large for single precision is infinite there, too

@@ -18,7 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
-from toprank.rankers.contributions import Contributions, Course, Sampling, shapley
+from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
@@ -215,12 +215,17 @@ class TreeRanker(GradeProbabilities):
 
     @override
     def contributions(
-        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = Sampling()
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
         values = self.forest_.contributions(self._prediction_rows(query), of, against, self.threads)
         return Contributions(values, None, _EXACT)
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """The features that trees split by sets of values."""
+        return self.forest_.categories
 
     @override
     def course(self, feature: int) -> Course:
