@@ -29,7 +29,7 @@ FLOORS = [
     {"rankers"},
     {"systems"},
     {"significance"},
-    {"comparison", "selection"},
+    {"comparison", "explaining", "selection"},
     {"portfolio", "tuning", "monitoring"},
     {"experiment", "cluster"},
     {"report", "reproduce"},

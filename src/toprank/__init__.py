@@ -31,6 +31,7 @@ _HOMES = {
     "evaluate": "toprank.metrics.evaluation",
     "evaluate_run": "toprank.metrics.runs",
     "compare": "toprank.comparison",
+    "importance": "toprank.explaining",
     "ToprankError": "toprank.errors",
     "LinearRanker": "toprank.rankers.linear",
     "ExpectedGainRanker": "toprank.rankers.expected_gain",
@@ -49,7 +50,19 @@ _HOMES = {
     "Experiment": "toprank.experiment",
     "monitor": "toprank.monitoring",
 }
-_ROOMS = ("data", "metrics", "significance", "errors", "losses", "solvers", "systems", "theory", "report", "cluster")
+_ROOMS = (
+    "data",
+    "metrics",
+    "significance",
+    "errors",
+    "losses",
+    "solvers",
+    "systems",
+    "theory",
+    "report",
+    "cluster",
+    "explaining",
+)
 
 __all__ = [
     "RankingData",
@@ -71,6 +84,7 @@ __all__ = [
     "evaluate",
     "evaluate_run",
     "compare",
+    "importance",
     "ToprankError",
     "LinearRanker",
     "ExpectedGainRanker",
@@ -98,11 +112,24 @@ __all__ = [
     "theory",
     "report",
     "cluster",
+    "explaining",
     "__version__",
 ]
 
 if TYPE_CHECKING:
-    from toprank import cluster, data, errors, losses, metrics, report, significance, solvers, systems, theory
+    from toprank import (
+        cluster,
+        data,
+        errors,
+        explaining,
+        losses,
+        metrics,
+        report,
+        significance,
+        solvers,
+        systems,
+        theory,
+    )
     from toprank.comparison import compare
     from toprank.data.converting import convert
     from toprank.data.dataset import RankingData, concatenate
@@ -114,6 +141,7 @@ if TYPE_CHECKING:
     from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
+    from toprank.explaining import importance
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.monitoring import monitor

@@ -326,7 +326,10 @@ class Ranker(Estimator):
         """
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
-        return additive(self._terms(self._prediction_rows(query)), of, against)
+        terms = self._terms(self._prediction_rows(query))
+        if self.one_hot_ is not None:  # a category is one feature, however many columns its levels have
+            terms = np.array([self.one_hot_.by_feature(row) for row in terms])
+        return additive(terms, of, against)
 
     def _terms(self, X: Any) -> FloatArray:
         """What each feature adds to the score of each row, where the score is such a sum."""
@@ -334,8 +337,8 @@ class Ranker(Estimator):
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """The features whose numbers are names of categories, as far as the ranker knows."""
-        return frozenset()
+        """The features whose numbers are codes of categories, as far as the ranker knows."""
+        return frozenset(() if self.encoding_ is None else self.encoding_.categories)
 
     def course(self, feature: int) -> Course | None:
         """How the score runs along a feature that holds numbers, where that is known exactly."""
@@ -489,9 +492,9 @@ class Ranker(Estimator):
         return validate(self, X, reset=False, sparse=self.takes_sparse)
 
     def in_columns(self, data: RankingData) -> RankingData:
-        """Data in the columns of training; refused where they have others."""
-        self._check_features(data)
-        return data
+        """Data in the columns and codes of training; refused where they have others."""
+        translated: RankingData = self._translated(data)
+        return translated
 
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""

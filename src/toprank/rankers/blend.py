@@ -198,7 +198,7 @@ class BlendRanker(Ranker):
     @property
     def category_columns(self) -> frozenset[int]:
         """Those of the members."""
-        return frozenset().union(*(member.category_columns for member in self.rankers_))
+        return super().category_columns.union(*(member.category_columns for member in self.rankers_))
 
     @override
     def course(self, feature: int) -> Course | None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import OneHot
 from toprank.data.queries import Queries
 from toprank.scorers.features import Standardisation
 
@@ -87,6 +88,7 @@ class LinearTerms:
 
     coef_: FloatArray
     standardisation_: Standardisation
+    one_hot_: OneHot | None
 
     @property
     def explains_exactly(self) -> bool:
@@ -100,7 +102,8 @@ class LinearTerms:
 
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""
-        return Course(float(self.coef_[feature]), np.zeros(0))
+        slopes = self.coef_ if self.one_hot_ is None else self.one_hot_.by_feature(self.coef_)
+        return Course(float(slopes[feature]), np.zeros(0))
 
 
 def differing(a: FloatArray, b: FloatArray) -> IntArray:

@@ -137,8 +137,10 @@ def feature_names(ranker: Ranker, data: RankingData) -> tuple[str, ...]:
 
 def cells(data: RankingData, feature: int, values: FloatArray) -> list[str]:
     """Stored numbers as they stand in the user's table."""
-    del data, feature
-    return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
+    column = None if data.encoding is None else data.encoding.columns[feature]
+    if column is None or column.kind == "number":
+        return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
+    return ["missing" if value is None else str(value) for value in column.cells(values).to_pylist()]
 
 
 def signed(value: float) -> str:

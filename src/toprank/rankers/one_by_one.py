@@ -244,7 +244,9 @@ class RankBoost(Ranker):
 
     @override
     def course(self, feature: int) -> Course:
-        return Course(0.0, np.unique(self.thresholds_[self.features_ == feature]))
+        one_hot = self.one_hot_
+        column = feature if one_hot is None else one_hot.names.index(one_hot.encoding.names[feature])
+        return Course(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:

@@ -224,8 +224,8 @@ class TreeRanker(GradeProbabilities):
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """The features that trees split by sets of values."""
-        return self.forest_.categories
+        """Those of tables, and those that trees split by sets of values."""
+        return super().category_columns | self.forest_.categories
 
     @override
     def course(self, feature: int) -> Course:

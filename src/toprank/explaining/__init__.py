@@ -1,0 +1,13 @@
+"""Explanations beyond a pair: a whole query, what would change an order, and what matters over many queries.
+
+`Ranker.explain` says why one document stands above another; the rooms here ask it again and again. `query` says what
+moved each document, `changes` what would lift one above another, `importance` which features the metric depends on, and
+`effect` how the score runs along one feature.
+"""
+
+from toprank.explaining.changes import Change, Changes, changes
+from toprank.explaining.effects import Effect, effect
+from toprank.explaining.importance import Importance, importance
+from toprank.explaining.queries import QueryExplanation, query
+
+__all__ = ["Change", "Changes", "Effect", "Importance", "QueryExplanation", "changes", "effect", "importance", "query"]

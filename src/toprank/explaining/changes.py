@@ -1,0 +1,254 @@
+"""What would change an order: the smallest change of one feature that lifts a document above another.
+
+Between its breaks the score of a linear ranker, of trees and of their blends runs along a feature as a straight line
+(`Ranker.course`), so that one score for each piece tells where the order turns, exactly. Other rankers are searched.
+Every change that is told has been scored by the ranker itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.explaining.columns import Feature
+from toprank.rankers.base import Ranker
+from toprank.rankers.contributions import Course, with_rows
+from toprank.rankers.explanation import AskedQuery, Document
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["Change", "Changes", "changes", "changes_of"]
+
+_GRID = 65  # values of a feature at which other rankers are searched
+_FINER = 17  # and within a step of it, again and again
+_ROUNDS = 5
+_BEYOND = (1e-12, 1e-10, 1e-8, 1e-6)  # steps beyond a crossing, as a share of the value and its spread
+_TOLD = 5
+_VALUES = 1 << 22
+Margins = Callable[[FloatArray], FloatArray]
+
+
+class Change(NamedTuple):
+    """A change of one feature of the lower document that puts it above the other."""
+
+    feature: str
+    now: str
+    wanted: str
+    """What it would have to be, in words: ``above 3.2``."""
+    value: float
+    """Such a value, which the ranker has scored."""
+    size: float
+    """The change in standard deviations of the feature; another category counts 1."""
+    seen: bool
+    """Whether the value lies within those of the data."""
+
+
+@dataclass(frozen=True, repr=False)
+class Changes(Shown):
+    """What would lift the document `b` above `a`, one feature at a time, the smallest change first.
+
+    Attributes:
+        query: The id of the query.
+        a, b: The higher and the lower document.
+        changes: One for each feature that can do it alone.
+        features: How many features were tried.
+        exact: Whether these are the smallest changes; else they were searched for, between the values of the data.
+        notes: Further sentences.
+    """
+
+    query: str
+    a: Document
+    b: Document
+    changes: tuple[Change, ...]
+    features: int
+    exact: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The smallest change, or that there is none."""
+        within = [change for change in self.changes if change.seen]
+        if not self.changes:
+            return f"No single feature can lift {self.b.name} above {self.a.name}."
+        best = (within or self.changes)[0]
+        said = f"{self.b.name} would stand above {self.a.name} if its {best.feature} were {best.wanted}"
+        said += f" (now {best.now})."
+        if within:
+            return said
+        return f"No single feature can lift {self.b.name} above {self.a.name} with a value of these data; {said}"
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (one.feature, one.now, one.wanted, f"{one.size:.3g}", "yes" if one.seen else "no")
+            for one in self.changes[:_TOLD]
+        ]
+        header = ("feature", "now", "would have to be", "change in deviations", "among the data")
+        how = "exact" if self.exact else (
+            f"searched at {_GRID} values between the least and the largest of the data, a crossing to "
+            f"{(_FINER - 1.0) ** -_ROUNDS / (_GRID - 1):.0e} of that range"
+        )  # fmt: skip
+        said = f"{len(self.changes)} of {self.features} features can do it alone ({how})."
+        return [self.sentence, *([Table(header, rows, names=3)] if rows else []), said, *self.notes]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each change."""
+        return frame_of({name: [getattr(one, name) for one in self.changes] for name in Change._fields}, kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "query": self.query,
+            "a": self.a._asdict(),
+            "b": self.b._asdict(),
+            "sentence": self.sentence,
+            "changes": [one._asdict() for one in self.changes],
+            "exact": self.exact,
+            "notes": list(self.notes),
+        }
+
+
+def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b: Any = None) -> Changes:
+    """What would lift the lower of two documents above the other: the smallest change of each feature by itself.
+
+    Args:
+        ranker: a fitted ranker.
+        data: a `RankingData` that holds the query; its values say what is usual, and how large a change is.
+        qid: the id of the query; None: the only one.
+        a: a document, as `Ranker.explain` takes it.
+        b: another.
+
+    Exact for linear rankers (a crossing), trees (their thresholds) and blends of these; searched for others. Another
+    category counts as one change, and the most frequent that does it is told.
+
+    >>> import toprank as tr
+    >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
+    >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=0, b=2).sentence)
+    2 would stand above 0 if its sales were above 3 (now 2).
+    """
+    asked = AskedQuery(ranker, data, qid)
+    return changes_of(asked, *asked.pair(a, b), ranker.in_columns(data))
+
+
+def changes_of(asked: AskedQuery, first: int, second: int, data: RankingData) -> Changes:
+    """The same for two rows of a query that was looked up before, and data in the columns of training."""
+    a, b = sorted((first, second), key=lambda row: asked.places[row])
+    tried = np.arange(data.n_features)
+    notes = list(asked.notes)
+    if data.is_sparse:
+        tried = np.flatnonzero((asked.X[[a, b]] != 0).any(axis=0))
+        notes.append("Only features that one of the two documents has were tried.")
+    found, exact = [], True
+    for number in tried.tolist():
+        feature = Feature(asked.ranker, data, number)
+        margins = _margins(asked, a, b, number)
+        course = None if feature.is_category else asked.ranker.course(number)
+        exact &= feature.is_category or course is not None
+        change = _of_category(feature, asked.X[b, number], margins) if feature.is_category else None
+        if not feature.is_category:
+            change = _of_number(feature, float(asked.X[b, number]), margins, course)
+        if change is not None:
+            found.append(change)
+    found.sort(key=lambda change: change.size)
+    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(found), len(tried), exact, tuple(notes))
+
+
+def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
+    """By how much b would stand above a, for each of several values of a feature of b."""
+    X, ranker = asked.X, asked.ranker
+
+    def alone(values: FloatArray) -> FloatArray:
+        rows = np.repeat(X[b][None], len(values), axis=0)
+        rows[:, feature] = values
+        return np.asarray(ranker.predict(with_rows(asked.part, rows)) - asked.scores[a])
+
+    def among_others(values: FloatArray) -> FloatArray:
+        rows = np.repeat(X[None], len(values), axis=0)
+        rows[:, b, feature] = values
+        copies = with_rows(asked.part, rows.reshape(-1, X.shape[1]), len(values))
+        scores = ranker.predict(copies).reshape(len(values), -1)
+        return np.asarray(scores[:, b] - scores[:, a])
+
+    score = among_others if ranker.sees_queries else alone
+    each = max(1, _VALUES // (X.size if ranker.sees_queries else X.shape[1]))
+
+    def margins(values: FloatArray) -> FloatArray:
+        parts = [score(values[start : start + each]) for start in range(0, len(values), each)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    return margins
+
+
+def _of_category(feature: Feature, now: float, margins: Margins) -> Change | None:
+    levels = feature.levels[feature.levels != now]
+    enough = np.flatnonzero(margins(levels) > 0)
+    if not len(enough):
+        return None
+    value = float(levels[enough[0]])
+    return Change(feature.name, feature.shown(now), feature.shown(value), value, 1.0, True)
+
+
+def _of_number(feature: Feature, now: float, margins: Margins, course: Course | None) -> Change | None:
+    start = float(feature.present.mean()) if math.isnan(now) else now
+    crossings = _searched(feature, start, margins) if course is None else _along(course, start, margins)
+    low, high = float(feature.present.min()), float(feature.present.max())
+    for value, open_end in sorted(crossings, key=lambda one: abs(one[0] - start)):
+        beyond = _beyond(value, math.copysign(1.0, value - start), feature.spread, open_end, margins)
+        if beyond is None:
+            continue
+        up, down = ("above ", "below ") if open_end else ("at least ", "at most ")
+        word = "" if value == start else up if value > start else down
+        size, seen = abs(value - start) / feature.spread, low <= beyond <= high
+        return Change(feature.name, feature.shown(now), word + feature.shown(value), beyond, size, seen)
+    return None
+
+
+def _beyond(value: float, side: float, spread: float, open_end: bool, margins: Margins) -> float | None:
+    """A value at the crossing, or just beyond it, at which the order has turned."""
+    steps = [side * step * (abs(value) + spread) for step in _BEYOND]
+    nearest = float(np.nextafter(value, side * np.inf)) if open_end else value
+    tried = np.array([nearest, *(value + step for step in steps)])
+    turned = np.flatnonzero(margins(tried) > 0)
+    return float(tried[turned[0]]) if len(turned) else None
+
+
+def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[float, bool]]:
+    """Where the margin turns positive on each piece: the point nearest to the start, and whether it is left out."""
+    breaks = course.breaks
+    here = int(np.searchsorted(breaks, start, side="left"))  # pieces are (break, next break]
+    below, above = breaks[:here][::-1], breaks[here:]
+    entries = np.concatenate([[start, start], below, np.nextafter(above, np.inf)])
+    sides = np.concatenate([[-1.0, 1.0], np.full(len(below), -1.0), np.ones(len(above))])
+    ends = np.concatenate([[np.append(below, -np.inf)[0], np.append(above, np.inf)[0]],
+                           np.append(below, -np.inf)[1:], np.append(above, np.inf)[1:]])  # fmt: skip
+    told = np.concatenate([[start, start], below, above])
+    for place, margin in enumerate(margins(entries).tolist()):
+        entry, side = float(entries[place]), float(sides[place])
+        if margin > 0:
+            yield float(told[place]), side > 0
+        elif course.slope * side > 0:
+            crossing = entry - margin / course.slope
+            if abs(crossing - entry) < abs(ends[place] - entry):
+                yield crossing, True
+
+
+def _searched(feature: Feature, start: float, margins: Margins) -> Iterator[tuple[float, bool]]:
+    """The nearest values on both sides at which the margin is positive, by ever finer grids."""
+    low, high = float(feature.present.min()), float(feature.present.max())
+    for end in (low, high):
+        if end == start:
+            continue
+        grid = np.linspace(start, end, _GRID)
+        for _ in range(_ROUNDS + 1):
+            turned = np.flatnonzero(margins(grid[1:]) > 0)
+            if not len(turned):
+                break
+            first = int(turned[0]) + 1
+            crossing = float(grid[first])
+            grid = np.linspace(grid[first - 1], grid[first], _FINER)
+        else:
+            yield crossing, False

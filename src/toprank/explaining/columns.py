@@ -1,0 +1,64 @@
+"""One feature of the data at hand: its values, whether they are categories, and how they are told."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import Ranker
+from toprank.rankers.explanation import cells, feature_names
+
+__all__ = ["Feature", "feature_number"]
+
+
+class Feature:
+    """A column of data that are in the columns of training."""
+
+    def __init__(self, ranker: Ranker, data: RankingData, number: int) -> None:
+        self.number, self.name = number, feature_names(ranker, data)[number]
+        self.is_category = number in ranker.category_columns
+        self._data = data
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """One for each document."""
+        column = self._data.X[:, [self.number]]
+        return np.asarray(column.toarray() if self._data.is_sparse else column, dtype=np.float64)[:, 0]
+
+    @cached_property
+    def present(self) -> FloatArray:
+        """The values that are there, or 0 alone where none is."""
+        found: FloatArray = self.values[np.isfinite(self.values)]
+        return found if len(found) else np.zeros(1)
+
+    @cached_property
+    def spread(self) -> float:
+        """The standard deviation; 1 where all values are alike."""
+        return float(self.present.std()) or 1.0
+
+    @cached_property
+    def levels(self) -> FloatArray:
+        """The distinct values, the most frequent first."""
+        levels, counts = np.unique(self.present, return_counts=True)
+        return np.asarray(levels[np.argsort(-counts, kind="stable")])
+
+    def shown(self, value: float) -> str:
+        """A value as it stands in the user's table."""
+        return cells(self._data, self.number, np.array([value]))[0]
+
+
+def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
+    """The column of a feature, given by its name or its number from 0."""
+    names = feature_names(ranker, data)
+    if isinstance(feature, str):
+        if feature not in names:
+            raise UnknownNameError("feature", feature, names)
+        return names.index(feature)
+    if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < len(names):
+        raise DataError(f"There is no feature number {feature!r}; they run from 0 to {len(names) - 1}.")
+    return int(feature)

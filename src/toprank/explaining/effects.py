@@ -1,0 +1,172 @@
+"""How the score runs along one feature: partial dependence, with the spread over documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marker, path, tag, ticks, title
+from toprank.errors import DataError
+from toprank.explaining.columns import Feature, feature_number
+from toprank.rankers.base import Ranker
+from toprank.rankers.contributions import with_rows
+from toprank.rankers.estimator import check_is_fitted
+from toprank.rankers.explanation import OTHERS_FIXED, signed
+from toprank.showing.pictures import Picture, signed_bars
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["Effect", "effect"]
+
+_MISSING = "missing"
+
+
+@dataclass(frozen=True, repr=False)
+class Effect(Shown):
+    """The mean score of documents if all had the same value of a feature, less their mean score as they are.
+
+    Attributes:
+        feature: Its name.
+        values: The values tried; NaN stands for missing.
+        shown: The same as they stand in the table.
+        means: The mean change of the score at each value.
+        lows, highs: Between them lie the changes of the middle 80 % of the documents.
+        is_category: Whether the values are categories.
+        how: What was done, in words.
+    """
+
+    feature: str
+    values: FloatArray
+    shown: tuple[str, ...]
+    means: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    is_category: bool
+    how: str
+
+    def _parts(self) -> Sequence[Part]:
+        low, high = int(np.argmin(self.means)), int(np.argmax(self.means))
+        sentence = f"The score hardly depends on {self.feature}, other features being as they are."
+        if self.means[low] != self.means[high]:
+            sentence = (
+                f"Other features being as they are, the score is highest at {self.feature} = {self.shown[high]} "
+                f"({signed(self.means[high])}) and lowest at {self.shown[low]} ({signed(self.means[low])})."
+            )
+        rows = [
+            (self.shown[i], signed(self.means[i]), signed(self.lows[i]), signed(self.highs[i]))
+            for i in range(len(self.values))
+        ]
+        return [sentence, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each value."""
+        numbers = {"score": self.means, "low": self.lows, "high": self.highs}
+        return frame_of({self.feature: list(self.shown)} | {k: v.tolist() for k, v in numbers.items()}, kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        columns = zip(self.shown, self.means.tolist(), self.lows.tolist(), self.highs.tolist(), strict=True)
+        rows = [dict(zip(("value", "score", "low", "high"), row, strict=True)) for row in columns]
+        return {"feature": self.feature, "category": self.is_category, "values": rows, "how": self.how}
+
+    def plot(self) -> Picture:
+        """A curve with its band, or a bar for each category."""
+        name, label = f"Effect of {self.feature} on the score", "score, less the mean"
+        known = np.isfinite(self.values)
+        if self.is_category or known.sum() < 2:
+            rows = [(s, f"{s}: {signed(m)}", float(m), float(low), float(high))
+                    for s, m, low, high in zip(self.shown, self.means, self.lows, self.highs, strict=True)]  # fmt: skip
+            return signed_bars(name, rows, label)
+        box = Box(50, 24, WIDTH - 12, 190)
+        at, means, lows, highs = (a[known] for a in (self.values, self.means, self.lows, self.highs))
+        room = 0.05 * float(highs.max() - lows.min()) or 0.05
+        x = Scale(float(at.min()), float(at.max()), box.left + 4, box.right - 4)
+        y = Scale(float(lows.min()) - room, float(highs.max()) + room, box.bottom, box.top)
+        named = [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)]
+        frame = axes(box, x, y, named, [(v, f"{v:g}") for v in ticks(y.low, y.high)], self.feature, label)
+        edge = [(x(v), y(h)) for v, h in zip(at.tolist(), highs.tolist(), strict=True)]
+        edge += [(x(v), y(h)) for v, h in zip(at[::-1].tolist(), lows[::-1].tolist(), strict=True)]
+        band = tag("path", d=path(edge, close=True), cls="band")
+        through = [(x(v), y(m)) for v, m in zip(at.tolist(), means.tolist(), strict=True)]
+        curve = tag("path", d=path(through), cls="line")
+        marks: list[Markup] = [
+            marker(0, *point, f"{self.feature} {s}: {signed(m)}", 3)
+            for point, m, s in zip(through, means.tolist(), np.array(self.shown)[known].tolist(), strict=True)
+        ]
+        return Picture(name, 230, frame, band, curve, *marks, title(name))
+
+
+def effect(
+    ranker: Ranker, data: RankingData, feature: str | int, *, points: int = 20, documents: int = 1000, seed: int = 0
+) -> Effect:
+    """Partial dependence of the score on one feature, with its spread over documents.
+
+    Every drawn document is scored with each of the values in the place of its own; where the ranker looks at whole
+    queries, the other documents of its query keep theirs.
+
+    Args:
+        ranker: a fitted ranker.
+        data: documents such as it ranks; labels are not looked at.
+        feature: its name, or its number from 0.
+        points: values to try: quantiles of those in the data, or the most frequent categories; and missing, where
+            some are.
+        documents: how many documents are drawn, where there are more.
+        seed: decides which.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=30, n_features=2, seed=0)
+    >>> found = tr.explaining.effect(tr.LinearRanker("ListNet").fit(data), data, 0, points=5)
+    >>> len(found.values), found.is_category
+    (5, False)
+    """
+    check_is_fitted(ranker)
+    if not isinstance(data, RankingData):
+        raise DataError("effect needs a RankingData: tr.RankingData(X, qid=qid).")
+    check_whole("points", points, 2)
+    check_whole("documents", documents, 1)
+    check_whole("seed", seed, 0)
+    known = ranker.in_columns(data).as_grouped()
+    one = Feature(ranker, known, feature_number(ranker, data, feature))
+    values = one.levels[:points] if one.is_category else np.unique(np.quantile(one.present, np.linspace(0, 1, points)))
+    if np.isnan(one.values).any():
+        values = np.append(values, np.nan)
+    n = known.n_documents
+    drawn = np.sort(np.random.default_rng(seed).choice(n, documents, replace=False)) if documents < n else np.arange(n)
+    scored = _in_queries if ranker.sees_queries else _by_rows
+    found = scored(ranker, known, one.number, values, drawn)
+    lows, highs = np.quantile(found, (0.1, 0.9), axis=1)
+    how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
+    how += f"; {OTHERS_FIXED[0].lower()}{OTHERS_FIXED[1:]}" if ranker.sees_queries else "."
+    shown = tuple(one.shown(value) for value in values.tolist())
+    return Effect(one.name, values, shown, found.mean(axis=1), lows, highs, one.is_category, how)
+
+
+def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
+    """(values, documents): how the score of each document changes."""
+    part = data.X[drawn]
+    rows = np.array(part.toarray() if data.is_sparse else part, dtype=np.float64)
+    before = ranker.predict(with_rows(data, rows))
+    found = np.empty((len(values), len(drawn)))
+    for place, value in enumerate(values.tolist()):
+        rows[:, number] = value
+        found[place] = ranker.predict(with_rows(data, rows.copy())) - before
+    return found
+
+
+def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
+    """The same where a document is one among those of its query."""
+    found = np.empty((len(values), len(drawn)))
+    for place, row in enumerate(drawn.tolist()):
+        query = int(data.queries.document_query[row])
+        start, stop = data.queries.offsets[query : query + 2].tolist()
+        copies = np.repeat(np.asarray(data.X[start:stop], dtype=np.float64)[None], len(values) + 1, axis=0)
+        copies[1:, row - start, number] = values
+        rows = with_rows(data, copies.reshape(-1, data.n_features), len(copies))
+        scores = ranker.predict(rows).reshape(len(copies), -1)[:, row - start]
+        found[:, place] = scores[1:] - scores[0]
+    return found

@@ -1,0 +1,249 @@
+"""Which features a ranking depends on: how much worse a metric gets when the values of one are shuffled.
+
+The rule: within each query the values of the feature are dealt anew among its documents, so that everything else about
+a query stays as it is; a feature that is the same for all documents of a query cannot change its order, and counts 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.explaining.columns import feature_number
+from toprank.metrics.evaluation import evaluate
+from toprank.rankers.base import Ranker
+from toprank.rankers.estimator import check_is_fitted
+from toprank.rankers.explanation import feature_names, signed
+from toprank.showing.pictures import Picture, signed_bars
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import bootstrap_interval, holm, randomization_test
+
+__all__ = ["Importance", "importance"]
+
+_RULES = ("within", "across")
+_RESAMPLES = 2_000
+_SHOWN = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Importance(Shown):
+    """How much a metric loses, in the mean over queries, when the values of a feature are shuffled.
+
+    Attributes:
+        metric: The metric.
+        base: Its mean as the ranking is.
+        features: The most important first.
+        drops: Mean losses; above 0 where shuffling makes the ranking worse.
+        lows, highs: The ends of their intervals.
+        p: P-values of "shuffling changes nothing", corrected for the number of features (Holm).
+        per_query: (features, queries): the losses; NaN where a query does not count.
+        confidence: Of the intervals.
+        how: The rule, the repeats and the seed, in words.
+    """
+
+    metric: str
+    base: float
+    features: tuple[str, ...]
+    drops: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    p: FloatArray
+    per_query: FloatArray
+    confidence: float
+    how: str
+
+    @property
+    def shown_by_test(self) -> tuple[str, ...]:
+        """The features whose loss is significant and above 0."""
+        level = round(1 - self.confidence, 12)
+        return tuple(name for name, p, d in zip(self.features, self.p, self.drops, strict=True) if p <= level and d > 0)
+
+    def _rows(self) -> list[tuple[str, float, float, float, float]]:
+        numbers = (self.drops.tolist(), self.lows.tolist(), self.highs.tolist(), self.p.tolist())
+        return list(zip(self.features, *numbers, strict=True))
+
+    def _sentence(self) -> str:
+        known = self.shown_by_test
+        if not known:
+            return f"No feature is shown to matter to {self.metric} on these queries."
+        i = self.features.index(known[0])
+        return (
+            f"{known[0]} matters most: without it {self.metric} would lose {self.drops[i]:.4f} "
+            f"[{self.lows[i]:.4f}, {self.highs[i]:.4f}] of {self.base:.4f}. {len(known)} of {len(self.features)} "
+            f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
+        )
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (name, signed(drop), f"[{signed(low)}, {signed(high)}]", f"{p:.3g}")
+            for name, drop, low, high, p in self._rows()[:_SHOWN]
+        ]
+        header = ("feature", f"loss of {self.metric}", f"{100 * self.confidence:g} % interval", "p (Holm)")
+        table = Table(header, rows, names=1)
+        left = len(self.features) - _SHOWN
+        more = f" {left:,} more features are in to_frame()." if left > 0 else ""
+        return [self._sentence(), table, self.how + more]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each feature, the most important first."""
+        columns = {"drop": self.drops, "low": self.lows, "high": self.highs, "p": self.p}
+        numbers = {name: values.tolist() for name, values in columns.items()}
+        return frame_of({"feature": list(self.features), **numbers}, kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it; an interval without an end is null."""
+        rows = self.to_frame("arrow").to_pylist()
+        ended = [{key: _finite(value) for key, value in row.items()} for row in rows]
+        said = {"sentence": self._sentence(), "features": ended, "confidence": self.confidence, "how": self.how}
+        return {"metric": self.metric, "base": self.base, **said}
+
+    def plot(self) -> Picture:
+        """A bar for each of the first features, with its interval."""
+        rows = [
+            (name, f"{name}: {signed(drop)} [{signed(low)}, {signed(high)}]", drop, low, high)
+            for name, drop, low, high, _ in self._rows()[:_SHOWN]
+        ]
+        return signed_bars(f"Importance of features to {self.metric}", rows, f"loss of {self.metric} when shuffled")
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def importance(
+    ranker: Ranker,
+    data: RankingData,
+    metric: str = "ndcg@10",
+    *,
+    features: Iterable[str | int] | None = None,
+    rule: Literal["within", "across"] = "within",
+    repeats: int = 5,
+    confidence: float = 0.95,
+    seed: int = 0,
+    threads: int | None = None,
+    **evaluate_options: Any,
+) -> Importance:
+    """Permutation importance by query: how much of a metric is lost when the values of a feature are shuffled.
+
+    The loss of a query is its metric less the mean of its metric over `repeats` shuffles. Losses are paired by query:
+    intervals are studentised bootstraps over queries, p-values those of the randomization test, corrected by Holm.
+
+    Args:
+        ranker: a fitted ranker.
+        data: labelled data, best such that it was not trained on.
+        metric: what the ranking is judged by.
+        features: names or numbers of the features to look at; None: all.
+        rule: ``within``: values are dealt anew among the documents of each query; ``across``: among all documents,
+            which also tells what a feature that is constant in every query does by its interactions.
+        repeats: shuffles of each feature.
+        confidence: of the intervals.
+        seed: decides the shuffles.
+        threads: number of threads; results do not depend on it.
+        **evaluate_options: those of `toprank.evaluate` (`convention`, `unjudged` …).
+
+    Cost: repeats × features times that of scoring and judging the data.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_features=3, irrelevant=1, seed=0)
+    >>> found = tr.importance(tr.LinearRanker("ListNet").fit(data), data)
+    >>> len(found.features), found.drops[0] > 0
+    (3, True)
+    """
+    _check(ranker, data, rule, repeats, confidence, seed)
+    known = ranker.in_columns(data).as_grouped()
+    names = feature_names(ranker, data)
+    wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, one) for one in features]
+    if not wanted:
+        raise DataError("There are no features to look at; name at least one, or leave features out.")
+    options = {**evaluate_options, "threads": threads}
+    before = evaluate(ranker.predict(known), known, metric, **options)
+    [measured] = before.per_query
+    sign = 1.0 if before.measures[measured].higher_is_better else -1.0
+    shuffled = _Shuffled(known)
+    losses = np.empty((len(wanted), len(before.qids)))
+    for place, number in enumerate(wanted):
+        found = []
+        for repeat in range(repeats):
+            order = _shuffle(known, rule, np.random.default_rng((seed, number, repeat)))
+            scores = ranker.predict(shuffled.column(number, order))
+            found.append(evaluate(scores, known, metric, **options).per_query[measured])
+        shuffled.restore(number)
+        losses[place] = sign * (np.asarray(before.per_query[measured]) - np.mean(found, axis=0))
+    told = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
+    how = (
+        f"Each feature was shuffled {repeats} times {told} (seed {seed}), {len(before.qids):,} queries; intervals by "
+        f"studentised bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
+    )
+    chosen = tuple(names[number] for number in wanted)
+    return _judged(measured, before.mean[measured], chosen, losses, confidence, seed, threads, how)
+
+
+def _judged(
+    metric: str,
+    base: float,
+    names: tuple[str, ...],
+    losses: FloatArray,
+    confidence: float,
+    seed: int,
+    threads: int | None,
+    how: str,
+) -> Importance:
+    more: dict[str, Any] = {"seed": seed, "threads": threads}
+    intervals = np.array([
+        tuple(bootstrap_interval(row, confidence=confidence, resamples=_RESAMPLES, **more)) for row in losses
+    ])  # fmt: skip
+    p = holm([randomization_test(row, **more).p for row in losses])
+    drops = np.nanmean(losses, axis=1)
+    order = np.argsort(-drops, kind="stable")
+    low, high = intervals[order].T
+    ordered = tuple(names[i] for i in order.tolist())
+    return Importance(metric, base, ordered, drops[order], low, high, p[order], losses[order], confidence, how)
+
+
+def _check(ranker: Ranker, data: Any, rule: str, repeats: int, confidence: float, seed: int) -> None:
+    check_is_fitted(ranker)
+    if not isinstance(data, RankingData):
+        raise DataError("importance needs a RankingData with labels: tr.RankingData(X, y, qid=qid).")
+    if rule not in _RULES:
+        raise UnknownNameError("rule of shuffling", str(rule), _RULES)
+    check_whole("repeats", repeats, 1)
+    check_number("confidence", confidence, above=0.5, below=1)
+    check_whole("seed", seed, 0)
+
+
+def _shuffle(data: RankingData, rule: str, rng: np.random.Generator) -> IntArray:
+    """For each row, the row whose value it gets."""
+    if rule == "across":
+        return rng.permutation(data.n_documents)
+    return np.lexsort((rng.random(data.n_documents), data.queries.document_query))
+
+
+class _Shuffled:
+    """Data one column of which is dealt anew, again and again, in one copy of X."""
+
+    def __init__(self, data: RankingData) -> None:
+        self._data = data
+        self._X = data.X.tocsc() if data.is_sparse else np.array(data.X)
+
+    def column(self, number: int, order: IntArray) -> RankingData:
+        """The data with other values in one column, until the next call."""
+        values = {field.name: getattr(self._data, field.name) for field in fields(RankingData)}
+        if self._data.is_sparse:
+            from scipy import sparse
+
+            parts = [self._X[:, :number], self._X[:, [number]].tocsr()[order], self._X[:, number + 1 :]]
+            return RankingData.trusted(**(values | {"X": sparse.hstack(parts, format="csr")}))
+        self._X[:, number] = self._data.X[order, number]
+        return RankingData.trusted(**(values | {"X": self._X}))
+
+    def restore(self, number: int) -> None:
+        """Give a column its own values back."""
+        if not self._data.is_sparse:
+            self._X[:, number] = self._data.X[:, number]

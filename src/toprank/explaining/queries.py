@@ -1,0 +1,171 @@
+"""A whole query: what moved each document, and what would change the order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.explaining.changes import Changes, changes_of
+from toprank.rankers.base import Ranker
+from toprank.rankers.contributions import Sampling
+from toprank.rankers.explanation import AskedQuery, Document, signed
+from toprank.showing.pictures import Picture, signed_bars
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["QueryExplanation", "query"]
+
+_BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
+_PERMUTATIONS = 16
+_NAMED = 3
+_SHOWN = 20  # documents of the table
+_DRAWN = 15
+
+
+@dataclass(frozen=True, repr=False)
+class QueryExplanation(Shown):
+    """What moved each document of a query away from the mean of those that it is compared with.
+
+    Attributes:
+        query: The id of the query.
+        documents: In the order of the ranking.
+        features: The names of all features.
+        values: (documents, features): what each feature contributes to the score less `mean`; each row sums to that.
+        errors: Their standard errors, where they are estimates.
+        mean: The mean score of the documents that all are compared with.
+        against: Which documents these are, in words.
+        method: How the contributions were found.
+        changes: What would lift a document above the one before it, for the first places.
+        notes: Further sentences.
+    """
+
+    query: str
+    documents: tuple[Document, ...]
+    features: tuple[str, ...]
+    values: FloatArray
+    errors: FloatArray | None
+    mean: float
+    against: str
+    method: str
+    changes: tuple[Changes, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def contributions(self, document: Any) -> dict[str, float]:
+        """What moved a document, by feature, the largest first."""
+        row = next((i for i, one in enumerate(self.documents) if one.name == str(document)), None)
+        if row is None:
+            raise KeyError(str(document))
+        return {self.features[j]: float(self.values[row, j]) for j in _largest(self.values[row])}
+
+    def _moved(self, row: int) -> str:
+        which = [j for j in _largest(self.values[row]) if self.values[row, j] != 0][:_NAMED]
+        return ", ".join(f"{self.features[j]} {signed(self.values[row, j])}" for j in which) or "nothing"
+
+    def _parts(self) -> Sequence[Part]:
+        heading = f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score."
+        rows = [
+            (str(one.place), one.name, f"{one.score:.4g}", signed(one.score - self.mean), self._moved(i))
+            for i, one in enumerate(self.documents[:_SHOWN])
+        ]
+        columns = [(place, name, moved, score, less) for place, name, score, less, moved in rows]
+        table = Table(("place", "document", "moved by", "score", "less mean"), columns, names=3)
+        left = len(self.documents) - _SHOWN
+        said = (
+            f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
+            + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
+        )  # fmt: skip
+        return [heading, table, said, tuple(one.sentence for one in self.changes), *self.notes]
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each document and feature."""
+        n, d = self.values.shape
+        errors = np.zeros((n, d)) if self.errors is None else self.errors
+        spread = [one for one in self.documents for _ in range(d)]
+        return frame_of(
+            {
+                "place": [one.place for one in spread],
+                "document": [one.name for one in spread],
+                "score": [one.score for one in spread],
+                "feature": list(self.features) * n,
+                "contribution": self.values.ravel().tolist(),
+                "error": errors.ravel().tolist(),
+            },
+            kind,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "query": self.query,
+            "mean": self.mean,
+            "against": self.against,
+            "documents": [
+                {**one._asdict(), "contributions": dict(zip(self.features, self.values[i].tolist(), strict=True))}
+                for i, one in enumerate(self.documents)
+            ],
+            "changes": [one.to_dict() for one in self.changes],
+            "exact": self.errors is None,
+            "method": self.method,
+            "notes": list(self.notes),
+        }
+
+    def plot(self, document: Any = None) -> Picture:
+        """What moved a document, the first of the ranking if none is named."""
+        name = self.documents[0].name if document is None else str(document)
+        moved = self.contributions(name)
+        rows = [(one, f"{one}: {signed(v)}", v, v, v) for one, v in list(moved.items())[:_DRAWN] if v != 0]
+        return signed_bars(f"What moved {name} in query {self.query}", rows, "contribution to the score less the mean")
+
+
+def _largest(values: FloatArray) -> list[int]:
+    order: list[int] = np.argsort(-np.abs(values), kind="stable").tolist()
+    return order
+
+
+def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, seed: int = 0) -> QueryExplanation:
+    """What moved each document of a query, and what would change the order of the first ones.
+
+    The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query,
+    itself included, so that they sum to its score less the mean score, and over the documents those of a feature sum
+    to 0. Where they have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`.
+
+    Args:
+        ranker: a fitted ranker.
+        data: a `RankingData` that holds the query.
+        qid: the id of the query; None: the only one.
+        top: for so many of the first places, what would lift the next document above it.
+        seed: decides what is drawn.
+
+    >>> import toprank as tr
+    >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
+    >>> found = tr.explaining.query(tr.LinearRanker("ListNet").fit(data), data)
+    >>> [document.name for document in found.documents], found.values[1].tolist()
+    (['0', '2', '1'], [0.0])
+    """
+    check_whole("top", top, 0)
+    asked = AskedQuery(ranker, data, qid)
+    order, n = np.array(asked.order), len(asked.order)
+    against, words = order, "the mean of all documents of the query"
+    if not ranker.explains_exactly and n > _BACKGROUNDS:
+        against = np.sort(np.random.default_rng(seed).choice(n, _BACKGROUNDS, replace=False))
+        words = f"the mean of {_BACKGROUNDS} documents of the query, drawn by seed {seed}"
+    found = ranker.contributions(asked.part, order, against, Sampling(_PERMUTATIONS, seed).checked())
+    known = ranker.in_columns(data)
+    lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
+    return QueryExplanation(
+        asked.qid,
+        tuple(asked.document(row) for row in asked.order),
+        asked.features,
+        found.values,
+        found.errors,
+        float(asked.scores[against].mean()),
+        words,
+        found.method,
+        tuple(lifts),
+        asked.notes,
+    )
