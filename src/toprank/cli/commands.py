@@ -13,6 +13,7 @@ from toprank.cli import (
     demonstrating,
     evaluating,
     experimenting,
+    explaining,
     monitoring,
     options,
     predicting,
@@ -68,6 +69,7 @@ for _function in (
     predicting.rank,
     predicting.inspect,
     monitoring.monitor,
+    explaining.explain,
     training.systems,
     demonstrating.demo,
 ):

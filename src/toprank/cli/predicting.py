@@ -18,13 +18,17 @@ Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
 
 
-def _load(model: Path, data: Path, quiet: bool, reading: options.Reading) -> tuple[Any, RankingData]:
+def load_both(
+    model: Path, data: Path, quiet: bool, reading: options.Reading, labels: bool = False
+) -> tuple[Any, RankingData]:
+    """A model, and data in its columns; with their labels only where these are wanted."""
     from toprank.rankers.files import load
 
     ranker = load(model)
     _use_threads(ranker, reading.get("threads"))
     named = "features" in reading or hasattr(ranker, "feature_names_in_")
-    if "label" not in reading and common.format_told(data) in common.TABLES and (named or not _has_label(data)):
+    unlabelled = not labels and "label" not in reading and common.format_told(data) in common.TABLES
+    if unlabelled and (named or not _has_label(data)):
         reading["label"] = False
     return ranker, common.read_alike(data, quiet, reading, like=ranker)
 
@@ -66,7 +70,7 @@ def predict(
     """
     from toprank.data.scores import write_scores
 
-    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents)
     if output is not None:
@@ -95,7 +99,7 @@ def rank(
       toprank rank m.toprank test.txt --top 10
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
-    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents.as_grouped())
     if len(scores) > 1 and (scores == scores[0]).all():

@@ -6,8 +6,12 @@ moved each document, `changes` what would lift one above another, `importance` w
 """
 
 from toprank.explaining.changes import Change, Changes, changes
+from toprank.explaining.columns import feature_named
 from toprank.explaining.effects import Effect, effect
 from toprank.explaining.importance import Importance, importance
 from toprank.explaining.queries import QueryExplanation, query
 
-__all__ = ["Change", "Changes", "Effect", "Importance", "QueryExplanation", "changes", "effect", "importance", "query"]
+__all__ = [
+    "Change", "Changes", "Effect", "Importance", "QueryExplanation", "changes", "effect", "feature_named", "importance",
+    "query",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import Ranker
 from toprank.rankers.explanation import cells, feature_names
 
-__all__ = ["Feature", "feature_number"]
+__all__ = ["Feature", "feature_named", "feature_number"]
 
 
 class Feature:
@@ -62,3 +62,9 @@ def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
     if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < len(names):
         raise DataError(f"There is no feature number {feature!r}; they run from 0 to {len(names) - 1}.")
     return int(feature)
+
+
+def feature_named(ranker: Ranker, data: RankingData, text: str) -> str:
+    """The feature that a text means: its name, or where features have no names its number as in LETOR's files."""
+    names = feature_names(ranker, data)
+    return f"feature {text}" if text not in names and f"feature {text}" in names else text

@@ -17,7 +17,7 @@ from toprank.explaining.columns import Feature, feature_number
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import with_rows
 from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.explanation import OTHERS_FIXED, signed
+from toprank.rankers.explanation import signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
@@ -141,7 +141,7 @@ def effect(
     found = scored(ranker, known, one.number, values, drawn)
     lows, highs = np.quantile(found, (0.1, 0.9), axis=1)
     how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
-    how += f"; {OTHERS_FIXED[0].lower()}{OTHERS_FIXED[1:]}" if ranker.sees_queries else "."
+    how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
     shown = tuple(one.shown(value) for value in values.tolist())
     return Effect(one.name, values, shown, found.mean(axis=1), lows, highs, one.is_category, how)
 

@@ -75,8 +75,8 @@ class Importance(Shown):
             return f"No feature is shown to matter to {self.metric} on these queries."
         i = self.features.index(known[0])
         return (
-            f"{known[0]} matters most: without it {self.metric} would lose {self.drops[i]:.4f} "
-            f"[{self.lows[i]:.4f}, {self.highs[i]:.4f}] of {self.base:.4f}. {len(known)} of {len(self.features)} "
+            f"{known[0]} matters most: shuffled, {self.metric} loses {self.drops[i]:.4f} of {self.base:.4f} "
+            f"[{self.lows[i]:.4f}, {self.highs[i]:.4f}]. {len(known)} of {len(self.features)} "
             f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
         )
 

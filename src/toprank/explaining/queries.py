@@ -21,7 +21,8 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 __all__ = ["QueryExplanation", "query"]
 
 _BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
-_PERMUTATIONS = 16
+_PERMUTATIONS = 16  # at most, of each pair
+_SCORED = 1 << 19  # documents that an estimate for a query may score
 _NAMED = 3
 _SHOWN = 20  # documents of the table
 _DRAWN = 15
@@ -154,7 +155,9 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
     if not ranker.explains_exactly and n > _BACKGROUNDS:
         against = np.sort(np.random.default_rng(seed).choice(n, _BACKGROUNDS, replace=False))
         words = f"the mean of {_BACKGROUNDS} documents of the query, drawn by seed {seed}"
-    found = ranker.contributions(asked.part, order, against, Sampling(_PERMUTATIONS, seed).checked())
+    cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
+    sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
+    found = ranker.contributions(asked.part, order, against, sampling)
     known = ranker.in_columns(data)
     lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
     return QueryExplanation(

@@ -192,7 +192,7 @@ class BlendRanker(Ranker):
                 variances += (factor * found.errors) ** 2
                 exact = False
             methods.append(found.method)
-        method = f"the weighted sum over the members of the blend ({'; '.join(dict.fromkeys(methods))})"
+        method = f"a weighted sum over the members of the blend: {'; '.join(dict.fromkeys(methods))}"
         return Contributions(values, None if exact else np.sqrt(variances), method)
 
     @property

@@ -202,13 +202,9 @@ def _enumerated(worth: Worth, n: int) -> FloatArray:
 
 def _sampled(worth: Worth, n: int, twos: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Means over random orders of what each player adds when it joins those before, and the variances of the means."""
-    found = np.empty((twos, n))
-    for number in range(twos):
-        order = rng.permutation(n)
-        both = []
-        for drawn in (order, order[::-1]):
-            joined = np.empty(n, dtype=np.int64)
-            joined[drawn] = np.arange(n)
-            both.append(np.diff(worth(joined < np.arange(n + 1)[:, None]))[joined])
-        found[number] = np.mean(both, axis=0)
+    drawn = np.array([rng.permutation(n) for _ in range(twos)])
+    joined = np.stack([drawn, n - 1 - drawn], axis=1).reshape(2 * twos, n)  # when each player joins
+    masks = joined[:, None] < np.arange(n + 1)[:, None]
+    added = np.diff(worth(masks.reshape(-1, n)).reshape(2 * twos, n + 1), axis=1)
+    found = np.take_along_axis(added, joined, axis=1).reshape(twos, 2, n).mean(axis=1)
     return found.mean(axis=0), found.var(axis=0, ddof=1) / twos

@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 from toprank.metrics.ranking import ranking
 from toprank.rankers.contributions import Sampling, with_rows
 from toprank.rankers.estimator import check_is_fitted
@@ -107,7 +107,10 @@ class AskedQuery:
 def _query_number(data: RankingData, qid: Any) -> int:
     if qid is None:
         if data.n_queries > 1:
-            raise DataError(f"These data have {data.n_queries:,} queries; say which one to explain: qid=.")
+            raise DataError(
+                f"These data have {data.n_queries:,} queries; say which one to explain:",
+                remedy=Remedy("qid=.", "--qid."),
+            )
         return 0
     known = data.qids.astype(str)
     found = np.flatnonzero(known == str(qid))

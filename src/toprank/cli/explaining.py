@@ -1,0 +1,101 @@
+"""`toprank explain`: why a model ranks as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common, options
+from toprank.cli.predicting import Model, load_both
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+
+@options.reads_data("label", "features", "document_id", "carry", "missing", "layout", "regroup")
+def explain(
+    model: Model,
+    data: Annotated[Path, typer.Argument(help="Documents with their queries; without --qid or --feature, labels too.")],
+    qid: Annotated[str | None, typer.Option(help="The query to explain; without it, which features matter.")] = None,
+    docs: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Why A stands above B: two documents of the query.")
+    ] = None,
+    feature: Annotated[str | None, typer.Option(help="How the score runs along one feature.")] = None,
+    metric: Annotated[str, typer.Option(help="What importance is judged by.")] = "ndcg@10",
+    convention: options.ConventionName = "standard",
+    repeats: Annotated[int, typer.Option(min=1, help="Shuffles of each feature, for importance.")] = 5,
+    qid_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of a table that holds query ids.", show_default=False)
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots that opens in any browser.")] = None,
+    json: options.Json = False,
+    reading: options.Reading = options.NOTHING,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say why a model ranks as it does: a pair of documents, a query, or all queries.
+
+    For example:
+
+    \b
+      toprank explain m.toprank test.txt                        which features matter, on labelled data
+      toprank explain m.toprank test.txt --feature 3            how the score runs along the third feature
+      toprank explain m.toprank test.txt --qid 7                what moved each document of query 7
+      toprank explain m.toprank test.txt --qid 7 --docs A B     why A stands above B, and what would change it
+    """
+    if feature is not None and (qid is not None or docs is not None):
+        raise typer.BadParameter("--feature speaks of all queries; leave --qid and --docs out.")
+    common.check_writable(html, "explained.html")
+    reading = {**reading, "threads": threads}
+    if qid_column is not None:
+        reading["qid"] = qid_column
+    local = not (qid is None and docs is None and feature is None)
+    ranker, documents = load_both(model, data, quiet, reading, labels=not local)
+    with common.progress("Explaining …", quiet):
+        if docs is not None:
+            told = _pair(ranker, documents, qid, docs, seed)
+        elif qid is not None:
+            told = _query(ranker, documents, qid, seed)
+        elif feature is not None:
+            told = _effect(ranker, documents, feature, seed)
+        else:
+            judged = {"metric": metric, "convention": convention, "repeats": repeats}
+            told = _overall(ranker, documents, judged, seed, threads)
+    if html is not None:
+        from toprank.explaining.pages import write_page
+
+        write_page(html, f"Explained by toprank: {model.name} on {data.name}", list(told.values()))
+        common.say(f"{html}: written", quiet)
+    if json:
+        [(_, first), *more] = told.items()
+        common.print_json({**first.to_dict(), **{name: one.to_dict() for name, one in more}})
+    elif html is None:
+        typer.echo("\n\n".join(str(one) for one in told.values()))
+
+
+def _pair(ranker: Any, data: RankingData, qid: str | None, docs: tuple[str, str], seed: int) -> dict[str, Any]:
+    from toprank.explaining import changes
+
+    first = ranker.explain(data, qid, *docs, seed=seed)
+    return {"explanation": first, "what_would_change_it": changes(ranker, data, qid, *docs)}
+
+
+def _query(ranker: Any, data: RankingData, qid: str, seed: int) -> dict[str, Any]:
+    from toprank.explaining import query
+
+    return {"query": query(ranker, data, qid, seed=seed)}
+
+
+def _effect(ranker: Any, data: RankingData, feature: str, seed: int) -> dict[str, Any]:
+    from toprank.explaining import effect, feature_named
+
+    return {"effect": effect(ranker, data, feature_named(ranker, data, feature), seed=seed)}
+
+
+def _overall(ranker: Any, data: RankingData, judged: dict[str, Any], seed: int, threads: int | None) -> dict[str, Any]:
+    from toprank.explaining import importance
+
+    return {"importance": importance(ranker, data, **judged, seed=seed, threads=threads)}
