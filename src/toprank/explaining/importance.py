@@ -173,9 +173,10 @@ def importance(
         for repeat in range(repeats):
             order = _shuffle(known, rule, np.random.default_rng((seed, number, repeat)))
             scores = ranker.predict(shuffled.column(number, order))
-            found.append(evaluate(scores, known, metric, **options).per_query[measured])
+            after = evaluate(scores, known, metric, **options).per_query[measured]
+            found.append(np.asarray(before.per_query[measured]) - np.asarray(after))
         shuffled.restore(number)
-        losses[place] = sign * (np.asarray(before.per_query[measured]) - np.mean(found, axis=0))
+        losses[place] = sign * np.mean(found, axis=0)
     told = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
     how = (
         f"Each feature was shuffled {repeats} times {told} (seed {seed}), {len(before.qids):,} queries; intervals by "

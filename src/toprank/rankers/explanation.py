@@ -27,6 +27,7 @@ __all__ = ["AskedQuery", "Document", "Explanation", "cells", "explain_pair", "si
 _NAMED = 3  # features that a sentence names
 _DRAWN = 15
 _MOST = 1 << 27  # values of a query that are held as a dense array
+_MIDNIGHT = " 00:00:00+00:00"
 _SEARCHED = 50_000  # ids among which similar ones are looked for
 OTHERS_FIXED = "The ranker looks at whole queries; the other documents of this one are held fixed."
 
@@ -143,7 +144,8 @@ def cells(data: RankingData, feature: int, values: FloatArray) -> list[str]:
     column = None if data.encoding is None else data.encoding.columns[feature]
     if column is None or column.kind == "number":
         return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
-    return ["missing" if value is None else str(value) for value in column.cells(values).to_pylist()]
+    told = ["missing" if value is None else str(value) for value in column.cells(values).to_pylist()]
+    return [value.removesuffix(_MIDNIGHT) for value in told]
 
 
 def signed(value: float) -> str:
@@ -152,7 +154,7 @@ def signed(value: float) -> str:
     >>> signed(0.81234), signed(-0.5), signed(0.0)
     ('+0.812', '−0.5', '0')
     """
-    return "0" if value == 0 else f"{value:+.3g}".replace("-", "−")
+    return "0" if value == 0 else f"{'−' if value < 0 else '+'}{abs(value):.3g}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,547 @@
+"""Explanations as people read them: pairs, queries, changes, importance, effects; as text, frame, plot, JSON, page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+from typer.testing import CliRunner
+
+import toprank as tr
+from test_contributions import RANKERS, few_trees, small
+from toprank.cli.main import app
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, ToprankError, UnknownNameError
+from toprank.explaining.pages import page
+from toprank.rankers.explanation import AskedQuery
+
+NAMES = ["sales", "price", "<b>age</b>"]
+
+
+def shop(**more):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)).round(3)
+    X[::11, 2] = np.nan
+    y = np.clip(np.round(2 * X[:, 0] - X[:, 1]), 0, 3)
+    ids = [f"d{row % 6}" if row % 6 else "<script>&" for row in range(60)]
+    qid = [f"q{row // 6}" for row in range(60)]
+    return RankingData(X, y, qid=qid, document_ids=ids, feature_names=NAMES, **more)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    data = shop()
+    return data, tr.LinearRanker("ListNet").fit(data)
+
+
+@pytest.fixture(scope="module")
+def trees():
+    data = shop()
+    return data, few_trees().fit(data)
+
+
+# ---- a pair ----
+
+
+def test_a_linear_explanation_is_weight_times_difference(linear):
+    data, ranker = linear
+    found = ranker.explain(data, "q3", "d1", "d2")
+    a, b = data.X[19], data.X[20]
+    expected = dict(zip(NAMES, ranker.coef_ * (a - b), strict=True))
+    assert found.contributions == pytest.approx(expected)
+    scores = ranker.predict(data)
+    assert found.total == scores[19] - scores[20]
+    assert sum(found.contributions.values()) == pytest.approx(found.total)
+    assert list(found.contributions) == sorted(expected, key=lambda name: -abs(expected[name]))
+    assert found.errors is None
+
+
+def test_a_missing_value_counts_as_the_mean_of_training(linear):
+    data, ranker = linear
+    found = ranker.explain(data, "q0", "<script>&", "d1")  # row 0, where the age is missing
+    expected = ranker.coef_[2] * (ranker.standardisation_.centre[2] - data.X[1, 2])
+    assert found.contributions["<b>age</b>"] == pytest.approx(expected)
+    assert found.a_values[2] == "missing"
+
+
+def test_what_is_said(linear):
+    data, ranker = linear
+    asked = AskedQuery(ranker, data, "q3")
+    first, last = asked.order[0], asked.order[-1]
+    above = str(ranker.explain(data, "q3", asked.names[first], asked.names[last]))
+    assert f"{asked.names[first]} stands above {asked.names[last]} because " in above
+    assert "(place 1, score" in above
+    below = str(ranker.explain(data, "q3", asked.names[last], asked.names[first]))
+    assert f"{asked.names[last]} stands below {asked.names[first]} because " in below
+    same = RankingData([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], feature_names=NAMES)
+    found = ranker.explain(same, a=0, b=1)
+    assert "0 and 1 have the same score: no feature makes a difference." in str(found)
+    assert set(found.contributions.values()) == {0.0}
+    with pytest.raises(DataError, match="nothing to draw"):
+        found.plot()
+
+
+def test_values_of_both_documents_stand_beside_the_contribution(linear):
+    data, ranker = linear
+    found = ranker.explain(data, "q3", "d1", "d2")
+    [line] = [line for line in str(found).splitlines() if line.startswith("sales ")]
+    assert line.split()[1:3] == [f"{data.X[19, 0]:g}", f"{data.X[20, 0]:g}"]
+    frame = found.to_frame()
+    assert frame.contribution.tolist() == list(found.contributions.values())
+    assert frame.set_index("feature").loc["sales", "a"] == f"{data.X[19, 0]:g}"
+
+
+def test_names_with_markup_are_escaped(linear):
+    data, ranker = linear
+    found = ranker.explain(data, "q3", "<script>&", "d2")
+    changes = tr.explaining.changes(ranker, data, "q3", "<script>&", "d2")
+    query = tr.explaining.query(ranker, data, "q3")
+    shown = [found._repr_html_(), found.plot().svg(), changes._repr_html_(), query._repr_html_(), query.plot().svg()]
+    shown.append(page("<script>", [found, changes, query]))
+    for text in shown:
+        assert "<script>" not in text
+        assert "<b>age" not in text
+    assert "&lt;script&gt;&amp;" in shown[0]
+    assert "<script>&" in str(found)
+
+
+def test_json_holds_everything_said(linear):
+    data, ranker = linear
+    found = ranker.explain(data, "q3", "d1", "d2")
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert {row["feature"]: row["contribution"] for row in read["contributions"]} == found.contributions
+    assert (read["query"], read["a"]["name"], read["total"], read["exact"]) == ("q3", "d1", found.total, True)
+    assert read["sentence"] in str(found)
+
+
+def test_documents_are_chosen_where_none_are_named(linear):
+    data, ranker = linear
+    order = AskedQuery(ranker, data, "q3").order
+    names = AskedQuery(ranker, data, "q3").names
+    found = ranker.explain(data, "q3")
+    assert (found.a.name, found.b.name) == (names[order[0]], names[order[1]])
+    assert (found.a.place, found.b.place) == (1, 2)
+    assert ranker.explain(data, "q3", a=names[order[-1]]).b.name == names[order[-2]]
+    assert ranker.explain(data, "q3", b=names[order[0]]).a.name == names[order[1]]
+
+
+def test_rows_name_documents_without_ids_in_the_order_of_the_source():
+    X = np.array([[1.0], [5.0], [2.0], [3.0]])
+    data = RankingData(X, [0, 1, 1, 0], qid=[1, 2, 1, 2], regroup=True)
+    found = tr.LinearRanker("ListNet").fit(data).explain(data, 1, a=2, b=0)
+    assert (found.a_values, found.b_values, found.features) == (("2",), ("1",), ("feature 1",))
+
+
+def test_sparse_data_are_explained_as_dense_ones():
+    from scipy import sparse
+
+    data = small(4, missing=False)
+    X = np.where(data.X > 0.3, data.X, 0.0)
+    dense, bare = data.replace(X=X), data.replace(X=sparse.csr_matrix(X))
+    for make in (RANKERS["linear"], RANKERS["trees"]):
+        ranker = make().fit(bare)
+        for of in (dense, bare):
+            found = ranker.explain(of, data.qids[1])
+            assert sum(found.contributions.values()) == pytest.approx(found.total)
+        assert ranker.explain(bare, data.qids[1]).contributions == ranker.explain(dense, data.qids[1]).contributions
+        assert tr.explaining.changes(ranker, bare, data.qids[1]).features <= 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"qid": "q33"}, "There is no query 'q33' in these data; did you mean 'q3'"),
+        ({"qid": "zzzz"}, r"There is no query 'zzzz' in these data; there are 'q0', 'q1', 'q2' …\."),
+        ({"qid": "q3", "a": "d11"}, "There is no document 'd11' in query q3; did you mean 'd1'"),
+        ({"qid": "q3", "a": "d1", "b": "d1"}, "'d1' was given twice"),
+        ({}, r"These data have 10 queries; say which one to explain: qid=\."),
+    ],
+)
+def test_what_is_not_there_is_refused_with_near_names(linear, asked, message):
+    data, ranker = linear
+    with pytest.raises(DataError, match=message):
+        ranker.explain(data, **asked)
+
+
+def test_other_doors(linear):
+    data, ranker = linear
+    with pytest.raises(NotFittedError):
+        tr.LinearRanker().explain(data, "q3")
+    with pytest.raises(DataError, match="RankingData"):
+        ranker.explain(data.X)
+    with pytest.raises(DataError, match="has one document"):
+        ranker.explain(RankingData(data.X[:1], feature_names=NAMES))
+    with pytest.raises(DataError, match="2 documents called 'd'"):
+        ranker.explain(RankingData(data.X[:2], document_ids=["d", "d"], feature_names=NAMES), a="d")
+    with pytest.raises(ToprankError, match="3 features"):
+        ranker.explain(RankingData(np.zeros((2, 2))))
+
+
+# ---- a query ----
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_what_moved_each_document_sums_to_its_score_less_the_mean(name):
+    data = small()
+    ranker = RANKERS[name]().fit(data)
+    found = tr.explaining.query(ranker, data, data.qids[2], top=1)
+    scores = ranker.predict(data)[data.queries.document_query == 2]
+    assert [one.score for one in found.documents] == pytest.approx(sorted(scores.tolist(), reverse=True))
+    assert found.mean == pytest.approx(scores.mean())
+    np.testing.assert_allclose(found.values.sum(axis=1), [one.score - found.mean for one in found.documents], atol=1e-9)
+    np.testing.assert_allclose(found.values.sum(axis=0), 0.0, atol=1e-9)
+    assert len(found.changes) == 1
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert len(found.to_frame()) == found.values.size
+    moved = found.contributions(found.documents[0].name)
+    assert list(map(abs, moved.values())) == sorted(map(abs, moved.values()), reverse=True)
+    with pytest.raises(KeyError):
+        found.contributions("nobody")
+
+
+def test_a_large_query_is_compared_with_some_documents_where_it_is_estimated():
+    data = tr.synthetic(n_queries=3, n_documents=30, n_features=12, seed=0)
+    ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
+    found = tr.explaining.query(ranker, data, data.qids[0], top=0)
+    assert "8 documents of the query, drawn by seed 0" in str(found)
+    assert found.errors is not None
+    sums = found.values.sum(axis=1) + found.mean
+    np.testing.assert_allclose(sums, [one.score for one in found.documents], atol=1e-9)
+    assert "10 more documents are not shown" in str(found)
+
+
+# ---- what would change an order ----
+
+
+def nearest_by_brute_force(ranker, data, a, b, feature, grid):
+    """The value nearest to b's own, among many, that lifts b above a."""
+    X = np.repeat(data.X[b][None], len(grid), axis=0)
+    X[:, feature] = grid
+    lifted = grid[ranker.predict(RankingData(X, feature_names=data.feature_names)) > ranker.predict(data)[a]]
+    return None if not len(lifted) else lifted[np.argmin(np.abs(lifted - data.X[b, feature]))]
+
+
+def test_a_linear_change_is_the_gap_over_the_weight(linear):
+    data, ranker = linear
+    found = tr.explaining.changes(ranker, data, "q3")
+    asked = AskedQuery(ranker, data, "q3")
+    a, b = (18 + row for row in asked.order[:2])
+    scores = ranker.predict(data)
+    assert found.exact
+    for change in found.changes:
+        j = NAMES.index(change.feature)
+        present = data.X[:, j][~np.isnan(data.X[:, j])]
+        now = present.mean() if np.isnan(data.X[b, j]) else data.X[b, j]  # a missing value counts as the mean
+        crossing = now + (scores[a] - scores[b]) / ranker.coef_[j]
+        assert change.value == pytest.approx(crossing)
+        assert change.wanted.split()[0] == ("above" if crossing > now else "below")
+        assert change.size == pytest.approx(abs(crossing - now) / present.std())
+    assert [one.size for one in found.changes] == sorted(one.size for one in found.changes)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 9), st.integers(0, 5), st.integers(0, 5), st.sampled_from(["trees", "blend", "RankBoost", "grades"])
+)
+def test_changes_of_trees_and_blends_are_the_smallest(query, one, other, name):
+    """Against a dense grid: nothing on it is nearer, and what is told does lift the document."""
+    if one == other:
+        return
+    data, ranker = exact_rankers(name)
+    asked = AskedQuery(ranker, data, f"q{query}")
+    found = tr.explaining.changes(ranker, data, f"q{query}", asked.names[one], asked.names[other])
+    assert found.exact
+    a, b = (6 * query + row for row in sorted((one, other), key=lambda row: asked.places[row]))
+    told = {change.feature: change for change in found.changes}
+    scores = ranker.predict(data)
+    for j, feature in enumerate(data.feature_names):
+        grid = np.linspace(-4, 4, 4001)
+        nearest = nearest_by_brute_force(ranker, data, a, b, j, grid)
+        if nearest is not None:
+            step = abs(told[feature].value - data.X[b, j])
+            assert step <= abs(nearest - data.X[b, j]) + 1e-9
+        if feature in told:
+            row = data.X[b].copy()
+            row[j] = told[feature].value
+            assert ranker.predict(RankingData(row[None], feature_names=data.feature_names))[0] > scores[a]
+
+
+_MADE = {}
+
+
+def exact_rankers(name):
+    if not _MADE:
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(60, 3))
+        y = np.clip(np.round(2 * X[:, 0] - X[:, 1] * X[:, 2]), 0, 3)
+        _MADE["data"] = RankingData(X, y, qid=[f"q{row // 6}" for row in range(60)], feature_names=["a", "b", "c"])
+        two = [tr.LinearRanker("ListNet"), few_trees()]
+        makers = {"trees": few_trees(), "blend": tr.BlendRanker(two), "RankBoost": tr.RankBoost(max_rounds=20)}
+        makers["grades"] = few_trees(loss="Multinomial", outputs="grades")
+        _MADE.update({key: ranker.fit(_MADE["data"]) for key, ranker in makers.items()})
+    return _MADE["data"], _MADE[name]
+
+
+def test_no_single_feature_can():
+    data = RankingData([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 2], feature_names=["used", "unused"])
+    ranker = tr.TreeRanker(n_trees=3, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
+    found = tr.explaining.changes(ranker, data, a=2, b=0)
+    if not found.changes:
+        assert found.sentence == "No single feature can lift 0 above 2."
+    flat = tr.TreeRanker(n_trees=1, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
+    same = [flat.predict(data)[i] for i in range(3)]
+    lower, higher = int(np.argmin(same)), int(np.argmax(same))
+    said = tr.explaining.changes(flat, data, a=higher, b=lower)
+    assert said.changes == ()  # a stump: the lower one can be made equal, never higher
+    assert said.sentence.startswith("No single feature can lift")
+
+
+def test_a_value_beyond_the_data_is_told_as_such():
+    data = RankingData([[10.0], [0.0], [5.0]], [2, 0, 1], feature_names=["sales"])
+    ranker = tr.LinearRanker("ListNet").fit(data)
+    found = tr.explaining.changes(ranker, data, a=0, b=1)
+    assert not found.changes[0].seen
+    assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.sentence
+
+
+def test_other_rankers_are_searched_within_the_data():
+    data = small(3, missing=False)
+    ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
+    qid = data.qids[1]
+    found = tr.explaining.changes(ranker, data, qid)
+    assert not found.exact
+    assert "searched at 65 values" in str(found)
+    asked = AskedQuery(ranker, data, qid)
+    a, b = asked.order[:2]
+    for change in found.changes:
+        j = int(change.feature.removeprefix("feature ")) - 1
+        row = asked.X[b].copy()
+        row[j] = change.value
+        assert ranker.predict(RankingData(row[None]))[0] > asked.scores[a]
+        row[j] += 1e-5 * np.ptp(data.X[:, j]) * np.sign(asked.X[b, j] - change.value)
+        assert ranker.predict(RankingData(row[None]))[0] <= asked.scores[a]
+
+
+# ---- categories ----
+
+
+def products(n=240):
+    rng = np.random.default_rng(0)
+    brand = rng.choice(["acme", "borg", "<i>"], n)
+    frame = pd.DataFrame({"query_id": np.repeat(np.arange(n // 8), 8), "brand": brand, "price": rng.gamma(2, 10, n)})
+    frame["product_id"] = [f"p{row}" for row in range(n)]
+    frame["label"] = np.clip(np.round(2 * (brand == "acme") - frame.price / 40 + 1), 0, 3)
+    return frame
+
+
+@pytest.mark.parametrize("make", [RANKERS["linear"], RANKERS["trees"], RANKERS["expected gain"]])
+def test_categories_by_their_names(make):
+    frame = products()
+    data = RankingData.from_frame(frame)
+    ranker = make().fit(data)
+    rows = frame[frame.query_id == 2]
+    other = rows[rows.brand != "acme"].product_id.iloc[0]
+    best = ranker.rank(data)[2][0]
+    found = tr.explaining.changes(ranker, data, 2, best, other)
+    brand = [change for change in found.changes if change.feature == "brand"]
+    assert all(change.wanted == "acme" and change.size == 1 for change in brand)
+    effect = tr.explaining.effect(ranker, data, "brand")
+    assert effect.is_category
+    assert set(effect.shown) == {"acme", "borg", "<i>"}
+    assert effect.shown[int(np.argmax(effect.means))] == "acme"
+    assert "<i>" not in effect.plot().svg()
+
+
+# ---- importance ----
+
+
+def test_importance_against_a_loop(linear):
+    """Shuffles drawn as documented, metric by metric."""
+    data, ranker = linear
+    found = tr.importance(ranker, data, repeats=2, seed=3)
+    before = tr.evaluate(ranker.predict(data), data, "ndcg@10").per_query["ndcg@10"]
+    for place, name in enumerate(found.features):
+        number, after = NAMES.index(name), []
+        for repeat in range(2):
+            rng = np.random.default_rng((3, number, repeat))
+            X, drawn = data.X.copy(), rng.random(data.n_documents)
+            for rows in data.queries:
+                X[rows, number] = data.X[rows, number][np.argsort(drawn[rows])]
+            after.append(tr.evaluate(ranker.predict(data.replace(X=X)), data, "ndcg@10").per_query["ndcg@10"])
+        expected = np.asarray(before) - np.mean(after, axis=0)
+        np.testing.assert_allclose(found.per_query[place], expected, atol=1e-12)
+        assert found.drops[place] == pytest.approx(np.mean(expected))
+        low, high = tr.significance.bootstrap_interval(found.per_query[place], resamples=2000, seed=3)
+        assert (found.lows[place], found.highs[place]) == (low, high)
+    raw = [tr.significance.randomization_test(row, seed=3).p for row in found.per_query]
+    np.testing.assert_array_equal(found.p, tr.significance.holm(raw))
+    assert list(found.drops) == sorted(found.drops, reverse=True)
+    assert found.features[0] == "sales"
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert "sales matters most" in str(found)
+    assert found.plot().svg()
+
+
+def test_a_feature_that_is_constant_in_every_query_matters_only_across():
+    data = small(3, missing=False)
+    X = np.array(data.X)
+    X[:, 2] = data.queries.spread(np.arange(data.n_queries))
+    data = data.replace(X=X)
+    ranker = few_trees().fit(data)
+    within, across = (tr.importance(ranker, data, features=[2], rule=rule) for rule in ("within", "across"))
+    assert within.drops.tolist() == [0.0]
+    assert (within.per_query == 0).all()
+    assert across.features == ("feature 3",)
+    assert (across.per_query != 0).any()
+
+
+def test_importance_of_an_error_is_its_growth(linear):
+    data, ranker = linear
+    found = tr.importance(ranker, data, "owa", repeats=1)
+    assert found.drops[0] > 0
+
+
+def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
+    from scipy import sparse
+
+    data, ranker = linear
+    filled = data.replace(X=np.nan_to_num(data.X))
+    kept = filled.X.copy()
+    dense = tr.importance(ranker, filled, repeats=1)
+    np.testing.assert_array_equal(filled.X, kept)
+    bare = tr.importance(ranker, filled.replace(X=sparse.csr_matrix(filled.X)), repeats=1)
+    np.testing.assert_allclose(bare.per_query, dense.per_query)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"rule": "withn"}, UnknownNameError, "did you mean 'within'"),
+        ({"repeats": 0}, DataError, "repeats"),
+        ({"features": ["sale"]}, UnknownNameError, "did you mean 'sales'"),
+        ({"features": [7]}, DataError, "run from 0 to 2"),
+        ({"features": []}, DataError, "no features"),
+        ({"confidence": 2}, DataError, "confidence"),
+    ],
+)
+def test_importance_refuses(linear, options, kind, message):
+    data, ranker = linear
+    with pytest.raises(kind, match=message):
+        tr.importance(ranker, data, **options)
+
+
+# ---- effects ----
+
+
+def test_the_effect_of_a_linear_feature_is_a_line(linear):
+    data, ranker = linear
+    found = tr.explaining.effect(ranker, data, "sales", points=7)
+    expected = ranker.coef_[0] * (found.values - data.X[:, 0].mean())
+    np.testing.assert_allclose(found.means, expected, atol=1e-12)
+    spread = ranker.coef_[0] * (found.values[:, None] - data.X[:, 0])
+    np.testing.assert_allclose(found.lows, np.quantile(spread, 0.1, axis=1), atol=1e-12)
+    assert found.plot().svg()
+    assert len(found.to_frame()) == 7
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_missing_is_a_value_too(linear):
+    data, ranker = linear
+    found = tr.explaining.effect(ranker, data, "<b>age</b>", points=4, documents=20, seed=1)
+    assert found.shown[-1] == "missing"
+    assert "20 documents drawn by seed 1" in found.how
+    assert "<b>age" not in found.plot().svg()
+    assert "<b>age" not in found._repr_html_()
+
+
+def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
+    data = small(3, missing=False)
+    options = {"network": "attention", "width": 8, "n_heads": 2, "n_layers": 1, "epochs": 1, "device": "cpu"}
+    ranker = tr.NeuralRanker(**options, threads=1).fit(data)
+    found = tr.explaining.effect(ranker, data, 1, points=3, documents=2, seed=0)
+    drawn = np.sort(np.random.default_rng(0).choice(data.n_documents, 2, replace=False))
+    changes = []
+    for row in drawn:
+        X = np.array(data.X)
+        X[row, 1] = found.values[2]
+        changes.append(ranker.predict(data.replace(X=X))[row] - ranker.predict(data)[row])
+    assert found.means[2] == pytest.approx(np.mean(changes), abs=1e-9)
+    assert tr.explaining.query(ranker, data, data.qids[0], top=1).changes[0].exact is False
+
+
+# ---- the command line ----
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("explained")
+    data = shop()
+    tr.write(data, where / "data.csv")
+    tr.write(small(missing=False), where / "data.txt")
+    tr.LinearRanker("ListNet").fit(data).save(where / "m.toprank")
+    few_trees().fit(tr.read(where / "data.txt")).save(where / "t.toprank")
+    return where
+
+
+def asked(folder, *arguments, status=0):
+    result = CliRunner().invoke(app, ["explain", str(folder / "m.toprank"), str(folder / "data.csv"), *arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def test_the_command_says_what_python_says(folder):
+    data, ranker = tr.read(folder / "data.csv"), tr.load(folder / "m.toprank")
+    pair = asked(folder, "--qid", "q3", "--docs", "d1", "d2").stdout
+    assert pair.startswith(str(ranker.explain(data, "q3", "d1", "d2")))
+    assert str(tr.explaining.changes(ranker, data, "q3", "d1", "d2")) in pair
+    assert asked(folder, "--qid", "q3").stdout.strip() == str(tr.explaining.query(ranker, data, "q3"))
+    assert asked(folder, "--repeats", "2").stdout.strip() == str(tr.importance(ranker, data, repeats=2))
+    assert asked(folder, "--feature", "price").stdout.strip() == str(tr.explaining.effect(ranker, data, "price"))
+
+
+def test_the_command_prints_json(folder):
+    read = json.loads(asked(folder, "--qid", "q3", "--docs", "d1", "d2", "--json").stdout)
+    assert read["total"] == pytest.approx(sum(row["contribution"] for row in read["contributions"]))
+    assert read["what_would_change_it"]["exact"]
+    assert len(json.loads(asked(folder, "--qid", "q3", "--json").stdout)["documents"]) == 6
+    assert {row["feature"] for row in json.loads(asked(folder, "--json").stdout)["features"]} == set(NAMES)
+    assert json.loads(asked(folder, "--feature", "price", "--json").stdout)["feature"] == "price"
+
+
+def test_the_command_writes_a_page(folder):
+    for number, options in enumerate((["--qid", "q3", "--docs", "<script>&", "d2"], ["--qid", "q3"], [])):
+        where = folder / f"{number}.html"
+        assert asked(folder, *options, "--html", str(where)).stdout == ""
+        text = where.read_text()
+        assert text.startswith("<!doctype html>")
+        assert "<svg" in text
+        assert "<script" not in text
+        assert "<b>age" not in text
+    asked(folder, "--qid", "q3", "--html", str(folder / "nowhere" / "x.html"), status=1)
+    assert not Path(folder / "nowhere").exists()
+
+
+def test_features_of_text_are_called_by_their_numbers(folder):
+    command = ["explain", str(folder / "t.toprank"), str(folder / "data.txt"), "--feature", "2"]
+    assert "feature 2" in CliRunner().invoke(app, command).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--qid", "q33"], 1, "There is no query 'q33' in these data; did you mean 'q3'"),
+        (["--qid", "q3", "--docs", "d1", "d9"], 1, "There is no document 'd9' in query q3; did you mean"),
+        (["--docs", "d1", "d2"], 1, "say which one to explain: --qid."),
+        (["--feature", "prise"], 1, "did you mean 'price'?"),
+        (["--feature", "price", "--qid", "q3"], 2, "leave --qid and --docs out"),
+    ],
+)
+def test_the_command_refuses_in_sentences(folder, arguments, status, message):
+    result = asked(folder, *arguments, status=status)
+    assert message in (result.stderr + str(result.exception))
