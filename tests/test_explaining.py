@@ -20,6 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.explaining.pages import page
 from toprank.rankers.explanation import AskedQuery
+from toprank.report.page import page as report_page
 
 NAMES = ["sales", "price", "<b>age</b>"]
 
@@ -290,10 +291,6 @@ def exact_rankers(name):
 
 def test_no_single_feature_can():
     data = RankingData([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 2], feature_names=["used", "unused"])
-    ranker = tr.TreeRanker(n_trees=3, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
-    found = tr.explaining.changes(ranker, data, a=2, b=0)
-    if not found.changes:
-        assert found.sentence == "No single feature can lift 0 above 2."
     flat = tr.TreeRanker(n_trees=1, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
     same = [flat.predict(data)[i] for i in range(3)]
     lower, higher = int(np.argmin(same)), int(np.argmax(same))
@@ -545,3 +542,24 @@ def test_features_of_text_are_called_by_their_numbers(folder):
 def test_the_command_refuses_in_sentences(folder, arguments, status, message):
     result = asked(folder, *arguments, status=status)
     assert message in (result.stderr + str(result.exception))
+
+
+# ---- the report ----
+
+
+def test_a_report_explains_the_best_ranker_and_a_pair_that_it_got_wrong():
+    data = tr.synthetic(n_queries=40, n_documents=8, n_features=3, noise=2.0, seed=0)
+    ranker = tr.LinearRanker("ListNet").fit(data)
+    scores = {"worst": -ranker.predict(data), "ours": ranker.predict(data)}
+    result = tr.compare(scores, data)
+    content = tr.report.from_comparison(result, data, scores, rankers={"ours": ranker})
+    found = content.parts[0].explained
+    assert found.system == "ours"
+    assert set(found.importance.features) == set(data.feature_names)
+    labels = {str(row): label for row, label in enumerate(data.labels.tolist())}
+    assert labels[found.pair.a.name] < labels[found.pair.b.name]
+    assert found.pair.total > 0
+    shown = report_page(content)
+    assert "Why it ranks so" in shown
+    assert found.change.split(" ")[0] in shown
+    assert tr.report.from_comparison(result, data, scores).parts[0].explained is None

@@ -69,7 +69,9 @@ class Importance(Shown):
         numbers = (self.drops.tolist(), self.lows.tolist(), self.highs.tolist(), self.p.tolist())
         return list(zip(self.features, *numbers, strict=True))
 
-    def _sentence(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What it comes to."""
         known = self.shown_by_test
         if not known:
             return f"No feature is shown to matter to {self.metric} on these queries."
@@ -89,7 +91,7 @@ class Importance(Shown):
         table = Table(header, rows, names=1)
         left = len(self.features) - _SHOWN
         more = f" {left:,} more features are in to_frame()." if left > 0 else ""
-        return [self._sentence(), table, self.how + more]
+        return [self.sentence, table, self.how + more]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the most important first."""
@@ -101,7 +103,7 @@ class Importance(Shown):
         """As JSON holds it; an interval without an end is null."""
         rows = self.to_frame("arrow").to_pylist()
         ended = [{key: _finite(value) for key, value in row.items()} for row in rows]
-        said = {"sentence": self._sentence(), "features": ended, "confidence": self.confidence, "how": self.how}
+        said = {"sentence": self.sentence, "features": ended, "confidence": self.confidence, "how": self.how}
         return {"metric": self.metric, "base": self.base, **said}
 
     def plot(self) -> Picture:

@@ -198,7 +198,10 @@ class Explanation(Shown):
         order = np.argsort(-np.abs(self.values), kind="stable")
         return [i for i in order.tolist() if everything or self.values[i] != 0]
 
-    def _sentence(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What it comes to."""
+
         def because(which: list[int]) -> str:
             told = [
                 f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} "
@@ -237,7 +240,7 @@ class Explanation(Shown):
         said = f"Contributions sum to the difference of the scores ({self.method})."
         if silent:
             said += f" {silent} of {len(self.features)} features make no difference between the two."
-        return [heading, self._sentence(), *([table] if rows else []), said, *self.notes]
+        return [heading, self.sentence, *([table] if rows else []), said, *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the largest contribution first."""
@@ -261,7 +264,7 @@ class Explanation(Shown):
             "a": self.a._asdict(),
             "b": self.b._asdict(),
             "total": self.total,
-            "sentence": self._sentence(),
+            "sentence": self.sentence,
             "contributions": frame,
             "exact": self.errors is None,
             "method": self.method,

@@ -20,6 +20,7 @@ from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
+from toprank.report.panels.explained import explained_ranker
 from toprank.report.panels.features import weights_of_rankers
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibrations, spreads
@@ -98,6 +99,8 @@ def from_comparison(
     per_query = {system: dict(found.per_query) for system, found in evaluations.items()}
     part = _part(name, comparison, seen, kept_columns, per_query, one, options)
     part = _with_rankers(part, data, rankers, given)
+    if metrics is None:  # else they may be functions, which have no name to ask for them by
+        part = replace(part, explained=explained_ranker(part, seen, rankers, options))
     known = {name: data, **(sources or {})}
     return Content(
         title=title or f"{len(comparison.systems)} systems on {name}",

@@ -17,6 +17,8 @@ from toprank.comparison import Comparison
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
+from toprank.explaining import Importance
+from toprank.rankers.explanation import Explanation
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Shown, Table, frame_of
 from toprank.showing.tables import Part as Said
@@ -114,6 +116,16 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """Why a system ranks as it does: what its metric depends on, a pair in the wrong order, what would turn it."""
+
+    system: str
+    importance: Importance | None
+    pair: Explanation | None
+    change: str
+
+
+@dataclass(frozen=True)
 class Line:
     """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
 
@@ -149,6 +161,7 @@ class Part:
         spreads: Scores by grade.
         calibrations: Where there are probabilities.
         weights: Where rankers are known.
+        explained: The best of them.
         documents: Where scores are known; without them the explorer shows numbers only.
         hardest: Numbers of the queries that all systems rank worst, worst first.
         notes: Sentences about this part: what was left out, what is pooled.
@@ -164,6 +177,7 @@ class Part:
     spreads: tuple[Spread, ...] = ()
     calibrations: tuple[Calibration, ...] = ()
     weights: tuple[Weights, ...] = ()
+    explained: Explained | None = None
     documents: Documents | None = None
     hardest: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()

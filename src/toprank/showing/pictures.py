@@ -166,7 +166,7 @@ def signed_bars(
         at = box.top + _ROW * place
         left, right = sorted((x(0.0), x(value)))
         bar = tag("rect", x=left, y=at + 4, width=max(right - left, 0.8), height=_ROW - 8,
-                  cls="bar" if value >= 0 else "dot loss")  # fmt: skip
+                  cls="dot win" if value >= 0 else "dot loss")  # fmt: skip
         middle = at + _ROW / 2
         whisker = tag("line", x1=x(low), x2=x(high), y1=middle, y2=middle, cls="axis") if low < high else None
         shown = f"{value:+.3g}".replace("-", "−")

@@ -1,0 +1,86 @@
+"""Why the best ranker orders as it does: which features its metric depends on, and one pair that it got wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.data.dataset import RankingData
+from toprank.drawing import Markup, tag
+from toprank.explaining import Importance, changes, importance
+from toprank.rankers.base import Ranker
+from toprank.rankers.contributions import Sampling
+from toprank.rankers.explanation import AskedQuery, Explanation, explained
+from toprank.report.content import Explained, Part
+from toprank.report.parts import Panel, panel, side_by_side
+
+__all__ = ["EXPLAINED", "explained_ranker"]
+
+_REPEATS = 3
+_SCORED = 1_000_000  # documents that are scored for importance at most: some seconds
+_LEAST = 10  # queries, below which their losses say nothing
+
+
+def explained_ranker(
+    part: Part, data: RankingData, rankers: Mapping[str, Any], options: Mapping[str, Any]
+) -> Explained | None:
+    """Of the best system whose ranker is known: the importance of its features, and a pair."""
+    known = [name for name in part.ranked_systems if isinstance(rankers.get(name), Ranker)]
+    if not known:
+        return None
+    ranker, documents = rankers[known[0]], data.as_grouped()
+    pair = _pair(ranker, documents, part.hardest)
+    found = _importance(ranker, documents, part.comparison.metrics[0], options)
+    said = "" if pair is None else changes(ranker, documents, pair.query, pair.a.name, pair.b.name).sentence
+    return None if found is None and pair is None else Explained(known[0], found, pair, said)
+
+
+def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping[str, Any]) -> Importance | None:
+    """On as many queries as can be scored in some seconds; None where these are too few to say anything."""
+    each = _REPEATS * data.n_features * data.n_documents / data.n_queries
+    queries = min(data.n_queries, int(_SCORED / each))
+    if queries < _LEAST:
+        return None
+    chosen = np.sort(np.random.default_rng(0).choice(data.n_queries, queries, replace=False))
+    return importance(ranker, data.select(chosen), metric, repeats=_REPEATS, **options)
+
+
+def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanation | None:
+    """The first document of a hard query that stands above a better one, and the best that it stands above."""
+    for number in hardest:
+        labels = data.labels[data.queries.offsets[number] : data.queries.offsets[number + 1]]
+        asked = AskedQuery(ranker, data, data.qids[number])
+        if len(set(asked.names)) < len(asked.names):
+            continue
+        for place, row in enumerate(asked.order):
+            later = [other for other in asked.order[place + 1 :] if labels[other] > max(labels[row], 0)]
+            if later and not np.isnan(labels[row]):
+                better = max(later, key=lambda other: labels[other])
+                return explained(asked, row, better, Sampling())
+    return None
+
+
+def _shown(part: Part, _: str) -> Markup | None:
+    found = part.explained
+    if found is None:
+        return None
+    panels = []
+    if found.importance is not None:
+        words = tag("p", f"{found.importance.sentence} {found.importance.how}", cls="remark")
+        panels.append(panel(f"Importance of features to {found.system}", found.importance.plot().figure(), words))
+    pair = found.pair
+    if pair is not None:
+        words = tag("p", f"{pair.sentence} {found.change} {' '.join(pair.notes)}", cls="remark")
+        drawn = [pair.plot().figure()] if pair.values.any() else []
+        heading = f"{found.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
+        panels.append(panel(heading, *drawn, words))
+    return side_by_side(*panels)
+
+
+_REMARK = (
+    "What the best system with a known model depends on: how much its metric loses when a feature is shuffled within "
+    "queries, and what made it put a document above a better one."
+)
+EXPLAINED = Panel("explained", "Why", "Why it ranks so", _REMARK, _shown)
