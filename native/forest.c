@@ -269,10 +269,10 @@ the trees' score. A path to a leaf needs u features to be a's and v to be b's; t
 value·(u − 1)!v!/(u + v)! and takes value·u!(v − 1)!/(u + v)! from each of the latter. So one walk through the nodes that some
 coalition reaches is enough, and a feature by which no node tells the documents apart gets nothing, not even rounding. */
 typedef struct {
-    i4 fork;  /* the nearest node above at which the documents part; −1: none */
-    u1 taken; /* whose way was taken there: 0 for a's, 1 for b's */
-    u1 forks; /* whether they part here, by a feature that is not decided yet */
-    bool reached;
+    i4 node;
+    i4 fork;             /* the nearest visit above at which the documents part; −1: none */
+    u1 taken;            /* whose way was taken there: 0 for a's, 1 for b's */
+    u1 forks;            /* whether they part here, by a feature that is not decided yet */
     f8 u, v, share;      /* u!v!/(u + v)! */
     f8 gain[2], loss[2]; /* of the leaves below a's way and b's: what a feature decided for a gets, and loses for b */
 } visit;
@@ -280,28 +280,27 @@ typedef struct {
 /* Whose way was taken above by this feature; −1 where it is not decided. */
 INLINE int decided(const forest *f, const i4 (*nodes)[NODE_PARTS], const visit *visits, const visit *here, i8 feature) {
     for (i4 at = here->fork, side = here->taken; at >= 0; side = visits[at].taken, at = visits[at].fork)
-        if (f->columns[nodes[at][NODE_COLUMN]][FEATURE_OF] == feature) return side;
+        if (f->columns[nodes[visits[at].node][NODE_COLUMN]][FEATURE_OF] == feature) return side;
     return -1;
 }
 
 /* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree. */
 static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b, visit *visits, f8 *added) {
-    const i8 first = f->trees[tree][FIRST_NODE], count = f->trees[tree + 1][FIRST_NODE] - first;
+    const i8 first = f->trees[tree][FIRST_NODE];
     const i4(*nodes)[NODE_PARTS] = f->nodes + first;
     const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
-    for (i8 i = 0; i < count; i++) visits[i].reached = false;
-    if (count) visits[0] = (visit){.fork = -1, .reached = true, .share = 1.0};
+    if (f->trees[tree + 1][FIRST_NODE] == first) return; /* a leaf alone tells nobody apart */
+    i8 count = 1;
+    visits[0] = (visit){.fork = -1, .share = 1.0};
     for (i8 i = 0; i < count; i++) {
         visit *here = visits + i;
-        if (!here->reached) continue;
-        const i4 *node = nodes[i];
+        const i4 *node = nodes[here->node];
         const int ways[2] = {a[node[NODE_COLUMN]] > node[NODE_RANK], b[node[NODE_COLUMN]] > node[NODE_RANK]};
         const i8 feature = f->columns[node[NODE_COLUMN]][FEATURE_OF];
         const int known = ways[0] == ways[1] ? 0 : decided(f, nodes, visits, here, feature);
         here->forks = known < 0;
         for (int side = known < 0 ? 0 : known; side <= (known < 0 ? 1 : known); side++) {
-            visit next = {.fork = here->fork, .taken = here->taken, .reached = true, .u = here->u, .v = here->v};
-            next.share = here->share;
+            visit next = {.fork = here->fork, .taken = here->taken, .u = here->u, .v = here->v, .share = here->share};
             if (known < 0) {
                 next.share *= (side ? next.v : next.u) + 1.0;
                 next.share /= next.u + next.v + 1.0;
@@ -309,11 +308,11 @@ static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b
                 next.fork = (i4)i;
                 next.taken = (u1)side;
             }
-            const i4 child = node[NEXT + ways[side]];
-            if (child >= 0) {
-                visits[child] = next;
+            next.node = node[NEXT + ways[side]];
+            if (next.node >= 0) {
+                visits[count++] = next;
             } else if (next.fork >= 0) {
-                const f8 worth = values[~child] * next.share;
+                const f8 worth = values[~next.node] * next.share;
                 if (next.u > 0.0) visits[next.fork].gain[next.taken] += worth / next.u;
                 if (next.v > 0.0) visits[next.fork].loss[next.taken] += worth / next.v;
             }
@@ -321,8 +320,8 @@ static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b
     }
     for (i8 i = count - 1; i >= 0; i--) {
         const visit *here = visits + i;
-        if (!here->reached || !here->forks) continue;
-        added[f->columns[nodes[i][NODE_COLUMN]][FEATURE_OF]] += here->gain[0] - here->loss[1];
+        if (!here->forks) continue;
+        added[f->columns[nodes[here->node][NODE_COLUMN]][FEATURE_OF]] += here->gain[0] - here->loss[1];
         if (here->fork >= 0) {
             visits[here->fork].gain[here->taken] += here->gain[0] + here->gain[1];
             visits[here->fork].loss[here->taken] += here->loss[0] + here->loss[1];

@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.explaining.columns import Feature
+from toprank.explaining.columns import Feature, Features
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Course, with_rows
 from toprank.rankers.explanation import AskedQuery, Document
@@ -131,20 +131,20 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
     2 would stand above 0 if its sales were above 3 (now 2).
     """
     asked = AskedQuery(ranker, data, qid)
-    return changes_of(asked, *asked.pair(a, b), ranker.in_columns(data))
+    return changes_of(asked, *asked.pair(a, b), Features(ranker, ranker.in_columns(data)))
 
 
-def changes_of(asked: AskedQuery, first: int, second: int, data: RankingData) -> Changes:
-    """The same for two rows of a query that was looked up before, and data in the columns of training."""
+def changes_of(asked: AskedQuery, first: int, second: int, features: Features) -> Changes:
+    """The same for two rows of a query that was looked up before."""
     a, b = sorted((first, second), key=lambda row: asked.places[row])
-    tried = np.arange(data.n_features)
+    tried = np.arange(len(asked.features))
     notes = list(asked.notes)
-    if data.is_sparse:
+    if features.data.is_sparse:
         tried = np.flatnonzero((asked.X[[a, b]] != 0).any(axis=0))
         notes.append("Only features that one of the two documents has were tried.")
     found, exact = [], True
     for number in tried.tolist():
-        feature = Feature(asked.ranker, data, number)
+        feature = features[number]
         margins = _margins(asked, a, b, number)
         course = None if feature.is_category else asked.ranker.course(number)
         exact &= feature.is_category or course is not None

@@ -13,7 +13,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import Ranker
 from toprank.rankers.explanation import cells, feature_names
 
-__all__ = ["Feature", "feature_named", "feature_number"]
+__all__ = ["Feature", "Features", "feature_named", "feature_number"]
 
 
 class Feature:
@@ -50,6 +50,19 @@ class Feature:
     def shown(self, value: float) -> str:
         """A value as it stands in the user's table."""
         return cells(self._data, self.number, np.array([value]))[0]
+
+
+class Features:
+    """The columns of data, each looked at once."""
+
+    def __init__(self, ranker: Ranker, data: RankingData) -> None:
+        self.ranker, self.data = ranker, data
+        self._known: dict[int, Feature] = {}
+
+    def __getitem__(self, number: int) -> Feature:
+        if number not in self._known:
+            self._known[number] = Feature(self.ranker, self.data, number)
+        return self._known[number]
 
 
 def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
