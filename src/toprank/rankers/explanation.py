@@ -239,7 +239,8 @@ class Explanation(Shown):
         silent = len(self.features) - len(order)
         said = f"Contributions sum to the difference of the scores ({self.method})."
         if silent:
-            said += f" {silent} of {len(self.features)} features make no difference between the two."
+            verb = "makes" if silent == 1 else "make"
+            said += f" {silent} of {len(self.features)} features {verb} no difference between the two."
         return [heading, self.sentence, *([table] if rows else []), said, *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
