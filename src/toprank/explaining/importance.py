@@ -233,7 +233,7 @@ class _Shuffled:
 
     def __init__(self, data: RankingData) -> None:
         self._data = data
-        self._X = data.X.tocsc() if data.is_sparse else np.array(data.X)
+        self._X: Any = data.X.tocsc() if data.is_sparse else np.array(data.X)
 
     def column(self, number: int, order: IntArray) -> RankingData:
         """The data with other values in one column, until the next call."""

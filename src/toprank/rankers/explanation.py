@@ -85,15 +85,14 @@ class AskedQuery:
         """Two different rows; None stands for the first of the ranking, and for the next after the other."""
         if len(self.names) < 2:
             raise DataError(f"Query {self.qid} has one document, which stands above no other; explain another query.")
-        rows = [None if one is None else self.row_of(one) for one in (a, b)]
-        if rows[0] is None:
-            rows[0] = self.order[0] if rows[1] != self.order[0] else self.order[1]
-        if rows[1] is None:
-            place = self.places[rows[0]]
-            rows[1] = self.order[place] if place < len(self.order) else self.order[place - 2]
-        if rows[0] == rows[1]:
-            raise DataError(f"'{self.names[rows[0]]}' was given twice; name two different documents.")
-        return rows[0], rows[1]
+        second = None if b is None else self.row_of(b)
+        first = next(row for row in self.order if row != second) if a is None else self.row_of(a)
+        if second is None:
+            place = self.places[first]
+            second = self.order[place] if place < len(self.order) else self.order[place - 2]
+        if first == second:
+            raise DataError(f"'{self.names[first]}' was given twice; name two different documents.")
+        return first, second
 
     def shown(self, row: int, feature: int) -> str:
         """A value as it stands in the user's table."""
