@@ -14,7 +14,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.comparison import compare_values
 from toprank.report import from_comparison, write_html
-from toprank.significance import bonferroni, holm, randomization_test
+from toprank.significance import bonferroni, bootstrap_interval, holm, randomization_test
 
 FEW = {"flips": 500, "resamples": 200}
 
@@ -99,8 +99,54 @@ def test_large_queries_are_told_from_small_ones(data):
     weighed = data.replace(query_weights=data.queries.sizes.astype(float), carried={})
     again = tr.evaluate(data.X[:, 0], weighed, "ndcg@10").slices("head:weight")
     np.testing.assert_array_equal(again.codes == 0, head)
-    assert str(evaluation.by("device")).splitlines()[0].split() == ["device", "queries", "ndcg@10"]
-    json.dumps(evaluation.by("device").to_dict(), allow_nan=False)
+
+
+def test_every_mean_of_a_slice_has_the_interval_of_its_queries(data):
+    evaluation = tr.evaluate(data.X[:, 0], data, ["ndcg@10", "map"])
+    sliced = evaluation.by("device", confidence=0.9, resamples=300, seed=3)
+    words = ["device", "queries", "ndcg@10", "90", "%", "interval", "map", "90", "%", "interval"]
+    assert str(sliced).splitlines()[0].split() == words
+    for name, part in sliced.items():
+        for metric, interval in sliced.intervals[name].items():
+            if name == "tv":
+                assert interval is None  # ten queries
+                continue
+            expected = bootstrap_interval(part.per_query[metric], confidence=0.9, resamples=300, seed=3)
+            assert interval == expected
+            assert f"[{interval.low:.4f}, {interval.high:.4f}]" in str(sliced)
+    assert "Fewer than 20 queries have no interval." in str(sliced)
+    assert "Fewer" not in str(evaluation.by("device", least=10))
+    plain = json.loads(json.dumps(sliced.to_dict(), allow_nan=False))
+    assert plain["slices"]["desk"]["interval"]["map"] == list(sliced.intervals["desk"]["map"])
+    assert plain["slices"]["tv"]["interval"] == {"ndcg@10": None, "map": None}
+    assert plain["all"]["interval"]["map"] == list(
+        bootstrap_interval(evaluation.per_query["map"], confidence=0.9, resamples=300, seed=3)
+    )
+    frame = sliced.to_frame("arrow").to_pydict()
+    assert frame["map low"][0] == sliced.intervals["desk"]["map"].low
+    assert frame["map high"][list(sliced).index("tv")] is None
+    with pytest.raises(tr.ToprankError, match="least"):
+        evaluation.by("device", least=1)
+
+
+def test_the_interval_of_a_weighted_mean_is_that_of_weighted_resamples(data):
+    chance = np.random.default_rng(1)
+    weights = chance.exponential(size=data.n_queries)
+    weighed = data.replace(query_weights=weights)
+    evaluation = tr.evaluate(data.X[:, 0], weighed, "ndcg@10", weighted=True)
+    low, high = evaluation.by("device").to_dict()["all"]["interval"]["ndcg@10"]
+    values, draws = (
+        np.asarray(evaluation.per_query["ndcg@10"]),
+        chance.integers(0, len(weights), (20_000, len(weights))),
+    )
+    means = (values[draws] * weights[draws]).sum(axis=1) / weights[draws].sum(axis=1)
+    assert low < evaluation.mean["ndcg@10"] < high
+    assert high - low == pytest.approx(np.subtract(*np.quantile(means, [0.975, 0.025])), rel=0.1)
+    same = tr.evaluate(data.X[:, 0], data.replace(query_weights=np.full(data.n_queries, 7.0)), "map", weighted=True)
+    plain = tr.evaluate(data.X[:, 0], data, "map")
+    for name, of in same.by("device").intervals.items():
+        if of["map"] is not None:
+            np.testing.assert_allclose(list(of["map"]), list(plain.by("device").intervals[name]["map"]))
 
 
 @pytest.mark.parametrize("correction", ["holm", "bonferroni", "none"])
@@ -222,6 +268,9 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
     assert told["by"]["queries"] == {"desk": 35, "phone": 45, "tv": 10}
     assert told["by"]["family"] == 3
     assert "phone" in output("evaluate", "log.csv", "good.scores", "--by", "device")
+    surer = output("evaluate", "log.csv", "good.scores", "--by", "device", "--confidence", "0.99", "--least", "5")
+    assert "99 % interval" in surer
+    assert "–" not in surer
     output("convert", "log.csv", "log.toprank-data", "--carry", "day", "--carry", "device")
     assert (
         json.loads(output("evaluate", "log.toprank-data", "good.scores", "--by", "device", "--json"))["by"] == "device"

@@ -37,6 +37,10 @@ BySlice = Annotated[
         metavar="COLUMN", help="Also by slice: a column of the data, head:COLUMN for head and tail, or head:documents."
     ),
 ]
+Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")]
+Least = Annotated[
+    int, typer.Option(min=2, help="With --by: slices with fewer queries have no interval, and are not tested.")
+]
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
@@ -54,6 +58,8 @@ def evaluate(
     ] = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Every query's number too.")] = False,
     by: BySlice = None,
+    confidence: Confidence = 0.95,
+    least: Least = 20,
     json: options.Json = False,
     max_grade: Annotated[
         float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")
@@ -63,6 +69,7 @@ def evaluate(
     complete: Complete = None,
     max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
     reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -95,7 +102,8 @@ def evaluate(
         shared["unjudged"] = unjudged.value if unjudged else None
         wanted = _carrying(data, by, reading)
         results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, wanted, quiet)
-    _print(results, per_query, json, by)
+    intervals = {"confidence": confidence, "least": least, "seed": seed, "threads": threads}
+    _print(results, per_query, json, by, intervals)
 
 
 def _condense(unjudged: options.Unjudged | None) -> bool:
@@ -157,12 +165,14 @@ def _evaluate_run(
     return under_all(under) if convention == "all" else {convention: under(convention)}
 
 
-def _print(results: dict[str, Evaluation | str], per_query: bool, json: bool, by: str | None) -> None:
+def _print(
+    results: dict[str, Evaluation | str], per_query: bool, json: bool, by: str | None, intervals: dict[str, Any]
+) -> None:
     from toprank.metrics.evaluation import Evaluation
 
     for result in results.values():
         if by is not None and isinstance(result, Evaluation):
-            sliced = result.by(by)
+            sliced = result.by(by, **intervals)
             if json:
                 common.print_json(sliced.to_dict())
             else:
@@ -231,11 +241,11 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
     test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
     correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")] = 0.95,
+    confidence: Confidence = 0.95,
     flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
     margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
     by: BySlice = None,
-    least: Annotated[int, typer.Option(min=2, help="With --by: slices with fewer queries are not tested.")] = 20,
+    least: Least = 20,
     html: options.Html = None,
     model: Annotated[
         list[Path] | None,

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
-from toprank.data.slices import Slices
+from toprank.data.slices import LEAST, Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance.results import number, p_value, queries
 
 __all__ = ["LEAST", "SliceDifference", "SlicedComparison"]
-
-LEAST = 20
-"""Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
 
 
 @dataclass(frozen=True)

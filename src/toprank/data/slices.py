@@ -16,8 +16,10 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["By", "Sliceable", "Slices", "slices_of_values"]
+__all__ = ["LEAST", "By", "Sliceable", "Slices", "slices_of_values"]
 
+LEAST = 20
+"""Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
 By = str | npt.ArrayLike | Mapping[Any, Any]
 _HEAD = "head:"
 _MOST = 50  # slices; more are values of a number, not slices

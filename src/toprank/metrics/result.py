@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.slices import By, Sliceable, Slices, slices_of_values
+from toprank.data.slices import LEAST, By, Sliceable, Slices, slices_of_values
+from toprank.data.values import QueryValues, by_query, listed
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
@@ -22,84 +23,6 @@ if TYPE_CHECKING:
     from toprank.metrics.slices import SlicedEvaluation
 
 __all__ = ["ByMetric", "Evaluation", "QueryValues", "by_query", "listed"]
-
-_NAMED = 5  # ids of queries that a message lists
-
-Column = TypeVar("Column", bound=npt.ArrayLike)
-
-
-# Not of the alias NDArray: NumPy 2.5 lets nobody inherit from it.
-class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
-    """One number per query that knows its queries: two evaluations meet query by query, not place by place.
-
-    Whatever is computed from it, or taken out of it, is about other queries or none, and has no ids.
-    """
-
-    qids: npt.NDArray[Any] | None = None
-
-    @classmethod
-    def of(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
-        """The values of these queries."""
-        found = np.asarray(values, dtype=np.float64).view(cls)
-        found.qids = np.asarray(qids)
-        return found
-
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return array[()] if np.ndim(array) == 0 else np.asarray(array)
-
-    def __reduce__(self) -> Any:
-        return np.asarray(self).__reduce__() if self.qids is None else (QueryValues.of, (np.asarray(self), self.qids))
-
-    def __repr__(self) -> str:
-        return repr(np.asarray(self))
-
-
-def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
-    """The columns with their queries in the order of the first one's; a column without ids stays as it is.
-
-    Raises:
-        DataError: where they are not about the same queries.
-    """
-    found: dict[str, Column | FloatArray] = dict(columns)
-    known = {name: qids for name, values in columns.items() if (qids := getattr(values, "qids", None)) is not None}
-    first = next(iter(known), "")
-    for name, qids in known.items():
-        if qids is known[first]:  # evaluated on the same data
-            continue
-        order, ids = _text(known[first]), _text(qids)
-        if not np.array_equal(ids, order):
-            found[name] = np.asarray(columns[name], dtype=np.float64)[_places(first, order, name, ids)]
-    return found
-
-
-def _text(qids: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    return np.array([str(qid) for qid in qids.tolist()], dtype=str)
-
-
-def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray[np.str_]) -> npt.NDArray[np.intp]:
-    """Where the queries of the first column stand in another one."""
-    mine, theirs = np.setdiff1d(order, ids), np.setdiff1d(ids, order)
-    if len(mine) or len(theirs):
-        lacks = [f"{of} lacks {listed(missing)}" for of, missing in ((name, mine), (first, theirs)) if len(missing)]
-        raise DataError(
-            f"{first} and {name} are not about the same queries: {'; '.join(lacks)}. A comparison is made query by "
-            "query: evaluate both on the same ones. For runs, evaluate_run(..., complete=True) counts 0 where a run "
-            "does not answer a query."
-        )
-    if len(np.unique(order)) < len(order) or len(ids) != len(order):
-        raise DataError(f"{first} or {name} has a query id twice, so their queries cannot be paired.")
-    sorter = np.argsort(ids)
-    return sorter[np.searchsorted(ids, order, sorter=sorter)]
-
-
-def listed(qids: npt.NDArray[np.str_]) -> str:
-    """How many queries, and the ids of the first.
-
-    >>> listed(np.array(["q1"])), listed(np.array(list("abcdef")))
-    ('query q1', '6 queries (a, b, c, d, e …)')
-    """
-    words = ", ".join(qids[:_NAMED].tolist()) + (" …" if len(qids) > _NAMED else "")
-    return f"query {words}" if len(qids) == 1 else f"{len(qids):,} queries ({words})"
 
 
 class ByMetric(Mapping[str, Any]):
@@ -168,22 +91,41 @@ class Evaluation(Shown):
         """How many queries the mean of each metric is taken over."""
         return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
 
-    def by(self, by: By) -> SlicedEvaluation:
-        """The same numbers in slices of the queries.
+    def by(
+        self,
+        by: By,
+        *,
+        confidence: float = 0.95,
+        least: int = LEAST,
+        resamples: int = 10_000,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> SlicedEvaluation:
+        """The same numbers in slices of the queries, each mean with its interval.
 
         Args:
             by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
                 column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
                 their order or as ``{query id: value}``.
+            confidence: of the intervals (bootstrap, studentised).
+            least: slices with fewer queries have no interval.
+            resamples: of the bootstrap.
+            seed: of the resamples.
+            threads: number of threads; the result does not depend on it.
 
         >>> import toprank as tr
         >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
-        >>> tr.evaluate(data.X[:, 0], data, "ndcg@10").by("head:documents").slices.sizes
+        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").by("head:documents")
+        >>> sliced.slices.sizes
         {'head': 16, 'tail': 24}
+        >>> low, high = sliced.intervals["tail"]["ndcg@10"]
+        >>> low < sliced["tail"].mean["ndcg@10"] < high
+        True
         """
         from toprank.metrics.slices import SlicedEvaluation
 
-        return SlicedEvaluation(self, self.slices(by))
+        options = {"confidence": confidence, "resamples": resamples, "seed": seed, "threads": threads}
+        return SlicedEvaluation(self, self.slices(by), least, options)
 
     def slices(self, by: By) -> Slices:
         """The slices that `by` divides the queries into."""

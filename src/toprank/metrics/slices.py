@@ -8,21 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
 from toprank.data.slices import Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import Interval, bootstrap_interval
+from toprank.significance.results import number
 
 if TYPE_CHECKING:
     from toprank.metrics.result import Evaluation
 
 __all__ = ["SlicedEvaluation"]
 
+_ALL = "all"
+
 
 class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
-    """Slice → its evaluation; `str()` is a table. Every query is in one slice."""
+    """Slice → its evaluation; `str()` is a table with an interval for every mean. Every query is in one slice.
 
-    def __init__(self, whole: Evaluation, slices: Slices) -> None:
-        self.whole, self.slices = whole, slices
+    Slices with fewer than `least` queries have no interval; `options` are those of `bootstrap_interval`.
+    """
+
+    def __init__(self, whole: Evaluation, slices: Slices, least: int, options: Mapping[str, Any]) -> None:
+        check_whole("least", least, 2)
+        self.whole, self.slices, self.least = whole, slices, int(least)
         self._of = {name: _part(whole, slices.codes == number) for number, name in enumerate(slices.names)}
+
+        def of(part: Evaluation) -> dict[str, Interval | None]:
+            return {metric: _interval(part, metric, self.least, options) for metric in whole.names}
+
+        self.confidence = options["confidence"]
+        self._whole_intervals = of(whole)
+        self.intervals = {name: of(part) for name, part in self._of.items()}
+        """Slice → metric → the interval of its mean; None where fewer than `least` queries count."""
 
     def __getitem__(self, name: str) -> Evaluation:
         return self._of[name]
@@ -34,26 +52,70 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         return len(self._of)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        slices = {name: part.to_dict() for name, part in self.items()}
-        return {"by": self.slices.by, "rule": self.slices.rule, "all": self.whole.to_dict(), "slices": slices}
+        """Plain values for JSON; `interval` has both ends for each metric, or null."""
+
+        def plain(part: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
+            ends = {metric: None if one is None else list(one) for metric, one in intervals.items()}
+            return {**part.to_dict(), "interval": ends}
+
+        return {
+            "by": self.slices.by,
+            "rule": self.slices.rule,
+            "confidence": self.confidence,
+            "least": self.least,
+            "all": plain(self.whole, self._whole_intervals),
+            "slices": {name: plain(part, self.intervals[name]) for name, part in self.items()},
+        }
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each slice: how many queries it has, and their means; a frame of pandas or polars, or Arrow's."""
-        means = {metric: [part.mean[metric] for part in self.values()] for metric in self.whole.names}
-        sizes = [len(part.qids) for part in self.values()]
-        return frame_of({"slice": list(self), "queries": sizes, **means}, kind)
+        """One row for each slice: how many queries it has, their means, and the ends of the intervals.
+
+        A frame of pandas or polars, or Arrow's.
+        """
+        columns: dict[str, list[Any]] = {"slice": list(self), "queries": [len(part.qids) for part in self.values()]}
+        for metric in self.whole.names:
+            intervals = [of[metric] for of in self.intervals.values()]
+            columns[metric] = [part.mean[metric] for part in self.values()]
+            columns[f"{metric} low"] = [None if one is None else one.low for one in intervals]
+            columns[f"{metric} high"] = [None if one is None else one.high for one in intervals]
+        return frame_of(columns, kind)
 
     def _parts(self) -> Sequence[Part]:
-        rows = [
-            (name, f"{len(part.qids):,}", *(f"{part.mean[metric]:.4f}" for metric in part.names))
-            for name, part in (*self.items(), ("all", self.whole))
+        rows = [(name, part, self.intervals[name]) for name, part in self.items()]
+        rows.append((_ALL, self.whole, self._whole_intervals))
+        cells = [
+            (name, f"{len(part.qids):,}", *(cell for m in part.names for cell in (f"{part.mean[m]:.4f}", _ends(of[m]))))
+            for name, part, of in rows
         ]
-        table = Table((self.slices.by, "queries", *self.whole.names), rows, names=1)
-        return [table, f"{self.slices.rule} Convention {self.whole.convention.name}."]
+        interval = f"{100 * self.confidence:g} % interval"
+        header = (self.slices.by, "queries", *(name for metric in self.whole.names for name in (metric, interval)))
+        said = [self.slices.rule, f"Convention {self.whole.convention.name}."]
+        if any(one is None for _, _, of in rows for one in of.values()):
+            said.insert(1, f"Fewer than {self.least} queries have no interval.")
+        return [Table(header, cells, names=1), " ".join(said)]
 
     def __repr__(self) -> str:
         return f"SlicedEvaluation({self.slices.by}: {', '.join(self)})"
+
+
+def _ends(interval: Interval | None) -> str:
+    return "–" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
+
+
+def _interval(part: Evaluation, metric: str, least: int, options: Mapping[str, Any]) -> Interval | None:
+    """The interval of a mean; None where too few queries count, or none of them weighs anything."""
+    values: FloatArray = np.asarray(part.per_query[metric])
+    counts = ~np.isnan(values)
+    if int(counts.sum()) < least:
+        return None
+    values, mean = values[counts], part.mean[metric]
+    if part.query_weights is not None:
+        weights = part.query_weights[counts]
+        if not weights.any():
+            return None
+        # A weighted mean is a ratio of two means. To first order it varies as the mean of these values does.
+        values = mean + weights * (values - mean) / weights.mean()
+    return bootstrap_interval(values, **options)
 
 
 def _part(whole: Evaluation, chosen: Any) -> Evaluation:

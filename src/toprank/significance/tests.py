@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
+from toprank.data.values import by_query
 from toprank.errors import DataError
-from toprank.metrics.result import by_query
 from toprank.significance.results import TestResult
 
 __all__ = [

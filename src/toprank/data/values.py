@@ -1,0 +1,92 @@
+"""One number for each query, which knows its queries: values of several systems meet query by query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+
+__all__ = ["QueryValues", "by_query", "listed"]
+
+_NAMED = 5  # ids of queries that a message lists
+
+Column = TypeVar("Column", bound=npt.ArrayLike)
+
+
+# Not of the alias NDArray: NumPy 2.5 lets nobody inherit from it.
+class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
+    """One number per query that knows its queries: two evaluations meet query by query, not place by place.
+
+    Whatever is computed from it, or taken out of it, is about other queries or none, and has no ids.
+    """
+
+    qids: npt.NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
+        """The values of these queries."""
+        found = np.asarray(values, dtype=np.float64).view(cls)
+        found.qids = np.asarray(qids)
+        return found
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if np.ndim(array) == 0 else np.asarray(array)
+
+    def __reduce__(self) -> Any:
+        return np.asarray(self).__reduce__() if self.qids is None else (QueryValues.of, (np.asarray(self), self.qids))
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
+    """The columns with their queries in the order of the first one's; a column without ids stays as it is.
+
+    Raises:
+        DataError: where they are not about the same queries.
+    """
+    found: dict[str, Column | FloatArray] = dict(columns)
+    known = {name: qids for name, values in columns.items() if (qids := getattr(values, "qids", None)) is not None}
+    first = next(iter(known), "")
+    for name, qids in known.items():
+        if qids is known[first]:  # evaluated on the same data
+            continue
+        order, ids = _text(known[first]), _text(qids)
+        if not np.array_equal(ids, order):
+            found[name] = np.asarray(columns[name], dtype=np.float64)[_places(first, order, name, ids)]
+    return found
+
+
+def _text(qids: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
+    return np.array([str(qid) for qid in qids.tolist()], dtype=str)
+
+
+def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray[np.str_]) -> npt.NDArray[np.intp]:
+    """Where the queries of the first column stand in another one."""
+    mine, theirs = np.setdiff1d(order, ids), np.setdiff1d(ids, order)
+    if len(mine) or len(theirs):
+        lacks = [f"{of} lacks {listed(missing)}" for of, missing in ((name, mine), (first, theirs)) if len(missing)]
+        raise DataError(
+            f"{first} and {name} are not about the same queries: {'; '.join(lacks)}. A comparison is made query by "
+            "query: evaluate both on the same ones. For runs, evaluate_run(..., complete=True) counts 0 where a run "
+            "does not answer a query."
+        )
+    if len(np.unique(order)) < len(order) or len(ids) != len(order):
+        raise DataError(f"{first} or {name} has a query id twice, so their queries cannot be paired.")
+    sorter = np.argsort(ids)
+    return sorter[np.searchsorted(ids, order, sorter=sorter)]
+
+
+def listed(qids: npt.NDArray[np.str_]) -> str:
+    """How many queries, and the ids of the first.
+
+    >>> listed(np.array(["q1"])), listed(np.array(list("abcdef")))
+    ('query q1', '6 queries (a, b, c, d, e …)')
+    """
+    words = ", ".join(qids[:_NAMED].tolist()) + (" …" if len(qids) > _NAMED else "")
+    return f"query {words}" if len(qids) == 1 else f"{len(qids):,} queries ({words})"
