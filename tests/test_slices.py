@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.cli.main import app
 from toprank.comparison import compare_values
-from toprank.report import from_comparison, write_html
+from toprank.report import from_comparison, from_results, write_html
 from toprank.significance import bonferroni, bootstrap_interval, holm, randomization_test
 
 FEW = {"flips": 500, "resamples": 200}
@@ -277,3 +277,73 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
     )
     folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--by", "day", "--folds", "3", "--json")
     assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
+
+
+def test_an_experiment_compares_in_slices_of_its_pooled_queries(data, tmp_path):
+    options = {"n_folds": 3, "metrics": ["ndcg@10", "map"], "threads": 1}
+    plain = tr.Experiment(data, ["LeastSquares", "ListNet"], **options).run()
+    results = tr.Experiment(data, ["LeastSquares", "ListNet"], slices="device", **options).run()
+    assert results.compare().differences == plain.compare().differences  # what is said of all queries stays
+    device = dict(zip(map(str, data.qids.tolist()), data.carried["device"].tolist(), strict=True))
+    table = results.per_query.to_pydict()
+    assert table["slice"] == [device[qid] for qid in table["qid"]]
+    slices = results.slices()
+    assert (slices.by, slices.sizes) == ("device", {"desk": 35, "phone": 45, "tv": 10})
+    rows = list(zip(*(table[name] for name in ("system", "slice", "metric", "value")), strict=True))
+
+    def mean(system, name):
+        return np.mean([value for *place, value in rows if place == [system, name, "map"]])
+
+    expected = {system: {name: mean(system, name) for name in slices.names} for system in results.systems}
+    for name, of in results.by_slice("map").items():
+        assert of == pytest.approx(expected[name])
+    sliced = results.compare(baseline="ListNet").slices
+    assert sliced.untested == ("tv",)
+    assert {row.slice: row.mean_b for row in sliced.differences if row.metric == "map"} == pytest.approx(
+        expected["ListNet"]
+    )
+    assert "By device:" in str(results)
+    assert "In no slice" in str(results) or " is better than " in str(results)
+    results.save(tmp_path / "results.parquet")
+    again = tr.experiment.Results.read(tmp_path / "results.parquet")
+    assert str(again) == str(results)
+    by = results.to_dict()["datasets"]["data"]["conventions"]["standard"]["pooled_comparison"]["by"]
+    assert by["queries"] == slices.sizes
+    write_html(tmp_path / "report.html", from_results(results))
+    assert "Results by slice" in (tmp_path / "report.html").read_text()
+    assert plain.slices() is None
+    with pytest.raises(tr.ToprankError, match="run it with slices="):
+        plain.by_slice()
+
+
+def test_head_and_tail_of_an_experiment_are_those_of_all_its_folds(data):
+    results = tr.Experiment(data, "LeastSquares", slices="head:asked", n_folds=3, threads=1).run()
+    whole = tr.evaluate(data.X[:, 0], data, "ndcg@10").slices("head:asked")
+    head = {str(qid) for qid in data.qids[whole.codes == 0].tolist()}
+    table = results.per_query.to_pydict()
+    assert {qid for qid, its in zip(table["qid"], table["slice"], strict=True) if its == "head"} == head
+    assert "By head:asked, means over pooled queries:" in str(results)  # one system has nothing to compare
+
+
+def test_an_experiment_refuses_a_column_that_is_not_there_and_tells_of_one_that_does_not_divide(data):
+    with pytest.raises(tr.ToprankError, match="did you mean 'device'"):
+        tr.Experiment(data, ["LeastSquares"], slices="devise", n_folds=3, threads=1).run()
+    with pytest.raises(tr.ToprankError, match="name of a column"):
+        tr.Experiment(data, ["LeastSquares"], slices=["device"])
+    results = tr.Experiment(data, ["LeastSquares"], slices="one", n_folds=3, threads=1).run()
+    assert results.slices() is None
+    assert "data is not compared in slices: 'one' is 0 for every query" in str(results)
+
+
+def test_the_command_line_cross_validates_in_slices(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tr.write(data.replace(carried={"device": data.carried["device"], "day": np.arange(90)}), "log.csv")
+    command = ["cv", "log.csv", "--systems", "LeastSquares,ListNet", "--folds", "3", "--quiet"]
+    done = CliRunner().invoke(app, [*command, "--slices", "device", "--carry", "day", "--html", "r.html"])
+    assert done.exit_code == 0, done.output
+    assert "By device:" in done.output
+    assert "Results by slice" in (tmp_path / "r.html").read_text()
+    timed = CliRunner().invoke(app, [*command, "--slices", "device", "--by", "day", "--json"])
+    assert timed.exit_code == 0, timed.output
+    [of] = json.loads(timed.output)["datasets"].values()
+    assert of["conventions"]["standard"]["pooled_comparison"]["by"]["column"] == "device"

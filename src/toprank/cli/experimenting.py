@@ -49,6 +49,12 @@ def cv(
         list[str] | None,
         typer.Option("--set", help="SYSTEM.key=value; a hyper-parameter to fix. May be given several times."),
     ] = None,
+    slices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Also by slice: a column of the data, head:COLUMN for head and tail, head:documents."
+        ),
+    ] = None,
     folder: options.Cells = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the fitted models there, too.")] = False,
     output: Annotated[
@@ -71,6 +77,7 @@ def cv(
       toprank cv letor/MQ2008 --systems RankSVM,ListNet,LambdaMART --folder runs
       toprank cv letor/MQ2008 letor/OHSUMED --systems all-linear -m avgndcg,map -c standard,letor4
       toprank cv judged.parquet --systems LambdaMART,ListNet --folds 5 --seeds 0,1,2 --html report.html
+      toprank cv judged.parquet --systems LambdaMART,ListNet --slices device
     """
     from toprank.experiment import Experiment
 
@@ -85,7 +92,7 @@ def cv(
     if html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
     experiment = Experiment(
-        _datasets(data, folds, seed, by, reading, unjudged),
+        _datasets(data, folds, seed, by, slices, reading, unjudged),
         chosen,
         metrics=metrics,
         conventions=_conventions(convention),
@@ -94,6 +101,7 @@ def cv(
         select_by=select_by,
         select_convention=select_convention,
         baseline=baseline,
+        slices=slices,
         split_seed=seed,
         keep_models=keep_models,
         threads=threads,
@@ -157,11 +165,18 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
 
 
 def _datasets(
-    paths: list[Path], k: int, seed: int, by: str | None, reading: dict[str, Any], unjudged: options.Unjudged | None
+    paths: list[Path],
+    k: int,
+    seed: int,
+    by: str | None,
+    slices: str | None,
+    reading: dict[str, Any],
+    unjudged: options.Unjudged | None,
 ) -> dict[str, Any]:
     """Folds of every path, by the path's name; with the names of folders above where names coincide."""
-    from toprank.data.files import is_readable_folder
+    from toprank.data.files import carrying, is_readable_folder
     from toprank.data.folds import folds
+    from toprank.data.slices import columns_of
     from toprank.data.unjudged import settled_folds
 
     found: dict[str, Any] = {}
@@ -176,6 +191,8 @@ def _datasets(
                 break
             name = f"{above.name}/{name}"
         division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
+        if not own and slices is not None:
+            reading = carrying(common.format_told(path), columns_of(slices), reading)
         of = folds(path, by=by, **reading) if own else folds(path, k, **division, **reading)
         found[name] = of if unjudged is None else settled_folds(of, unjudged)
     return found

@@ -224,7 +224,7 @@ def compare_values(
     power: float = 0.8,
     lower_is_better: Collection[str] = (),
     seed: int = 0,
-    by: By | None = None,
+    by: By | Slices | None = None,
     least: int = LEAST,
     threads: int | None = None,
 ) -> Comparison:
@@ -251,7 +251,8 @@ def compare_values(
     whole = _compared(columns, plan, convention or name, threads)
     if by is None:
         return whole
-    slices = first.slices(by) if isinstance(first, Evaluation) else slices_of_values(by, whole.queries)
+    known = isinstance(first, Evaluation) and not isinstance(by, Slices)
+    slices = first.slices(by) if known else slices_of_values(by, whole.queries)
     return _with_slices(whole, columns, plan, slices, least, threads)
 
 

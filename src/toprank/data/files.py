@@ -10,7 +10,7 @@ import inspect
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,12 @@ from toprank.data.store import SUFFIX, check_content, is_store, open_described, 
 from toprank.data.store.streaming import open_together
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError
 
-__all__ = ["cached", "format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
+__all__ = ["carrying", "cached", "format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
 
 Paths = PathLike | Sequence[PathLike]
 
 FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
+_TABLES = ("parquet", "arrow", "csv")
 _TO_WRITE = (
     ".txt", ".letor", ".svm", ".dat", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", SUFFIX,
 )  # fmt: skip
@@ -85,6 +86,13 @@ def read(
         remedy = "{} checks the hashes of a stored copy; read one, or ask for {}."
         raise DataError(remedy=Remedy(remedy.format("verify=True", "cache=True"), remedy.format("--verify", "--cache")))
     return reader(files if len(files) > 1 else files[0], **options)
+
+
+def carrying(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a reader, so that a table carries these columns along, too; other formats carry what they have."""
+    carried = options.get("carry") or ()
+    wanted = dict.fromkeys([*([carried] if isinstance(carried, str) else carried), *columns])
+    return {**options, "carry": list(wanted)} if wanted and kind in _TABLES else dict(options)
 
 
 def in_agreement(

@@ -104,15 +104,15 @@ def folds(
         if read_options:
             raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
         return _divided(source, k, seed, by)
-    from toprank.data.files import format_of, is_readable_folder, read
+    from toprank.data.files import carrying, format_of, is_readable_folder, read
 
     given: Any = source
     if not isinstance(given, str | os.PathLike):
         check_data("folds", given)
     path = Path(given)
     if not path.is_dir() or is_readable_folder(path):
-        if by is not None and "carry" not in read_options and format_of(path) in ("parquet", "arrow", "csv"):
-            read_options["carry"] = [by]
+        if by is not None:
+            read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
         return _divided(read(path, **read_options), k, seed, by)
     if by is not None:
         raise DataError(f"{path} brings its own folds; by='{by}' applies only to data that are divided here.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["LEAST", "By", "Sliceable", "Slices", "slices_of_values"]
+__all__ = ["LEAST", "By", "Sliceable", "Slices", "columns_of", "pooled_slices", "slices_of_values"]
 
 LEAST = 20
 """Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
@@ -72,11 +72,15 @@ class Sliceable:
         >>> Sliceable.of(data).slices("head:asked").sizes
         {'head': 1, 'tail': 4}
         """
-        if not isinstance(by, str):
-            return slices_of_values(by, len(self.queries))
-        if by in self.carried or not by.startswith(_HEAD):
-            return _by_value(by, self._column(by))
-        return _head_and_tail(by.removeprefix(_HEAD), self._column(by.removeprefix(_HEAD), numbers=True))
+        return pooled_slices([self], by) if isinstance(by, str) else slices_of_values(by, len(self.queries))
+
+    def column(self, by: str) -> Array:
+        """The value of each query that `slices` would go by."""
+        return self._column(by.removeprefix(_HEAD), numbers=True) if self.is_head(by) else self._column(by)
+
+    def is_head(self, by: str) -> bool:
+        """Whether head and tail are asked for, and no column has that name."""
+        return by.startswith(_HEAD) and by not in self.carried
 
     def _column(self, name: str, numbers: bool = False) -> Array:
         if name in self.carried:
@@ -96,8 +100,27 @@ class Sliceable:
         )
 
 
-def slices_of_values(by: By, n: int) -> Slices:
+def columns_of(by: str | None) -> tuple[str, ...]:
+    """The column that a table must carry along to be sliced by it.
+
+    >>> columns_of("device"), columns_of("head:asked"), columns_of("head:documents")
+    (('device',), ('asked',), ())
+    """
+    return () if by in (None, "head:documents", "head:weight") else (str(by).removeprefix(_HEAD),)
+
+
+def pooled_slices(parts: Sequence[Sliceable], by: str) -> Slices:
+    """The slices of the queries of several sets as one, set after set: head and tail are found over all of them."""
+    column = np.concatenate([part.column(by) for part in parts])
+    return _head_and_tail(by.removeprefix(_HEAD), column) if parts[0].is_head(by) else _by_value(by, column)
+
+
+def slices_of_values(by: By | Slices, n: int) -> Slices:
     """The slices by one value for each of n queries, of which nothing else is known."""
+    if isinstance(by, Slices) and len(by.codes) == n:
+        return by
+    if isinstance(by, Slices):
+        raise DataError(f"The slices are of {len(by.codes):,} queries, but there are {n:,}.")
     if isinstance(by, str):
         raise DataError(f"Nothing is known of these queries, so they have no '{by}'; give one value for each query.")
     if isinstance(by, Mapping):

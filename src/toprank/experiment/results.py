@@ -13,9 +13,10 @@ import numpy as np
 
 from toprank.comparison import Comparison, compare_values
 from toprank.compute import FloatArray
+from toprank.data.slices import Slices
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.store import Cell, CellStore, Failure
-from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, read_table, write_table
+from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, pooled_queries, read_table, write_table
 from toprank.metrics.result import ByMetric
 from toprank.showing.pictures import Picture, strips
 from toprank.showing.tables import Kind, Part, Shown
@@ -39,7 +40,8 @@ class Results(Shown):
 
     Attributes:
         per_query: the tidy table (Arrow): dataset, fold, qid, documents (of the query), relevant (of these, with a
-            grade above 0), system, seed, convention, metric, value. A value of null: the query does not count.
+            grade above 0), system, seed, convention, metric, value, and slice where slices were asked for. A value of
+            null: the query does not count.
         cells: how each system was chosen and fitted on each fold.
         failures: the cells that could not be computed, with the reason.
         provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
@@ -223,6 +225,28 @@ class Results(Shown):
         """System → mean over the pooled queries of all folds, as tests take it."""
         return {system: _mean(values) for system, values in self.pooled_values(metric, convention, dataset).items()}
 
+    def slices(self, dataset: str | None = None) -> Slices | None:
+        """The slices of a dataset's pooled queries that the experiment was asked for; None where there are none."""
+        dataset, asked = self._dataset(dataset), self.provenance.get("slices")
+        if asked is None or dataset not in asked["of"] or "slice" not in self.per_query.column_names:
+            return None
+        words = pooled_queries(self.per_query, dataset, self.folds(dataset)).column("slice").to_pylist()
+        names = {name: code for code, name in enumerate(asked["of"][dataset]["names"])}
+        codes = np.array([names[word] for word in words], dtype=np.int64)
+        return Slices(asked["by"], tuple(names), codes, asked["of"][dataset]["rule"])
+
+    def by_slice(
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
+    ) -> dict[str, dict[str, float]]:
+        """System → slice → mean over its pooled queries that count."""
+        slices = self.slices(dataset)
+        if slices is None:
+            raise DataError("The experiment was not asked for slices; run it with slices=, the name of a column.")
+        return {
+            system: {name: _mean(values[slices.codes == code]) for code, name in enumerate(slices.names)}
+            for system, values in self.pooled_values(metric, convention, dataset).items()
+        }
+
     def compare(
         self,
         dataset: str | None = None,
@@ -232,20 +256,32 @@ class Results(Shown):
         convention: str | None = None,
         **options: Any,
     ) -> Comparison:
-        """The systems against each other on the pooled queries, paired; options as for `toprank.compare`."""
+        """The systems against each other on the pooled queries, paired, and in the slices of the experiment.
+
+        Options as for `toprank.compare`; `by=` one value for each query, for other slices.
+        """
+        by = options.pop("by", None)
         dataset, convention = self._dataset(dataset), self._convention(convention)
         asked = [metrics] if isinstance(metrics, str) else self.metrics if metrics is None else metrics
         names = [self._metric(metric) for metric in asked]
         made_of = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
-        if made_of not in self._comparisons:
+        if made_of not in self._comparisons or by is not None:
             columns: dict[str, dict[str, FloatArray]] = {}
             for metric in names:
                 for system, values in self.pooled_values(metric, convention, dataset).items():
                     columns.setdefault(system, {})[metric] = values
             errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
-            self._comparisons[made_of] = compare_values(
-                columns, convention=convention, baseline=baseline, lower_is_better=errors, **options
+            found = compare_values(
+                columns,
+                convention=convention,
+                baseline=baseline,
+                lower_is_better=errors,
+                by=self.slices(dataset) if by is None else by,
+                **options,
             )
+            if by is not None:
+                return found
+            self._comparisons[made_of] = found
         return self._comparisons[made_of]
 
     # ---- output ----

@@ -17,6 +17,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
+from toprank.data.slices import Sliceable, pooled_slices
 from toprank.errors import DataError, joined
 from toprank.experiment.provenance import described, experiment_key, fold_facts, key_of, provenance_of
 from toprank.experiment.results import Results
@@ -123,6 +124,8 @@ class _Place:
     """The highest grade of training and validation data."""
     keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
     missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
+    slices: list[str] | None = None
+    """The slice of each test query, where slices were asked for."""
 
     @property
     def name(self) -> str:
@@ -224,6 +227,8 @@ class _Run:
                 else:
                     place.missing[key] = entry, seed
                 seen.add(key)
+        if one.slices is not None:
+            Sliceable.of(place.test).column(one.slices)  # refused before anything is computed
         self._refuse_unjudgeable(place)
         return place
 
@@ -269,6 +274,7 @@ class _Run:
     def _judged(self) -> Results:
         """Now, and only now, the test labels are looked at."""
         cells, failures, blocks, notes = list[Cell](), list[Failure](), list[Block](), dict[str, None]()
+        slices = self._slices(notes)
         for place in self.places:
             # On the scale of the whole fold: a test part may lack the highest grade.
             place.facts["max_grade"] = max(place.max_grade, _max_grade(place.test))
@@ -289,7 +295,25 @@ class _Run:
         drawn = dict.fromkeys(seed for seeds in self.seeds.values() for seed in seeds if seed is not None)
         seeds = self.experiment.seeds or tuple(drawn) or (0,)
         provenance = provenance_of(self.experiment, datasets, seeds, list(notes))
+        if self.experiment.slices is not None:
+            provenance["slices"] = {"by": self.experiment.slices, "of": slices}
         return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
+
+    def _slices(self, notes: dict[str, None]) -> dict[str, dict[str, Any]]:
+        """Dataset → its slices, found over the queries of all its folds; each fold is told its own."""
+        found: dict[str, dict[str, Any]] = {}
+        for dataset in self.experiment.datasets if self.experiment.slices is not None else ():
+            places = [place for place in self.places if place.dataset == dataset.name]
+            try:
+                slices = pooled_slices([Sliceable.of(place.test) for place in places], str(self.experiment.slices))
+            except DataError as problem:
+                notes[f"{dataset.name} is not compared in slices: {problem.args[0]}"] = None
+                continue
+            ends = np.cumsum([place.test.n_queries for place in places])[:-1]
+            for place, codes in zip(places, np.split(slices.codes, ends), strict=True):
+                place.slices = [slices.names[code] for code in codes.tolist()]
+            found[dataset.name] = {"names": list(slices.names), "rule": slices.rule}
+        return found
 
     def _blocks(self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]) -> Iterator[Block]:
         qids = [str(qid) for qid in place.test.qids.tolist()]
@@ -303,9 +327,8 @@ class _Run:
             for metric, measure in self.experiment.measures.items():
                 whole = np.full(len(qids), np.nan)
                 whole[rows] = found.per_query[str(measure)]
-                yield Block(
-                    **where, convention=name, metric=metric, qids=qids, documents=sizes, relevant=relevant, values=whole
-                )
+                about = {"qids": qids, "documents": sizes, "relevant": relevant, "slices": place.slices}
+                yield Block(**where, convention=name, metric=metric, **about, values=whole)
 
     def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:
         """The fold's test data under every convention that applies to them, and the reason where one does not."""

@@ -14,6 +14,7 @@ from toprank import losses
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds, folds
+from toprank.data.slices import columns_of
 from toprank.data.typed import without_place
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.provenance import described
@@ -229,6 +230,9 @@ class Experiment:
             their own metric and convention.
         select_convention: the rules of that metric: a name or a `Convention`.
         baseline: the system that tables compare the others with; None: the best by the first metric.
+        slices: also compare in slices of the test queries: a column that the data carry along (``"device"``),
+            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, as for `toprank.compare`; of a table
+            that is read here the column is carried.
         n_folds: number of parts, where data are divided here.
         split_seed: decides that division.
         keep_models: keep the fitted rankers too, for `Results.ranker`.
@@ -253,6 +257,7 @@ class Experiment:
         select_by: str | None = None,
         select_convention: str | Convention = "standard",
         baseline: str | None = None,
+        slices: str | None = None,
         n_folds: int = 5,
         split_seed: int = 0,
         keep_models: bool = False,
@@ -270,12 +275,15 @@ class Experiment:
         if baseline is not None and baseline not in names:
             raise UnknownNameError("system in this experiment", baseline, names)
         self.baseline = baseline
+        if slices is not None and (not isinstance(slices, str) or not slices):
+            raise DataError(f"slices must be the name of a column that the data carry, not {slices!r}.")
+        self.slices = slices
         self.n_folds, self.split_seed, self.keep_models = n_folds, split_seed, keep_models
         self.threads = available_threads(threads)
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
             raise FileError(f"{self.folder} is a file; the results of an experiment need a folder.")
-        self.datasets = _datasets(datasets, n_folds, split_seed)
+        self.datasets = _datasets(datasets, n_folds, split_seed, slices)
 
     def run(self, verbose: bool | None = None) -> Results:
         """Compute what is not in the folder yet, and evaluate everything.
@@ -329,24 +337,24 @@ def _seeds(given: Iterable[int] | int) -> tuple[int, ...]:
     return seeds
 
 
-def _datasets(given: Any, k: int, seed: int) -> tuple[Dataset, ...]:
+def _datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Dataset, ...]:
     if isinstance(given, Mapping):
-        found = [_dataset(str(name), what, k, seed) for name, what in given.items()]
+        found = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
     elif _is_sequence(given) and given and all(isinstance(one, str | os.PathLike) for one in given):
-        found = [_dataset(None, what, k, seed) for what in given]
+        found = [_dataset(None, what, k, seed, slices) for what in given]
     else:
-        found = [_dataset(None, given, k, seed)]
+        found = [_dataset(None, given, k, seed, slices)]
     if not found:
         raise DataError("There is no dataset; give at least one.")
     _refuse_twins("datasets", found)
     return tuple(found)
 
 
-def _dataset(name: str | None, what: Any, k: int, seed: int) -> Dataset:
+def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
         called, of_folds = path.resolve().name, path.is_dir() and not _divided(path)
-        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed)
+        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **_carrying(path, slices))
         return Dataset(name or (called if of_folds else called.split(".")[0]), its, its.names, without_place(str(path)))
     if isinstance(what, RankingData):
         its = folds(what, k, seed=seed)
@@ -363,6 +371,13 @@ def _dataset(name: str | None, what: Any, k: int, seed: int) -> Dataset:
         f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
         f"Fold.{frame}"
     )
+
+
+def _carrying(path: Path, slices: str | None) -> dict[str, Any]:
+    """How to read data that are to be sliced: a table need not be told to carry the column along."""
+    from toprank.data.files import carrying, format_of
+
+    return {} if slices is None else carrying(format_of(path), columns_of(slices), {})
 
 
 def _divided(path: Path) -> bool:

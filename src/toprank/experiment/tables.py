@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from toprank.experiment.results import Results
 
 __all__ = [
-    "Block", "blocks_of_table", "dictionary", "first_rows", "parts_of", "read_table", "table_of",
-    "write_table",
+    "Block", "blocks_of_table", "dictionary", "number_or_dash", "parts_of", "pooled_queries", "read_table",
+    "table_of", "write_table",
 ]  # fmt: skip
 
 _METADATA = b"toprank"
@@ -51,6 +51,7 @@ class Block(NamedTuple):
     documents: npt.NDArray[Any]
     relevant: npt.NDArray[Any]
     values: FloatArray
+    slices: Sequence[str] | None = None
 
     @property
     def place(self) -> tuple[str, str, str, str, str, int | None]:
@@ -87,6 +88,9 @@ def table_of(blocks: Sequence[Block]) -> Any:
         "metric": repeated("metric"),
         "value": pa.array(values, mask=np.isnan(values)),
     }
+    if any(block.slices is not None for block in blocks):
+        words = [word for block in blocks for word in block.slices or [None] * len(block.values)]
+        columns["slice"] = pa.array(words, pa.string()).dictionary_encode()
     return pa.table(columns)
 
 
@@ -118,6 +122,20 @@ def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | Non
             )
         found[(*words, None if place[-1] < 0 else place[-1])] = values[rows].astype(np.float64)
     return found
+
+
+def pooled_queries(table: Any, dataset: str, folds: Sequence[str]) -> Any:
+    """One row for each query of a dataset, fold after fold, in the order of their values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for fold in folds:
+        rows = table
+        for column, value in {"dataset": dataset, "fold": fold}.items():
+            rows = rows.filter(pc.equal(pc.cast(rows.column(column), "string"), value))
+        parts.append(rows.take(np.unique(first_rows(rows))))
+    return pa.concat_tables(parts)
 
 
 def first_rows(table: Any) -> npt.NDArray[np.int64]:
@@ -230,7 +248,7 @@ def parts_of(results: Results) -> Sequence[Part]:
     return [*parts, *results.notes, *_warned(results)]
 
 
-def _dataset(results: Results, dataset: str) -> list[str | Table]:
+def _dataset(results: Results, dataset: str) -> list[Part]:
     parts = [part for convention in results.conventions for part in _under(results, dataset, convention)]
     failed: dict[tuple[str, str], list[str]] = {}
     for one in results.failures:
@@ -243,7 +261,7 @@ def _dataset(results: Results, dataset: str) -> list[str | Table]:
     return parts
 
 
-def _under(results: Results, dataset: str, convention: str) -> list[str | Table]:
+def _under(results: Results, dataset: str, convention: str) -> list[Part]:
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
     seeds = f", systems that draw: mean over {results.repeats} seeds" if results.repeats > 1 else ""
@@ -252,7 +270,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
     compared = comparison_of(results, dataset, convention)
     means = _means_table(results, dataset, convention, compared)
     if compared is None:
-        return [heading, "Mean of fold means:", means]
+        return [heading, "Mean of fold means:", means, *_in_slices(results, dataset, convention)]
     why = "the baseline" if compared.baseline == results.provenance["baseline"] else f"the best by {results.metrics[0]}"
     level = f"{100 * compared.confidence:g} %"
     return [
@@ -262,7 +280,28 @@ def _under(results: Results, dataset: str, convention: str) -> list[str | Table]
         f"Pooled queries: mean, and paired difference to {compared.baseline} with {level} interval:",
         _pooled_table(results, compared),
         _methods(compared),
+        *(() if compared.slices is None else compared.slices._parts()),
     ]
+
+
+def _in_slices(results: Results, dataset: str, convention: str) -> list[Part]:
+    """The means in slices, where there is nothing to compare."""
+    slices = results.slices(dataset)
+    if slices is None:
+        return []
+    means = {metric: results.by_slice(metric, convention, dataset) for metric in results.metrics}
+    rows = [
+        (name, system, f"{size:,}", *(number_or_dash(means[metric][system][name]) for metric in results.metrics))
+        for name, size in slices.sizes.items()
+        for system in means[results.metrics[0]]
+    ]
+    table = Table((slices.by, "system", "queries", *results.metrics), rows, names=2)
+    return [f"By {slices.by}, means over pooled queries:", table, slices.rule]
+
+
+def number_or_dash(value: float | None) -> str:
+    """A mean in a table; a dash where there is none."""
+    return _DASH if value is None or math.isnan(value) else number(value)
 
 
 def _methods(compared: Comparison) -> str:
@@ -285,8 +324,7 @@ def _means_table(results: Results, dataset: str, convention: str, compared: Comp
     stars = {(d.a, d.metric) for d in compared.differences if d.significant} if compared is not None else set()
 
     def cell(system: str, metric: str) -> str:
-        value = means[metric].get(system, math.nan)
-        return _DASH if math.isnan(value) else number(value) + ("*" if (system, metric) in stars else "")
+        return number_or_dash(means[metric].get(system)) + ("*" if (system, metric) in stars else "")
 
     rows = [(system, *(cell(system, metric) for metric in results.metrics)) for system in results.systems]
     return Table(("system", *results.metrics), rows, names=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Results
-from toprank.experiment.tables import comparison_of, first_rows
+from toprank.experiment.tables import comparison_of, number_or_dash, pooled_queries
 from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
@@ -28,7 +27,6 @@ from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibration, spreads
 from toprank.report.parts import plotted
 from toprank.showing.tables import Table
-from toprank.significance.results import number
 
 __all__ = ["from_results"]
 
@@ -131,16 +129,8 @@ def _judgement(results: Results, dataset: str, convention: str) -> Judgement | N
 
 def _queries(results: Results, dataset: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Ids of the pooled queries, and how many relevant documents each has, fold after fold."""
-    import pyarrow.compute as pc
-
-    ids, relevant = [], []
-    for fold in results.folds(dataset):
-        rows = results.per_query
-        for column, value in {"dataset": dataset, "fold": fold}.items():
-            rows = rows.filter(pc.equal(pc.cast(rows.column(column), "string"), value))
-        rows = rows.take(np.unique(first_rows(rows)))
-        ids += pc.cast(rows.column("qid"), "string").to_pylist()
-        relevant += rows.column("relevant").to_pylist()
+    rows = pooled_queries(results.per_query, dataset, results.folds(dataset))
+    ids, relevant = (rows.column(name).to_pylist() for name in ("qid", "relevant"))
     return np.array(ids, dtype=object), np.array(relevant, dtype=np.int64)
 
 
@@ -234,7 +224,7 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
     shown = []
     for number_of, convention in enumerate(results.conventions):
         means = {metric: results.fold_means(metric, convention, dataset) for metric in metrics}
-        rows = [(s, *(_shown(means[metric].get(s)) for metric in metrics)) for s in systems]
+        rows = [(s, *(number_or_dash(means[metric].get(s)) for metric in metrics)) for s in systems]
         shown.append(
             Titled(
                 f"Mean of fold means, convention {convention}",
@@ -244,14 +234,10 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
         )
     folds = results.folds(dataset)
     by_fold = results.by_fold(None, None, dataset)
-    rows = [(s, *(_shown(by_fold.get(s, {}).get(fold)) for fold in folds)) for s in systems]
+    rows = [(s, *(number_or_dash(by_fold.get(s, {}).get(fold)) for fold in folds)) for s in systems]
     shown.append(Titled(f"{metrics[0]} fold by fold", Table(("system", *folds), rows, names=1), folded=True))
     shown.append(_choices(results, dataset))
     return shown
-
-
-def _shown(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else number(value)
 
 
 def _choices(results: Results, dataset: str) -> Titled:
@@ -262,7 +248,7 @@ def _choices(results: Results, dataset: str) -> Titled:
             continue
         options = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in cell.options.items())
         seed = "" if cell.seed is None else str(cell.seed)
-        rows.append((cell.system, cell.fold, seed, options, cell.metric or "", _shown(cell.valid)))
+        rows.append((cell.system, cell.fold, seed, options, cell.metric or "", number_or_dash(cell.valid)))
     header = ("system", "fold", "seed", "chosen", "by", "on validation data")
     return Titled("What validation data chose", Table(header, rows, names=5), folded=True)
 
