@@ -18,6 +18,7 @@ from toprank.cli.main import app
 from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results
+from toprank.showing import progress
 from toprank.tuning import default_space
 
 
@@ -308,7 +309,7 @@ def test_threads_act_on_prediction(folder, monkeypatch, command):
 
 AT_ONCE = """
 import sys
-from toprank.cli import common
+from toprank.showing import progress
 
 class Now:
     def __init__(self, seconds, say):
@@ -319,7 +320,7 @@ class Now:
     def cancel(self):
         pass
 
-common.Timer = Now
+progress.Timer = Now
 sys.argv[0] = "toprank"
 from toprank.cli.main import run
 run()
@@ -385,7 +386,7 @@ def test_a_step_within_another_speaks_for_both(monkeypatch, capsys):
         for say in waiting[:]:
             say()
 
-    monkeypatch.setattr(common, "Timer", Later)
+    monkeypatch.setattr(progress, "Timer", Later)
     with common.step("outside", quiet=False):
         with common.step("inside", quiet=False):
             two_seconds_pass()

@@ -18,6 +18,7 @@ from toprank.portfolio.automatic import settled
 from toprank.portfolio.choice import MOST_MEMBERS, decide, plausibility
 from toprank.portfolio.trials import Deadline, Entry, Trial, portfolio
 from toprank.rankers.watching import Round
+from toprank.showing import progress
 from toprank.significance import Interval, t_interval
 
 
@@ -520,3 +521,75 @@ def test_the_command_tells_the_story(parts, short, tmp_path):
     assert [row["valid"] for row in answer["tried"]] == [row.valid for row in direct.table]
     assert answer["training"]["system"] == "auto"
     assert answer["training"]["metrics"].keys() == {"map"}
+
+
+# What is held out by time, and what is said unasked
+
+
+def dated(data):
+    days = np.datetime64("2024-01-01") + np.random.default_rng(0).permutation(data.n_queries)
+    return data.replace(carried={"day": days})
+
+
+def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
+    seen, run = [], automatic.run_trials
+
+    def noted(entries, train, judge, *rest):
+        seen.append((train, judge.data))
+        return run(entries, train, judge, *rest)
+
+    monkeypatch.setattr(automatic, "run_trials", noted)
+    choice = tr.auto(dated(data), by="day", budget=60, seed=7)
+    [(learned, judged)] = seen
+    assert learned.carried["day"].max() < judged.carried["day"].min()
+    assert (learned.n_queries, judged.n_queries) == (36, 12)
+    assert choice.held_out == 12
+    assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.story
+    assert choice.refitted  # the latest queries are learned from in the end
+
+
+def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
+        tr.auto(*parts, by="day")
+    with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
+        tr.auto(data, by="day")
+    monkeypatch.chdir(tmp_path)
+    tr.write(dated(data), "log.csv")
+    command = ["train", "log.csv", "--model", "m.toprank", "--by", "day"]
+    done = CliRunner().invoke(app, [*command, "--system", "auto", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert "the latest by 'day'" in " ".join(done.output.split())
+    assert "day" not in tr.load("m.toprank").feature_names_in_.tolist()
+    assert CliRunner().invoke(app, [*command, "--system", "ListNet"]).exit_code == 2
+    assert CliRunner().invoke(app, [*command, "--system", "auto", "--valid", "log.csv"]).exit_code == 2
+
+
+def test_a_search_that_takes_long_speaks_unasked(parts, short, monkeypatch, capsys):
+    monkeypatch.setattr(automatic, "SILENCE", 0.0)  # every search takes long
+    monkeypatch.setattr(progress, "SILENCE", 0.0)
+    tr.auto(*parts, budget=60)
+    said = capsys.readouterr().err
+    assert said.count("Trying systems for about 60 s …\n") <= 1
+    assert [line.split()[0] for line in said.splitlines() if "ndcg@10" in line] == ["ListNet", "LambdaMART", "MART"]
+    tr.auto(*parts, budget=60, verbose=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(automatic, "SILENCE", 1e9)  # none does
+    monkeypatch.setattr(progress, "SILENCE", 1e9)
+    tr.auto(*parts, budget=60)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_candidate_need_not_be_done_for_the_search_to_speak(data, short, monkeypatch, capsys):
+    class Now:
+        def __init__(self, seconds, say):
+            self.start = say
+
+        def cancel(self):
+            pass
+
+    monkeypatch.setattr(progress, "Timer", Now)
+    monkeypatch.setattr(automatic, "SILENCE", 0.0)
+    tr.auto(data, budget=60)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Trying systems for about 60 s …"
+    assert said[-1] == "Training the choice again on all 48 queries …"

@@ -42,8 +42,8 @@ from toprank.rankers.tree_training import booster_of
 tried(lambda: booster_of("no trees"))
 """
 _CHOICES = """
-tr.auto(data, valid, budget=1)
-tr.tune("LambdaMART", data, valid, trials=1, n_trees=3)
+tr.auto(data, valid, budget=1, verbose=False)
+tr.tune("LambdaMART", data, valid, trials=1, n_trees=3, verbose=False)
 """
 _CLUSTER = """
 if __name__ == "__main__":

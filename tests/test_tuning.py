@@ -27,7 +27,7 @@ from toprank.errors import DataError, FileError, FormatError, MissingExtraError,
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.watching import Watch
 from toprank.systems import SYSTEMS, System
-from toprank.tuning import default_space
+from toprank.tuning import default_space, tuner
 from toprank.tuning.search import Attempt, Interrupts, OutOfTimeError, Question, divide
 from toprank.tuning.space import Choice, Range, read_space
 from toprank.tuning.study import _began
@@ -746,3 +746,61 @@ def test_what_a_ranker_was_given_is_not_searched_unasked(parts):
     assert asked.ranker.n_trees == 7
     own = tr.TreeRanker("lightgbm:lambdarank", n_trees=3, min_data_in_leaf=2, threads=1)
     assert tr.tune(own, *parts, trials=1).ranker.loss == "lightgbm:lambdarank"
+
+
+# By time
+
+
+def dated(data):
+    days = np.datetime64("2024-01-01") + np.random.default_rng(0).permutation(data.n_queries)
+    return data.replace(carried={"day": days})
+
+
+def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
+    data = dated(parts[0])
+    [(learned, judged)] = divide(data, None, None, 3, "day").parts
+    assert learned.carried["day"].max() < judged.carried["day"].min()
+    assert judged.n_queries == round(data.n_queries / 5)
+    tuned = tr.tune("LeastSquares", data, by="day", space=L2, trials=2, seed=3)
+    assert tuned.judged_on == "7 queries held out of 36, the latest by 'day'"
+
+
+def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, fits):
+    data = dated(parts[0])
+    division = divide(data, None, 3, 0, "day")
+    assert division.folded
+    later = None
+    for learned, judged in division.parts:
+        assert learned.carried["day"].max() < judged.carried["day"].min()
+        assert later is None or judged.carried["day"].min() > later
+        later = judged.carried["day"].max()
+    assert later == data.carried["day"].max()
+    assert sum(part.valid.n_queries for part in division.parts) == 27  # of four periods the first judges nothing
+    tuned = tr.tune("LeastSquares", data, folds=3, by="day", space=L2, trials=2)
+    assert tuned.judged_on == "27 queries in 3 folds by 'day'"
+    assert [one for one in fits if one[0] == "fit"][-1][1] == data.qids.tolist()
+
+
+def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
+        tr.tune("LeastSquares", *parts, by="day")
+    with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
+        tr.tune("LeastSquares", parts[0], by="day")
+    monkeypatch.chdir(tmp_path)
+    tr.write(dated(parts[0]), "log.csv")
+    command = ["tune", "log.csv", "--system", "LeastSquares", "--trials", "2", "--model", "m.toprank", "--by", "day"]
+    done = CliRunner().invoke(app, [*command, "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert "the latest by 'day'" in done.output
+    assert CliRunner().invoke(app, [*command, "--valid", "log.csv"]).exit_code == 2
+
+
+def test_a_search_that_takes_long_speaks_unasked(parts, monkeypatch, capsys):
+    monkeypatch.setattr(tuner, "SILENCE", 0.0)
+    tr.tune("LeastSquares", *parts, space=L2, trials=2)
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["1/2", "2/2"]
+    tr.tune("LeastSquares", *parts, space=L2, trials=2, verbose=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(tuner, "SILENCE", 1e9)
+    tr.tune("LeastSquares", *parts, space=L2, trials=2)
+    assert capsys.readouterr().err == ""

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from toprank.errors import FileError, ToprankError, told
+from toprank.showing.progress import step
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -88,58 +88,6 @@ def is_watched(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-class _Step:
-    """Something that goes on; `wait` lets it be said once that has taken longer than `SILENCE`."""
-
-    def __init__(self, message: str | None) -> None:
-        self.message = message
-        self._timer: Timer | None = None
-
-    def wait(self) -> None:
-        if self.message is not None:
-            self._timer = Timer(SILENCE, self._say)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def rest(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _say(self) -> None:
-        if self.message is not None:
-            sys.stderr.write(self.message + "\n")
-            sys.stderr.flush()
-            self.message = None
-
-
-SILENCE = 2.0
-"""Seconds after which a step says what it does, whoever reads standard error."""
-
-_STEPS: list[_Step] = []
-
-
-@contextmanager
-def step(message: str | None, quiet: bool) -> Iterator[None]:
-    """Say what is done within this block, once, if it takes long; a step around it is silent meanwhile.
-
-    Args:
-        message: a line; None: what happens within speaks for itself.
-        quiet: whether to say nothing.
-    """
-    now = _Step(None if quiet else message)
-    if _STEPS:
-        _STEPS[-1].rest()
-    _STEPS.append(now)
-    now.wait()
-    try:
-        yield
-    finally:
-        now.rest()
-        _STEPS.pop()
-        if _STEPS:
-            _STEPS[-1].wait()
-
-
 @contextmanager
 def progress(message: str, quiet: bool) -> Iterator[None]:
     """Show that work goes on while it does where a person is watching; else say it once, if it takes long."""
@@ -165,6 +113,13 @@ def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> Ranki
     """Read data for their labels and queries; of a table no other columns."""
     bare: dict[str, Any] = {"features": []} if format_told(path) in TABLES else {}
     return read_data(path, quiet, {**bare, **options})
+
+
+def carrying(path: Path, columns: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read data, `options` being keywords of `toprank.read`, so that a table carries these columns unasked."""
+    from toprank.data.files import carrying
+
+    return carrying(format_told(path), columns, options) if columns else dict(options)
 
 
 def read_both(

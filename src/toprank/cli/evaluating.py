@@ -369,10 +369,9 @@ def _report(
 
 def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:
     """How to read data that are to be sliced: a table need not be told to carry the column along."""
-    from toprank.data.files import carrying
     from toprank.data.slices import columns_of
 
-    return reading if by is None else carrying(common.format_told(data), columns_of(by), reading)
+    return common.carrying(data, columns_of(by), reading)
 
 
 def _refuse_twice(paths: list[Path]) -> None:

@@ -174,7 +174,7 @@ def _datasets(
     unjudged: options.Unjudged | None,
 ) -> dict[str, Any]:
     """Folds of every path, by the path's name; with the names of folders above where names coincide."""
-    from toprank.data.files import carrying, is_readable_folder
+    from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
     from toprank.data.slices import columns_of
     from toprank.data.unjudged import settled_folds
@@ -191,8 +191,7 @@ def _datasets(
                 break
             name = f"{above.name}/{name}"
         division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
-        if not own and slices is not None:
-            reading = carrying(common.format_told(path), columns_of(slices), reading)
+        reading = reading if own else common.carrying(path, columns_of(slices), reading)
         of = folds(path, by=by, **reading) if own else folds(path, k, **division, **reading)
         found[name] = of if unjudged is None else settled_folds(of, unjudged)
     return found

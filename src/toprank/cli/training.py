@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 _BUDGET = 120.0
+_TWICE = typer.BadParameter("--by holds out by time, but --valid is given; leave one of them out.")
 _OF_A_SEARCH = ("options", "metric", "convention", "value", "interval", "judged_on", "importance", "stopped", "trials")
 _UNSEARCHED = (
     "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
@@ -41,6 +42,9 @@ def train(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
     blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With auto: column of dates; the latest quarter is held out.")
+    ] = None,
     setting: options.Settings = None,
     metric: Annotated[
         str | None, typer.Option(help="What to choose by with --valid, else what to print. Default: the system's own.")
@@ -61,22 +65,24 @@ def train(
       toprank train train.txt --system cs-RgList --valid vali.txt --model m.toprank
       toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
       toprank train train.txt --system auto --budget 60 --model m.toprank
+      toprank train log.parquet --system auto --by date --model m.toprank
     """
     from toprank.data.typed import typed_command
 
     automatic, settings = system.strip().lower() == _AUTO, settings_of(setting)
     _check_judge(metric, convention)
-    _check_auto(automatic, budget, blend, settings)
+    _check_auto(automatic, budget, blend, by, valid is not None, settings)
     _check_settings(settings, valid is not None)
     common.check_writable(model, "model.toprank")
     chosen = None if automatic else _system(system, settings, seed)
-    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads}, unjudged)
-    by = {"metric": metric, "convention": convention, "threads": threads}
+    how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
+    documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
+    judge = {"metric": metric, "convention": convention, "threads": threads}
     if chosen is None:
-        more = {"budget": _BUDGET if budget is None else budget, "blend": blend, "seed": seed}
-        done = _choose(documents, held_out, by, more, quiet)
+        more = {"budget": _BUDGET if budget is None else budget, "blend": blend, "seed": seed, "by": by}
+        done = _choose(documents, held_out, judge, more, quiet)
     else:
-        done = _train(chosen, documents, held_out, by, settings, quiet)
+        done = _train(chosen, documents, held_out, judge, settings, quiet)
     cut_off = done.interrupted or bool(stopping.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
     if not cut_off:  # after Ctrl-C there is no time for this
@@ -140,9 +146,13 @@ def _check_judge(metric: str | None, convention: str) -> None:
     Convention.of(convention)
 
 
-def _check_auto(automatic: bool, budget: float | None, blend: bool, settings: dict[str, Any]) -> None:
-    if not automatic and (budget is not None or not blend):
-        raise typer.BadParameter("--budget and --no-blend belong to --system auto.")
+def _check_auto(
+    automatic: bool, budget: float | None, blend: bool, by: str | None, valid: bool, settings: dict[str, Any]
+) -> None:
+    if not automatic and (budget is not None or not blend or by is not None):
+        raise typer.BadParameter("--budget, --no-blend and --by belong to --system auto.")
+    if by is not None and valid:
+        raise _TWICE
     if automatic and settings:
         raise typer.BadParameter("--set fixes a hyper-parameter of one system, but auto tries several; leave it out.")
     if budget is not None and not budget > 0:
@@ -181,8 +191,7 @@ def _choose(
     from toprank.portfolio import auto
 
     judge = {**by, "metric": by["metric"] or "ndcg@10"}
-    with common.step(f"Trying systems for about {more['budget']:g} s …", quiet):
-        choice = auto(data, valid, **judge, **more, verbose=not quiet)
+    choice = auto(data, valid, **judge, **more, verbose=not quiet)
     facts = choice.fields()
     facts = {"tried": facts.pop("table"), "solver": None, **facts}
     text = partial(str, choice)
@@ -252,6 +261,10 @@ def tune(
         Path | None, typer.Option(help="Data to judge on. Default: a fifth of the queries of DATA, held out.")
     ] = None,
     folds: Annotated[int | None, typer.Option(min=2, help="Judge on so many folds of whole queries instead.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of dates: the latest fifth is held out, or --folds follow time."),
+    ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of a resumed one included.")] = 50,
     seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None,
     space: Annotated[
@@ -277,6 +290,7 @@ def tune(
 
     \b
       toprank tune train.txt --valid vali.txt --system LambdaMART --seconds 300 --model m.toprank
+      toprank tune log.parquet --by date --model m.toprank
       toprank tune train.txt --folds 5 --trials 100 --storage study.db --plot study.svg --model m.toprank
       toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
     """
@@ -289,6 +303,8 @@ def tune(
 
     if system.strip().lower() == "auto":
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
+    if by is not None and valid is not None:
+        raise _TWICE
     needs("optuna", "tune", "toprank tune")
     chosen, fixed, searched = systems.get(system), settings_of(setting), _space(space or [])
     for name in fixed:
@@ -300,25 +316,26 @@ def tune(
     common.check_writable(plot, "study.svg")
     if plot is not None:
         check_picture_path(plot)
-    documents, held_out = common.read_both(data, valid, quiet, {**reading, "threads": threads}, unjudged)
-    with common.step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet):
-        tuned = search(
-            chosen,
-            documents,
-            held_out,
-            metric=metric,
-            convention=convention,
-            trials=trials,
-            seconds=seconds,
-            space=searched or None,
-            folds=folds,
-            storage=storage,
-            study=study,
-            seed=seed,
-            threads=threads,
-            verbose=not quiet,
-            **fixed,
-        )
+    how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
+    documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
+    tuned = search(
+        chosen,
+        documents,
+        held_out,
+        metric=metric,
+        convention=convention,
+        trials=trials,
+        seconds=seconds,
+        space=searched or None,
+        folds=folds,
+        by=by,
+        storage=storage,
+        study=study,
+        seed=seed,
+        threads=threads,
+        verbose=not quiet,
+        **fixed,
+    )
     tuned.ranker.training_ |= {
         "system": chosen.name,
         "convention": convention,

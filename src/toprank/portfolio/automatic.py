@@ -17,6 +17,8 @@ from toprank.portfolio.choice import Choice, Decision, Told, decide, table_of, t
 from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker
 from toprank.rankers.estimator import unfitted
+from toprank.showing.progress import SILENCE, step
+from toprank.showing.progress import Told as Line
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -38,7 +40,8 @@ def auto(
     blend: bool = True,
     seed: int = 0,
     threads: int | None = None,
-    verbose: bool = False,
+    by: str | None = None,
+    verbose: bool | None = None,
 ) -> Choice:
     """Try a short portfolio of rankers within a budget of time, and choose on validation data with statistics.
 
@@ -53,6 +56,7 @@ def auto(
         valid: data to choose on, never trained on. None: a quarter of the queries of `train`, drawn by seed, is held
             out; after the choice the model is trained again on all of `train`, with the hyper-parameters and rounds
             that were found, if the time allows it.
+        by: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
         metric: what to choose by.
         convention: the rules of that metric.
         budget: seconds. A candidate that is not expected to fit is left out, and trees are stopped when their time is
@@ -60,7 +64,8 @@ def auto(
         blend: whether the best few may be blended; False: the best one is taken.
         seed: decides what is held out, and all sampling of the candidates.
         threads: number of threads of each candidate.
-        verbose: tell each candidate on standard error; in a notebook, in one line that is written over.
+        verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
+            third second on; False: never.
 
     An interrupt from the keyboard ends the search; the best of what was fitted until then is the answer.
 
@@ -70,17 +75,20 @@ def auto(
     >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
     (15, True)
     """
-    _check(train, valid, budget, seed)
+    _check(train, valid, budget, seed, by)
     seed, clock = int(seed), Clock(budget)
-    learned, judged = (train, valid) if valid is not None else split(train, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
+    learned, judged = (train, valid) if valid is not None else _held_out(train, seed, by)
     _check_labels(learned, "train")
     _check_labels(judged, "valid" if valid is not None else "held-out part of train")
     judge = Judge(judged, metric, convention=convention, threads=threads).for_choosing()
     search = clock if valid is not None else Clock(_SEARCH_SHARE * budget)
     entries = portfolio(learned, metric, convention, seed, threads)
-    trials = run_trials(entries, learned, judge, search, verbose, _new_to(learned, train))
+    quiet, line = verbose is False, Line(after=SILENCE if verbose is None else 0.0)
+    with step(f"Trying systems for about {budget:g} s …", quiet, line):
+        trials = run_trials(entries, learned, judge, search, None if quiet else line, _new_to(learned, train))
     decision = decide(trials.done, judge, blend)
-    outcome = Outcome(decision.ranker) if valid is not None else _on_all(decision, train, clock, trials.interrupted)
+    with step(f"Training the choice again on all {train.n_queries:,} queries …", quiet, line):
+        outcome = Outcome(decision.ranker) if valid is not None else _on_all(decision, train, clock, trials.interrupted)
     told = Told(
         judge,
         learned.n_queries,
@@ -90,11 +98,18 @@ def auto(
         outcome.sentence,
         outcome.out_of_time,
         outcome.interrupted,
+        by,
     )
     return _choice(outcome, decision, trials, told)
 
 
-def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
+def _held_out(train: RankingData, seed: int, by: str | None) -> tuple[RankingData, ...]:
+    """What is learned from, and a quarter of the queries to choose on: drawn, or the latest."""
+    shares = (1 - _HELD_OUT, _HELD_OUT)
+    return split(train, shares, seed=seed) if by is None else split(train, shares, by=by)
+
+
+def _check(train: Any, valid: Any, budget: Any, seed: Any, by: str | None) -> None:
     for name, data in (("train", train), ("valid", valid)):
         if not isinstance(data, RankingData) and not (name == "valid" and data is None):
             raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
@@ -109,6 +124,11 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any) -> None:
                 'Give valid= data, or train one system: tr.systems.make("cs-RgList").fit(data).',
                 "Give --valid data, or train one system: --system cs-RgList.",
             ),
+        )
+    if valid is not None and by is not None:
+        raise DataError(
+            "Validation data are given, so nothing is held out by time; leave one of the two out:",
+            remedy=Remedy("valid= or by=.", "--valid or --by."),
         )
     if valid is not None and same_content(train, valid):
         raise DataError(

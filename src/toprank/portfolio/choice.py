@@ -232,6 +232,8 @@ class Told(NamedTuple):
     """Whether that was left out for lack of time."""
     interrupted: bool = False
     """Whether that was interrupted."""
+    by: str | None = None
+    """The column of dates that the held-out queries were the latest by."""
 
 
 def tell(decision: Decision, trials: Trials, told: Told) -> str:
@@ -251,8 +253,9 @@ def _data(told: Told) -> str:
     n = told.judge.data.n_queries
     by = f"by {told.judge.name} (convention {told.judge.convention.name})"
     if told.held_out:
+        drawn = f"drawn by seed {told.seed}" if told.by is None else f"the latest by '{told.by}'"
         return (
-            f"{queries(n)} of {told.trained_on + n:,}, drawn by seed {told.seed}, were held out to choose on, {by}; "
+            f"{queries(n)} of {told.trained_on + n:,}, {drawn}, were held out to choose on, {by}; "
             "the candidates learned from the others."
         )
     return f"The candidates learned from {queries(told.trained_on)} and were judged on {queries(n)} {by}."

@@ -171,7 +171,7 @@ def run_trials(
     train: RankingData,
     judge: Judge,
     clock: Clock,
-    verbose: bool = False,
+    tell: Told | None = None,
     also: RankingData | None = None,
 ) -> Trials:
     """Fit what fits into the time; the first entry that goes with the data is fitted whatever it takes.
@@ -181,7 +181,7 @@ def run_trials(
     entry that cannot learn from `also`, a few further queries, is refused too. An interrupt from the keyboard ends the
     search; the fits until then are kept.
     """
-    trials, told = Trials(), Told()
+    trials = Trials()
     rates: dict[bool, float] = {}
     for number, entry in enumerate(entries):
         left = clock.left
@@ -203,10 +203,10 @@ def run_trials(
             break
         trials.done.append(trial)
         rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
-        if verbose:
+        if tell is not None:
             value = f"{judge.name} {np.nanmean(trial.values):.4f}"
             spent = f"{trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left"
-            told(f"{trial.name:<22} {value}  {spent}", last=True)
+            tell(f"{trial.name:<22} {value}  {spent}", last=True)
         if trial.ranker.was_interrupted:
             trials.interrupted = True
             break

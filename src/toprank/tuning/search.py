@@ -17,6 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.periods import periods
 from toprank.errors import DataError, MissingExtraError, Remedy, ToprankError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
@@ -49,7 +50,7 @@ class Division(NamedTuple):
     parts: tuple[Part, ...]
     words: str
     folded: bool
-    """Whether every query judges once: then the answer may learn from all of them."""
+    """Whether there are folds: then the answer may learn from all queries."""
 
 
 def as_data(given: Any) -> Any:
@@ -60,14 +61,21 @@ def as_data(given: Any) -> Any:
     return given
 
 
-def divide(train: RankingData, valid: RankingData | None, folds: int | None, seed: int) -> Division:
-    """The given validation data; or so many folds; or a fifth of the queries held out, drawn by seed."""
+def divide(
+    train: RankingData, valid: RankingData | None, folds: int | None, seed: int, by: str | None = None
+) -> Division:
+    """The given validation data; or so many folds; or a fifth of the queries held out, drawn by seed or the latest."""
     for name, data in (("train", train), ("valid", valid)):
         if data is not None and not isinstance(data, RankingData):
             raise DataError(
                 f"{name} must be a RankingData, tr.RankingData(X, y, qid=qid) or tr.read(path), or (X, y, qid)."
             )
     if valid is not None:
+        if by is not None:
+            raise DataError(
+                "Validation data are given, so nothing is held out by time; leave one of the two out:",
+                remedy=Remedy("valid= or by=.", "--valid or --by."),
+            )
         if folds is not None:
             raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
         if valid.n_features != train.n_features:
@@ -82,15 +90,26 @@ def divide(train: RankingData, valid: RankingData | None, folds: int | None, see
     if folds is None:
         _check_enough(train, 2)
         fraction = max(_HELD_OUT, 1 / train.n_queries)
-        kept, held_out = split(train, (1 - fraction, fraction), seed=seed)
-        words = f"{queries(held_out.n_queries)} held out of {train.n_queries:,}"
+        drawn = {"seed": seed} if by is None else {"by": by}
+        kept, held_out = split(train, (1 - fraction, fraction), **drawn)  # type: ignore[arg-type]
+        words = f"{queries(held_out.n_queries)} held out of {train.n_queries:,}{_latest(by)}"
         return Division((Part(kept, held_out),), words, False)
     check_whole("folds", folds, 2)
     folds = int(folds)
     _check_enough(train, folds)
+    if by is not None:
+        number = periods(train, by, [1 / (folds + 1)] * (folds + 1))
+        windows = [(number < end, number == end) for end in range(1, folds + 1)]
+        timed = tuple(Part(train.select(before), train.select(then)) for before, then in windows)
+        words = f"{queries(sum(part.valid.n_queries for part in timed))} in {folds} folds by '{by}'"
+        return Division(timed, words, True)
     judges = split(train, [1 / folds] * folds, seed=seed)
     parts = tuple(Part(train.select(~np.isin(train.qids, judge.qids)), judge) for judge in judges)
     return Division(parts, f"{queries(train.n_queries)} in {folds} folds", True)
+
+
+def _latest(by: str | None) -> str:
+    return "" if by is None else f", the latest by '{by}'"
 
 
 def _check_enough(data: RankingData, parts: int) -> None:
@@ -491,9 +510,8 @@ def _trials(trials: int) -> str:
     return "1 trial" if trials == 1 else f"{trials:,} trials"
 
 
-def tell(metric: str) -> Callable[[Standing], None]:
+def tell(metric: str, told: Told) -> Callable[[Standing], None]:
     """A callback that says on standard error where the search stands."""
-    told = Told()
 
     def line(now: Standing) -> None:
         row = now.trial

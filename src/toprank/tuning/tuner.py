@@ -23,6 +23,7 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.showing.pictures import Picture
+from toprank.showing.progress import SILENCE, Told, step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import SYSTEMS, System, get
 from toprank.tuning.search import Question, Search, Standing, as_data, divide, tell
@@ -194,12 +195,13 @@ def tune(
     seconds: float | None = None,
     space: Mapping[str, Any] | None = None,
     folds: int | None = None,
+    by: str | None = None,
     storage: str | os.PathLike[str] | None = None,
     study: str | None = None,
     seed: int = 0,
     threads: int | None = None,
     callbacks: Sequence[Callable[[Standing], Any]] = (),
-    verbose: bool = False,
+    verbose: bool | None = None,
     **fixed: Any,
 ) -> Tuned:
     """Search a system's hyper-parameters: fit on `train`, judge on queries that were not trained on.
@@ -219,13 +221,15 @@ def tune(
         space: the hyper-parameters to search, instead of `default_space(system)`: a tuple is a range, ``(8, 128)`` or
             ``(8, 128, "log")``, a list is a choice, ``[0.5, 1, 2]``. ``"loss.sigma"`` is an option of the loss.
         folds: judge by cross-validation over whole queries with so many folds; the answer is then fitted on all.
+        by: a carried column of dates or numbers: the latest fifth is held out instead, or each of `folds` judges on a
+            period and learns from all before it, in a window that expands; see `toprank.split`.
         storage: path of an SQLite file that keeps the study, to be resumed by the same call.
         study: the name of the study in that file; a file may hold several.
         seed: decides what is drawn and held out, and the ranker's own randomness.
         threads: threads for each trial, which are made one after another.
         callbacks: functions of a `Standing`, called after each trial; one that returns True ends the search.
         verbose: tell each trial, the best so far and the time left on standard error; in a notebook, in one line that
-            is written over.
+            is written over. None: from the third second on; False: never.
         fixed: hyper-parameters to fix; they are not searched.
 
     The same seed gives the same trials, in one go or resumed, on the same number of threads and without `seconds`. An
@@ -255,7 +259,7 @@ def tune(
     learn, judge = as_data(train), None if valid is None else as_data(valid)
     question = Question(
         chosen,
-        divide(learn, judge, folds, seed),
+        divide(learn, judge, folds, seed, by),
         chosen.plain_options(fixed),
         metric or chosen.metric,
         Convention.of(convention).name,
@@ -267,14 +271,17 @@ def tune(
         _check_single(question, searched)
     measure = parse(question.metric)
     question.check_judges()
-    told = [*callbacks, *([tell(question.metric)] if verbose else [])]
+    quiet, line = verbose is False, Told(after=SILENCE if verbose is None else 0.0)
+    told = [*callbacks, *([] if quiet else [tell(question.metric, line)])]
     identity = {} if path is None else _identity(question, searched, learn, judge)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(question))
     with open_study(optuna, path, study or NAME, identity, maximize=measure.higher_is_better, pruner=pruner) as opened:
         search = Search(optuna, opened, question, searched, trials=trials, seconds=seconds, callbacks=told)
-        stopped = search.run()
+        with step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet, line):
+            stopped = search.run()
         importance = _importance(optuna, opened, search)
-        return _answer(search, learn, stopped, importance)
+        with step(f"Fitting the best of {chosen.name} once more …", quiet, line):
+            return _answer(search, learn, stopped, importance)
 
 
 def _system(given: Any) -> System:
