@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -65,6 +65,19 @@ def print_result(result: Any, *, json: bool, markdown: bool, latex: bool = False
         print_json(result.to_dict())
     else:
         typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
+
+
+def print_and_report(
+    result: Any, html: Path | None, content: Callable[[], Any], *, json: bool, markdown: bool, latex: bool, quiet: bool
+) -> None:
+    """A result in the form that was asked for, and its report where one is wanted; `content` makes what that says."""
+    print_result(result, json=json, markdown=markdown, latex=latex)
+    if html is not None:
+        from toprank.report import write_html
+
+        with progress("Writing the report …", quiet):
+            write_html(html, content())
+        say(f"{html}: the report", quiet)
 
 
 def check_writable(path: Path | None, example: str = "report.html") -> None:

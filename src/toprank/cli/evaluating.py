@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.data.trec import Qrels, Run
     from toprank.metrics.evaluation import Evaluation
+    from toprank.report import Content
 
 
 Test = StrEnum("Test", ["randomization", "t", "wilcoxon"])
@@ -318,10 +320,9 @@ def compare(
             least=least,
             threads=threads,
         )
-    common.print_result(result, json=json, markdown=markdown, latex=latex)
-    if html is not None:
-        _report(html, result, data if qrels is None else qrels, documents, systems, model or [], threads, rules)
-        common.say(f"{html}: the report", quiet)
+    source = data if qrels is None else qrels
+    content = partial(_content, result, source, documents, systems, model or [], threads, rules)
+    common.print_and_report(result, html, content, json=json, markdown=markdown, latex=latex, quiet=quiet)
 
 
 def _read_scored(
@@ -346,8 +347,7 @@ def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: b
     return judgments, dict(zip(names, runs.values(), strict=True))
 
 
-def _report(
-    html: Path,
+def _content(
     result: Comparison,
     data: Path,
     documents: RankingData | Qrels,
@@ -355,16 +355,16 @@ def _report(
     models: list[Path],
     threads: int | None,
     rules: dict[str, Any],
-) -> None:
+) -> Content:
+    """What a report says."""
     from toprank.data.typed import typed_command
     from toprank.rankers.files import load
-    from toprank.report import from_comparison, write_html
+    from toprank.report import from_comparison
 
     rankers = {path.stem: load(path) for path in models}
-    content = from_comparison(
+    return from_comparison(
         result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads, **rules
     )
-    write_html(html, content)
 
 
 def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:

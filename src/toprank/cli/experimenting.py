@@ -15,6 +15,7 @@ from toprank.errors import DataError
 
 if TYPE_CHECKING:
     from toprank.experiment import Results
+    from toprank.report import Content
 
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
@@ -122,13 +123,13 @@ def _tell(
     if output is not None:
         results.save(output)
         common.say(f"{output}: {results.per_query.num_rows:,} rows", quiet)
-    common.print_result(results, json=json, markdown=markdown, latex=latex)
-    if html is not None:
-        from toprank.report import from_results, write_html
 
-        with common.progress("Writing the report …", quiet):
-            write_html(html, from_results(results))
-        common.say(f"{html}: the report", quiet)
+    def content() -> Content:
+        from toprank.report import from_results
+
+        return from_results(results)
+
+    common.print_and_report(results, html, content, json=json, markdown=markdown, latex=latex, quiet=quiet)
 
 
 def _computing(quiet: bool) -> AbstractContextManager[None]:

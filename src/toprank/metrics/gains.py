@@ -8,6 +8,7 @@ do as well.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -32,7 +33,7 @@ _GAIN_ALIASES = {"exp": "exponential", "exp2": "exponential", "exp-log2": "expon
 
 
 @dataclass(frozen=True)
-class _Values:
+class _Values(ABC):
     """Numbers by a name, from a table (`steps`) or by a function."""
 
     kind: ClassVar[str] = ""
@@ -63,8 +64,9 @@ class _Values:
         return cls("[" + ",".join(_number(step) for step in steps) + "]", steps=steps)
 
     @classmethod
+    @abstractmethod
     def _named(cls, name: str) -> Self:
-        raise NotImplementedError
+        """What this name means."""
 
     def __str__(self) -> str:
         return self.name

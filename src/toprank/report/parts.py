@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ __all__ = [
     "PLOTTED",
     "Panel",
     "chart",
+    "curve",
     "legend",
     "panel",
     "plain_table",
@@ -137,12 +138,14 @@ def _line(line: Line, x: Scale, y: Scale, what: Chart) -> Markup:
     if not known:
         return Markup()
     points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
-    drawn = path([(x(a), y(b)) for a, b in points])
     marks = [
         marker(line.style, x(a), y(b), f"{line.name}, {what.x_label} {a:g}: {number(b)}")
         for a, b in (points if what.markers else points[-1:])
     ]
-    curve = tag(
-        "path", title(line.name), d=drawn, cls=f"curve {colour(line.style)}", stroke_dasharray=dashes(line.style)
-    )
-    return tag("g", curve, *marks, data_s=line.style)
+    drawn = curve(line.style, [(x(a), y(b)) for a, b in points], title(line.name))
+    return tag("g", drawn, *marks, data_s=line.style)
+
+
+def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
+    """The line of a system through points of the figure."""
+    return tag("path", *about, d=path(points), cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))

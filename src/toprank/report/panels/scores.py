@@ -16,7 +16,6 @@ from toprank.drawing import (
     Scale,
     axes,
     colour,
-    dashes,
     figure,
     marker,
     path,
@@ -28,7 +27,7 @@ from toprank.drawing import (
 from toprank.errors import DataError
 from toprank.rankers.probabilities import calibration_curve
 from toprank.report.content import Calibration, Part, Spread
-from toprank.report.parts import Panel, panel, side_by_side
+from toprank.report.parts import Panel, curve, panel, side_by_side
 
 __all__ = ["CALIBRATION", "SCORES", "calibration", "calibrations", "spreads"]
 
@@ -168,13 +167,12 @@ def _calibration_plot(what: Calibration) -> Markup:
     frame = axes(box, x, y, marks, marks, "predicted P(grade ≥ 1)", "observed share")
     diagonal = tag("line", x1=x(0), y1=y(0), x2=x(1), y2=y(1), cls="zero dashed")
     bins = list(zip(what.predicted.tolist(), what.observed.tolist(), what.documents.tolist(), strict=True))
-    drawn = path([(x(p), y(o)) for p, o, _ in bins])
-    curve = tag("path", d=drawn, cls=f"curve {colour(what.style)}", stroke_dasharray=dashes(what.style))
     dots = [
         marker(what.style, x(p), y(o), f"predicted {p:.3f}, observed {o:.3f}, {n:,.0f} documents", size=4.2)
         for p, o, n in bins
     ]
-    return figure(f"Calibration of {what.system}", 318, frame, diagonal, curve, *dots)
+    line = curve(what.style, [(x(p), y(o)) for p, o, _ in bins])
+    return figure(f"Calibration of {what.system}", 318, frame, diagonal, line, *dots)
 
 
 _CALIBRATION = (
