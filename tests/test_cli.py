@@ -271,7 +271,7 @@ def test_train_without_choosing(files, monkeypatch):
         (["data.txt", "--system", "auto", "--set", "l2=1"], 2, "--set"),
         (["data.txt", "--system", "auto", "--budget", "nan"], 2, "above 0"),
         (["data.txt", "--budget", "5"], 2, "auto"),
-        (["one.txt", "--system", "auto"], 1, "Give --valid data, or train one system: --system cs-RgList."),
+        (["one.txt", "--system", "auto"], 1, "Give --valid data, or train one system: --system OWPC-constant."),
         (["data.txt", "--system", "auto", "--valid", "equal.txt"], 1, "same label"),
     ],
 )

@@ -284,6 +284,7 @@ CELLS = {
         scores = {"best": data.expected_gain(), "<b>first</b>": data.X[:, 0]}
         data""",
     "evaluation": "evaluation = tr.evaluate(scores['best'], data, ['ndcg@10', 'map'])\nevaluation",
+    "sliced": "evaluation.by('head:documents', least=2)",
     "comparison": "comparison = tr.compare(scores, data)\ncomparison",
     "training": "trees = tr.TreeRanker(n_trees=400, num_leaves=4, early_stopping=None, threads=1, verbose=True)\n"
     "_ = trees.fit(train, valid=valid)",
@@ -313,7 +314,7 @@ def outputs(tmp_path_factory):
 
 
 def test_a_notebook_shows_tables(outputs):
-    for name in ("evaluation", "comparison", "tuning", "experiment", "report"):
+    for name in ("evaluation", "sliced", "comparison", "tuning", "experiment", "report"):
         shown = outputs[name][-1]["data"]
         page = Page(shown["text/html"])
         assert "table" in page.seen

@@ -491,3 +491,12 @@ def test_rankboost_takes_the_threshold_with_the_largest_sum():
         column, cut, r = _best_threshold(bins, potentials, n_cuts)
         assert r == pytest.approx(sums[column, cut], rel=1e-12)
         assert abs(r) == pytest.approx(max(map(abs, sums.values())), rel=1e-12)
+
+
+def test_the_default_of_the_command_line_is_the_one_that_was_measured():
+    from inspect import signature
+
+    from toprank.cli.training import train
+
+    assert signature(train).parameters["system"].default == systems.DEFAULT
+    assert systems.get(systems.DEFAULT).kind.family != "networks"  # a plain installation can train it

@@ -18,7 +18,7 @@ from toprank.errors import DataError, UnknownNameError
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["SYSTEMS", "System", "get", "make", "names"]
+__all__ = ["DEFAULT", "SYSTEMS", "System", "get", "make", "names"]
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,9 @@ SYSTEMS |= {
     name: System(name, "NeuralRanker", loss, source, idea, options=options, grid=_RATES)
     for name, loss, source, idea, options in _NETWORKS
 }
+DEFAULT = "OWPC-constant"
+"""What commands train where nobody names a system: of those that need no extra, it wins the most duels untuned, on the
+validation parts of folds (benchmarks/default_system.py)."""
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 

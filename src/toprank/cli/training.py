@@ -36,7 +36,7 @@ def train(
     model: options.Model,
     system: Annotated[
         str, typer.Option(help="Which system; `toprank systems` lists them. auto: try several and choose.")
-    ] = "cs-RgList",
+    ] = "OWPC-constant",  # systems.DEFAULT, whose import would cost every command its start
     valid: Annotated[
         Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid, or systems, by auto.")
     ] = None,

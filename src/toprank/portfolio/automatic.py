@@ -19,6 +19,7 @@ from toprank.rankers.blend import BlendRanker
 from toprank.rankers.estimator import unfitted
 from toprank.showing.progress import SILENCE, step
 from toprank.showing.progress import Told as Line
+from toprank.systems import DEFAULT
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -121,8 +122,8 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any, by: str | None) -> No
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
             f"few to hold some out (at least {_FEWEST}).",
             remedy=Remedy(
-                'Give valid= data, or train one system: tr.systems.make("cs-RgList").fit(data).',
-                "Give --valid data, or train one system: --system cs-RgList.",
+                f'Give valid= data, or train one system: tr.systems.make("{DEFAULT}").fit(data).',
+                f"Give --valid data, or train one system: --system {DEFAULT}.",
             ),
         )
     if valid is not None and by is not None:
