@@ -140,7 +140,8 @@ def furnish(folder):
     known = frame["qid"] < frame["qid"].max()
     frame[known].to_parquet(folder / "products.parquet", index=False)
     frame[~known].to_csv(folder / "products.csv", index=False)
-    frame[~known].drop(columns="label").assign(brand="New").to_parquet(folder / "new.parquet", index=False)
+    new = frame[~known].drop(columns="label").replace({"brand": {"Borg": "New"}})
+    new.to_parquet(folder / "new.parquet", index=False)
 
 
 def run_shell(page):

@@ -19,7 +19,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData, concatenate
-from toprank.data.encoding import FLOOR, Column, Encoding, OneHot
+from toprank.data.encoding import FLOOR, Column, Encoding, OneHot, UnknownLevelsWarning
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import ColumnsLeftOutWarning
 from toprank.errors import DataError, FormatError
@@ -131,7 +131,7 @@ def test_unusable_columns_are_named_at_once_in_the_words_of_their_library():
     with pytest.raises(DataError, match=r"'tags' \(List\(String\)\), 'at' \(Time\)"):
         from_frame(pl.from_arrow(arrow))
     spans = pd.DataFrame({"qid": [1, 1], "label": [0, 1], "f": pd.cut([1, 5], 2), "g": [object(), object()]})
-    with pytest.raises(DataError, match=r"'g' \(object\)"):
+    with pytest.raises(DataError, match=r"'f' \(category of .*interval.*\), 'g' \(object of object\)"):
         from_frame(spans)
     with pytest.raises(DataError, match=r"cannot be a feature: 'f' \(category of .*interval"):
         from_frame(spans.drop(columns="g"))
@@ -168,11 +168,65 @@ def test_trees_are_those_of_lightgbm_on_the_same_categories(frame, data):
 def test_trees_send_unseen_and_missing_levels_the_same_way_as_lightgbm(trees, frame):
     strange = frame.head(40).assign(brand="a brand that nobody knows")
     empty = frame.head(40).assign(brand=None)
-    scores = trees.predict(strange)
+    with pytest.warns(UnknownLevelsWarning):
+        scores = trees.predict(strange)
     assert np.array_equal(scores, trees.predict(empty))
-    rows = from_frame(strange, like=trees).X
+    rows = from_frame(empty, like=trees).X
     assert np.isnan(rows[:, 1]).all()
     assert np.array_equal(scores, trees.booster_.predict(rows))
+
+
+def test_a_category_without_a_known_level_is_said_wherever_data_meet_a_model(tmp_path, trees, frame):
+    strange = frame.head(FLOOR).assign(brand=[name.upper() for name in (BRANDS * FLOOR)[:FLOOR]])
+    strange.to_csv(tmp_path / "new.csv", index=False)
+    said = r"'brand' holds 'ACME', 'BORG', 'COLA'( and \d more)?, not 'acme', 'borg', 'cola' and 2 more"
+    doors = [
+        lambda: trees.predict(strange),
+        lambda: trees.rank(pl.from_pandas(strange)),
+        lambda: trees.predict(from_frame(strange)),
+        lambda: from_frame(strange, like=trees),
+        lambda: tr.read(tmp_path / "new.csv", like=trees),
+        lambda: convert(tmp_path / "new.csv", tmp_path / "new.toprank-data", like=trees),
+    ]
+    for door in doors:
+        with pytest.warns(UnknownLevelsWarning, match=said) as caught:
+            door()
+        assert len(caught) == 1
+    trees.predict(strange.head(FLOOR - 1))  # a few products may all be new
+    trees.predict(strange.assign(brand=["acme", *strange["brand"][1:]]))
+    trees.predict(strange.assign(brand=""))
+
+
+def test_rank_takes_a_frame_and_finds_queries_and_ids_by_name(trees, frame):
+    new = frame.drop(columns="relevance").sample(frac=1.0, random_state=0)
+    ranked = trees.rank(new, k=3)
+    assert ranked == trees.rank(from_frame(new, like=trees, regroup=True), k=3)
+    score = dict(zip(new["product_id"], trees.predict(new), strict=True))
+    for qid, products in new.groupby("query_id")["product_id"]:
+        best = sorted((score[product] for product in products), reverse=True)[:3]
+        assert [score[product] for product in ranked[qid]] == best
+    with pytest.raises(DataError, match="rank needs the queries"):
+        trees.rank(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, np.nan], [1.5, 2.0, np.nan], [True, False, None]])
+def test_categories_of_numbers_are_the_same_whatever_type_they_have(tmp_path, values, frame):
+    shown = pd.Series(values * 200)
+    data = from_frame(frame.assign(size=shown.astype("category")))
+    place = data.feature_names.index("size")
+    codes = pd.Categorical(shown).codes.astype(float)
+    assert np.array_equal(data.X[:, place], np.where(codes < 0, np.nan, codes), equal_nan=True)
+    ranker = tr.LinearRanker().fit(data)
+    plain = frame.assign(size=shown.astype(float))
+    assert np.array_equal(ranker.predict(plain), ranker.predict(data))
+    tr.write(data, tmp_path / "t.parquet")
+    assert tr.read(tmp_path / "t.parquet").equals(data)
+    ranker.save(tmp_path / "m.toprank")
+    assert np.array_equal(tr.load(tmp_path / "m.toprank").predict(plain), ranker.predict(data))
+
+
+def test_categories_of_dates_are_dates(frame, data):
+    assert from_frame(frame.astype({"added": "category"})).equals(data)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +405,7 @@ def test_a_damaged_mapping_is_refused(tmp_path, data):
     for wrong in ({}, None, [{"name": "a"}], [{"name": "a", "kind": "text", "levels": ["x", "x"]}]):
         with pytest.raises(DataError):
             Encoding.from_plain(wrong)
-    with pytest.raises(DataError, match="whole numbers in order"):
+    with pytest.raises(DataError, match="numbers in order"):
         Encoding.from_plain([{"name": "a", "kind": "whole", "levels": ["2", "1"]}])
     with pytest.raises(DataError, match="do not fit their levels"):
         OneHot.from_plain(data.encoding, {"kept": [[0], [99]], "centre": None})

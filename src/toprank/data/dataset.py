@@ -398,7 +398,7 @@ class RankingData:
             f"{type(self).__name__}({count(self.n_queries, 'query', 'queries')}, "
             f"{count(self.n_documents, 'document', 'documents')}, {count(self.n_features, 'feature', 'features')}, "
             f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, "
-            + (f"grades {judged.min():g}-{judged.max():g})" if len(judged) else "no judgments)")
+            + (f"grades {judged.min() + 0.0:g}-{judged.max() + 0.0:g})" if len(judged) else "no judgments)")
         )
 
 

@@ -6,9 +6,10 @@ days. Missing values are NaN, and so is a level that was not seen.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -17,10 +18,13 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy
 
-__all__ = ["FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "kind_of", "levels_of", "listed"]
+__all__ = [
+    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "Strangers", "UnknownLevelsWarning", "kind_of",
+    "levels_of", "listed",
+]  # fmt: skip
 
 Kind = Literal["number", "date", "duration", "text", "whole"]
-"""What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or whole numbers."""
+"""What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
 
 FLOOR = 10
 """A level with fewer documents has no column of its own in a one-hot encoding."""
@@ -37,6 +41,7 @@ TRAINING = "the training data"
 _DAY = 86_400_000_000  # microseconds
 _DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse
 _LARGEST = 1 << 24  # codes that float32 holds exactly
+_EXACT = 1 << 53  # whole numbers that float64 holds exactly
 
 Array = npt.NDArray[Any]
 
@@ -53,7 +58,8 @@ def kind_of(type: Any) -> Kind | None:
     if types.is_duration(type):
         return "duration"
     if types.is_dictionary(type):
-        return "whole" if types.is_integer(type.value_type) else "text" if _is_text(type.value_type) else None
+        inside = kind_of(type.value_type)
+        return "text" if types.is_null(type.value_type) else "whole" if inside == "number" else inside
     return "text" if _is_text(type) else None
 
 
@@ -73,8 +79,20 @@ def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
     if len(column.dictionary) == 0:
         return [], np.full(len(column), -1)
     places = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    # An empty text is an empty cell: CSV cannot tell them apart.
-    return [None if value is None or value == "" else str(value) for value in column.dictionary.to_pylist()], places
+    return [_level(value) for value in column.dictionary.to_pylist()], places
+
+
+def _level(value: Any) -> str | None:
+    """A value as a level; None where it is an empty cell, as an empty text is: CSV cannot tell them apart.
+
+    A number is written the same way whatever its type: pandas makes floats of whole numbers where some are missing.
+    """
+    if isinstance(value, str):
+        return value or None
+    if value is None or value != value:
+        return None
+    whole = isinstance(value, int) or (value % 1 == 0 and abs(value) < _EXACT)
+    return str(int(value)) if whole else repr(float(value))
 
 
 def levels_of(column: Any) -> tuple[set[str], int]:
@@ -106,7 +124,7 @@ class Column:
     @classmethod
     def learnt(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
         """A category of these levels, in their order: that of texts, or that of numbers."""
-        return cls(name, kind, tuple(sorted(levels, key=int if kind == "whole" else None)))
+        return cls(name, kind, tuple(sorted(levels, key=_number if kind == "whole" else None)))
 
     @cached_property
     def codes(self) -> dict[str, int]:
@@ -130,6 +148,8 @@ class Column:
                 return self.codes_of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
             values, places = _coded(column)
             return self.recoding(values)[places]
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         if kind_of(column.type) == "number":  # of days
             return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         units = pa.timestamp("us", getattr(column.type, "tz", None)) if self.kind == "date" else pa.duration("us")
@@ -142,7 +162,7 @@ class Column:
         return np.array([*known, np.nan], dtype=np.float64)
 
     def codes_of_numbers(self, values: Array) -> FloatArray:
-        """The codes of levels that are whole numbers, given as numbers."""
+        """The codes of levels that are numbers, given as numbers."""
         levels = np.array([float(level) for level in self.levels] or [np.nan])
         places = np.searchsorted(levels, values).clip(max=len(levels) - 1)
         return np.where(levels[places] == values, places.astype(np.float64), np.nan)
@@ -156,7 +176,7 @@ class Column:
             return pa.array(values)
         if self.is_category:
             codes = pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
-            levels: list[Any] = [int(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
+            levels: list[Any] = [_number(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
             return pa.DictionaryArray.from_arrays(codes, pa.array(levels, type=self.arrow_type().value_type))
         microseconds = np.where(missing, 0, np.round(values.astype(np.float64) * _DAY)).astype(np.int64)
         return pa.array(microseconds, mask=missing).cast(self.arrow_type())
@@ -166,7 +186,9 @@ class Column:
         import pyarrow as pa
 
         if self.is_category:
-            return pa.dictionary(pa.int32(), pa.int64() if self.kind == "whole" else pa.string())
+            whole = all(level.lstrip("-").isdigit() for level in self.levels)
+            numbers = pa.int64() if whole else pa.float64()
+            return pa.dictionary(pa.int32(), numbers if self.kind == "whole" else pa.string())
         return pa.timestamp("us", "UTC") if self.kind == "date" else pa.duration("us")
 
     def said(self) -> str:
@@ -262,15 +284,18 @@ class Encoding:
         same = all(mine == theirs.columns[place] for mine, place in zip(self.columns, places, strict=True))
         if same:
             return X if places == list(range(len(theirs.columns))) else X[:, places]
-        rows = np.array(X[:, places])
+        rows, strangers = np.array(X[:, places]), Strangers(self)
         for number, (mine, place) in enumerate(zip(self.columns, places, strict=True)):
             other = theirs.columns[place]
             if mine.is_category and mine != other:
+                before = rows[:, number].copy()
                 rows[:, number] = (
-                    mine.recoding(other.levels)[_valid(rows[:, number], len(other.levels))]
-                    if (other.is_category)
-                    else mine.codes_of_numbers(rows[:, number])
+                    mine.recoding(other.levels)[_valid(before, len(other.levels))]
+                    if other.is_category
+                    else mine.codes_of_numbers(before)
                 )
+                strangers.look(number, rows[:, number], partial(other.cells, before))
+        strangers.warn()
         return rows
 
     def check_columns(
@@ -329,13 +354,69 @@ class Encoding:
         return tuple(found)
 
 
+class UnknownLevelsWarning(UserWarning):
+    """No cell of a category holds a level that the training data had: all of them count as missing values."""
+
+
+class Strangers:
+    """The categories of which no cell held a known level so far, and some of what they held instead.
+
+    A few documents may all be of a new brand; where many are, it is more likely another column, or spelt otherwise.
+    """
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._columns = encoding.columns
+        self._held: dict[int, set[str]] = {place: set() for place in encoding.categories}
+        self._cells = dict.fromkeys(self._held, 0)
+
+    def look(self, place: int, codes: Array, cells: Callable[[], Any]) -> None:
+        """See further rows of a column: their codes, and where all are missing the Arrow array that they were."""
+        if place not in self._held:
+            return
+        if not np.isnan(codes).all():
+            del self._held[place]
+            return
+        levels, count = levels_of(cells())
+        self._cells[place] += count
+        self._held[place] |= set(sorted(levels)[:3])
+
+    def warn(self) -> None:
+        """Say which they are, where they have more than a few cells."""
+        found = [(self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= FLOOR]
+        if not found:
+            return
+        said = [f"'{one.name}' holds {_some(sorted(held))}, not {_some(one.levels)}" for one, held in found]
+        many = len(found) > 1
+        warnings.warn(
+            f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
+            f"{'their' if many else 'its'} cells count as missing: {'; '.join(said)}. Is {'each' if many else 'it'} "
+            "the right column, and spelt as in the training data?",
+            UnknownLevelsWarning,
+            stacklevel=3,
+        )
+
+
+def _some(levels: Sequence[str]) -> str:
+    named = ", ".join(f"'{level}'" for level in levels[:3]) or "nothing"
+    return f"{named} and {len(levels) - 3:,} more" if len(levels) > 3 else named
+
+
+def _number(level: str) -> float:
+    """The number that a level is written as: exactly, where it is a whole one."""
+    try:
+        return int(level)
+    except ValueError:
+        return float(level)
+
+
 def _check_whole(name: str, levels: Sequence[str]) -> None:
     try:
-        numbers = [int(level) for level in levels]
-    except ValueError:
-        numbers = [1, 0]
-    if numbers != sorted(numbers) or [str(number) for number in numbers] != list(levels):
-        raise DataError(f"the levels of the column '{name}' are not whole numbers in order")
+        numbers = [_number(level) for level in levels]
+        fine = numbers == sorted(numbers) and [_level(number) for number in numbers] == list(levels)
+    except (ValueError, OverflowError):
+        fine = False
+    if not fine:
+        raise DataError(f"the levels of the column '{name}' are not numbers in order")
 
 
 def listed(names: Sequence[str]) -> str:

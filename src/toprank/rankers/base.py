@@ -223,16 +223,13 @@ class Ranker(Estimator):
         """The best k documents of each query, best first: their ids, or row numbers where they have none.
 
         Args:
-            data: a `RankingData`, or features, with `qid`.
+            data: a `RankingData`; a frame with the columns of training, queries and document ids, which are told by
+                their names as in `RankingData.from_frame`; or features, with `qid`.
             k: so many of each query; None: all.
             qid: the query of each row, where features are given; rows need not be grouped.
         """
         if not isinstance(data, RankingData):
-            if qid is None:
-                raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
-            check_is_fitted(self)
-            names = getattr(self, "feature_names_in_", None)
-            data = RankingData(self._rows(data), qid=qid, feature_names=names, encoding=self.encoding_, regroup=True)
+            data = self._with_queries(data, qid)
         elif qid is not None:
             raise DataError("The data know their queries already; leave qid out.")
         scores = self.predict(data.as_grouped())
@@ -246,6 +243,16 @@ class Ranker(Estimator):
             last = ranked.starts[q + 1] if k is None else min(ranked.starts[q + 1], first + k)
             result[qid] = names[ranked.order[first:last]].tolist()
         return result
+
+    def _with_queries(self, X: Any, qid: npt.ArrayLike | None) -> RankingData:
+        """A frame or features as what they are to this ranker, without labels."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if qid is not None:
+            return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_, regroup=True)
+        if names is None or not (hasattr(X, "columns") or hasattr(X, "schema")):
+            raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
+        return RankingData.from_frame(X, like=self, label=False, regroup=True)
 
     def score(
         self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: None = None
@@ -422,7 +429,8 @@ class Ranker(Estimator):
                 self.first_feature_id_ = X.first_feature_id
             return X.as_grouped() if isinstance(X, RankingData) else X
         if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+            told = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{told}")
         known = np.asarray(y)
         if known.dtype.kind == "f" and np.isnan(known).any():
             raise DataError(

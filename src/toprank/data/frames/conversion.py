@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding
+from toprank.data.encoding import Encoding, Strangers
 from toprank.data.frames.carrying import carried_values, type_of
 from toprank.data.frames.layout import (
     METADATA_KEY,
@@ -29,6 +30,7 @@ from toprank.data.frames.layout import (
     learnt,
     numbered,
     refuse_repeated,
+    unreadable,
 )
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
@@ -53,7 +55,7 @@ def gather(
     n = len(X)
     if n == 0:
         raise DataError("The table has no rows.")
-    values = {role: role_values(role, name, columns[role]) for role, name in layout.roles.items()}
+    values = {role: role_values(role, name, columns[role], layout) for role, name in layout.roles.items()}
     qid = values.pop("qid", None)
     if ids_from_text and qid is not None:
         qid = whole_numbers(qid)
@@ -102,24 +104,28 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
         raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
     aside = layout.roles | {f"carried {name}": name for name in layout.carried}
     columns: dict[str, list[Any]] = {role: [] for role in aside}
-    filled = 0
+    filled, strangers = 0, Strangers(layout.encoding or Encoding(()))
     for batch in batches:
         for role, name in aside.items():
             columns[role].append(batch.column(name))
         if filled + batch.num_rows > len(X):
             X.resize((max(filled + batch.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
-        fill_rows(X[filled : filled + batch.num_rows], batch, layout)
+        fill_rows(X[filled : filled + batch.num_rows], batch, layout, strangers)
         filled += batch.num_rows
+    strangers.warn()
     if filled < len(X):
         X.resize((filled, X.shape[1]), refcheck=False)
     return X, columns
 
 
-def fill_rows(rows: Array, batch: Any, layout: Layout) -> None:
+def fill_rows(rows: Array, batch: Any, layout: Layout, strangers: Strangers) -> None:
     """The features of a record batch, into as many rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
-        columns = [one.numbers(cells) for one, cells in zip(layout.encoding.columns, columns, strict=True)]
+        given = columns
+        columns = [one.numbers(cells) for one, cells in zip(layout.encoding.columns, given, strict=True)]
+        for place in layout.encoding.categories:
+            strangers.look(place, columns[place], partial(given.__getitem__, place))
     # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
     for start in range(0, len(rows), ROWS_AT_A_TIME):
         part = rows[start : start + ROWS_AT_A_TIME]
@@ -142,7 +148,7 @@ def _floats(column: Any) -> Array:
     return floats
 
 
-def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> Array:
+def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_row: int = 0) -> Array:
     """The column of a role as an array: ids as they are, everything else as floats; messages count from `first_row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -158,16 +164,22 @@ def role_values(role: str, name: str, pieces: list[Any], first_row: int = 0) -> 
         raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {kind}.")
     missing = pc.index(pa.chunked_array([piece.is_null() for piece in pieces]), True).as_py()
     if missing >= 0 and role != "label":
-        raise DataError(
-            f"Column '{name}' ({role}) is empty in row {first_row + missing} (counted from 0); every row needs a value."
-        )
+        raise _empty(name, role, first_row + missing)
     if text:
-        return checks.strings([value for piece in pieces for value in piece.to_pylist()], f"Column '{name}'", first_row)
+        words = [value for piece in pieces for value in piece.to_pylist()]
+        blank = next((row for row, word in enumerate(words) if not word.strip()), None)
+        if blank is not None and not layout.ours:
+            raise _empty(name, role, first_row + blank)
+        return checks.strings(words, f"Column '{name}'", first_row)
     if is_id and pa.types.is_decimal(kind):  # as floats, large ones would become one
         return _whole_decimals([value for piece in pieces for value in piece.to_pylist()], name, first_row)
     if pa.types.is_integer(kind) and role != "label":
         return np.concatenate([piece.to_numpy(zero_copy_only=False) for piece in pieces])
     return np.concatenate([_floats(piece) for piece in pieces])
+
+
+def _empty(name: str, role: str, row: int) -> DataError:
+    return DataError(f"Column '{name}' ({role}) is empty in row {row} (counted from 0); every row needs a value.")
 
 
 def _whole_decimals(values: list[Any], name: str, first_row: int) -> Array:
@@ -233,7 +245,8 @@ def from_frame(
             text. Default: those that a table written by toprank carries.
         regroup: bring scattered rows of a query together. Scores stay in the order of the frame's rows, in and out.
         like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes.
-            A level that is not known there is a missing value.
+            A level that is not known there is a missing value; where a column has no known one at all, a warning says
+            so. What a ranker is to score needs no label.
 
     >>> import pyarrow as pa
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
@@ -403,12 +416,11 @@ def _table_of_pandas(frame: Any) -> Any:
         wrong = [place for place in range(len(names)) if not _is_readable(frame.iloc[:, place])]
         if not wrong:
             raise
-    said = ", ".join(f"'{names[place]}' ({frame.dtypes.iloc[place]})" for place in wrong)
-    raise DataError(
-        f"{'This column' if len(wrong) == 1 else 'These columns'} cannot be read, since values of several types, or of "
-        f"one that tables do not have, are in {'it' if len(wrong) == 1 else 'each'}: {said}. Give every column values "
-        "of one type, for text by frame[name].astype(str), or drop it."
-    )
+    right = [place for place in range(len(names)) if place not in wrong]
+    table = pa.Table.from_pandas(frame.iloc[:, right], preserve_index=False)
+    for place in wrong:  # whoever asks for it is told of it, with all others that cannot be used
+        table = table.add_column(place, names[place], pa.nulls(len(frame), unreadable()))
+    return table
 
 
 def _is_readable(column: Any) -> bool:
@@ -426,4 +438,13 @@ def words_of(frame: Any) -> Callable[[str], str] | None:
     kinds, names = getattr(frame, "dtypes", None), getattr(frame, "columns", None)
     if kinds is None or names is None:
         return None
-    return dict(zip((str(name) for name in names), (str(kind) for kind in kinds), strict=True)).__getitem__
+    places = {str(name): place for place, name in enumerate(names)}
+
+    def words(name: str) -> str:
+        kind = list(kinds)[places[name]]
+        inside = getattr(getattr(kind, "categories", None), "dtype", None)  # of pandas' categories
+        if str(kind) == "object":
+            inside = ", ".join(sorted({type(value).__name__ for value in frame.iloc[:, places[name]].dropna()})[:3])
+        return f"{kind} of {inside}" if inside and str(kind) in ("object", "category") else str(kind)
+
+    return words

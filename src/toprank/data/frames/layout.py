@@ -40,6 +40,8 @@ class Layout:
     features: tuple[str, ...]
     dtype: np.dtype[Any]
     carried: tuple[str, ...] = ()
+    ours: bool = False
+    """Whether toprank wrote the table: then an empty text is an id, elsewhere it is an empty cell."""
     encoding: Encoding | None = None
     """What the features are, where some are no plain numbers."""
     to_learn: tuple[str, ...] = ()
@@ -97,12 +99,17 @@ def layout_of(
             raise UnknownNameError("column", name, names)
     free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
     stored = _stored_roles(schema)
-    guessed = {role: _guess(role, free, stored) if choice is None else choice for role, choice in given.items()}
+    needed = ("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid")  # what a ranker scores has no labels
+    guessed = {
+        role: _guess(role, free, stored, role in needed) if choice is None else choice for role, choice in given.items()
+    }
     roles = {role: name for role, name in guessed.items() if name}
     taken = [*roles.values(), *(wanted or ()), *carried]
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
+    _check_readable(schema, {name: f"plays the role '{role}'" for role, name in roles.items()}, said)
+    _check_readable(schema, dict.fromkeys(carried, "is to be carried along"), said)
     left_out = {*taken, *remembered, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     layout = _encoded(schema, chosen, known or _stored_encoding(schema), said, where)
@@ -111,9 +118,23 @@ def layout_of(
         layout,
         roles=roles,
         carried=carried,
+        ours=stored is not None,
         dtype=_precision(schema, chosen, dtype, layout.encoding),
         may_go=() if asked else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
     )
+
+
+def unreadable() -> Any:
+    """The Arrow type that stands for whatever Arrow cannot hold, in columns of a frame that are not looked at."""
+    import pyarrow as pa
+
+    return pa.binary(1)
+
+
+def _check_readable(schema: Any, columns: Mapping[str, str], said: Callable[[str], str] | None) -> None:
+    for name, task in columns.items():
+        if said is not None and schema.field(name).type == unreadable():
+            raise DataError(f"Column '{name}' {task}, but holds {said(name)}; give all of its cells one type.")
 
 
 def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
@@ -152,13 +173,12 @@ def _encoded(
     """The features, each as what it is known or found to be."""
     said = said or (lambda name: str(schema.field(name).type))
     found = {name: kind_of(schema.field(name).type) for name in features}
-    inside = {name: f" of {schema.field(name).type.value_type}" for name in features if _is_declared(schema, name)}
-    unusable = [f"'{name}' ({said(name)}{inside.get(name, '')})" for name, kind in found.items() if kind is None]
+    unusable = [f"'{name}' ({said(name)})" for name, kind in found.items() if kind is None]
     if unusable:
         raise DataError(
             f"{'This column cannot be a feature' if len(unusable) == 1 else 'These columns cannot be features'}: "
             f"{', '.join(unusable)}. "
-            "Numbers, truth values, text, categories of text or whole numbers, dates and durations can. Turn "
+            "Numbers, truth values, text, categories of text or numbers, dates and durations can. Turn "
             f"{'it' if len(unusable) == 1 else 'each'} into one of these, or leave "
             f"{'it' if len(unusable) == 1 else 'them'} out with",
             remedy=Remedy("features=[...].", "--features A,B,...."),
@@ -179,7 +199,8 @@ def _encoded(
 def _is_empty(schema: Any, name: str) -> bool:
     from pyarrow import types
 
-    return bool(types.is_null(schema.field(name).type))
+    kind = schema.field(name).type
+    return bool(types.is_null(kind) or (types.is_dictionary(kind) and types.is_null(kind.value_type)))
 
 
 def _is_declared(schema: Any, name: str) -> bool:
@@ -260,7 +281,7 @@ def _stored_encoding(schema: Any) -> Encoding | None:
         ) from None
 
 
-def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | None:
+def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: bool) -> str | None:
     """The column that plays a role which the caller did not give."""
     if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
         return stored.get(role) if stored.get(role) in names else None
@@ -275,7 +296,7 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None) -> str | 
             f"Several columns could be the {role}: {listed}. Say which with",
             remedy=Remedy(f"{role}='...'.", f"--{role.replace('_', '-')} COLUMN."),
         )
-    if role not in ("label", "qid"):
+    if not needed:
         return None
     meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")

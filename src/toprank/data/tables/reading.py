@@ -19,7 +19,7 @@ from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried
 from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, kind_of
+from toprank.data.encoding import Encoding, Strangers, kind_of, listed
 from toprank.data.frames.carrying import carried_values
 from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
@@ -96,25 +96,27 @@ class TableStream:
     def blocks(self) -> Iterator[Block]:
         """The rows, in order; refuses a value that ranking data cannot hold, by file and row."""
         self._weighed = before = 0
+        strangers = Strangers(self._layout.encoding or Encoding(()))
         for source in self._sources:
             row = 0
             for batch in source.batches(self._layout):
                 with about(source.path):
-                    block = self._block(batch, row, before)
+                    block = self._block(batch, row, before, strangers)
                 yield block
                 row += batch.num_rows
                 before += batch.num_rows
+        strangers.warn()
 
-    def _block(self, batch: Any, row: int, before: int) -> Block:
+    def _block(self, batch: Any, row: int, before: int, strangers: Strangers) -> Block:
         """A strip of rows that starts at `row` in its file, with so many rows `before` it in all files."""
         n, layout = batch.num_rows, self._layout
         values = {
-            role: role_values(role, name, [batch.column(name)], row)
+            role: role_values(role, name, [batch.column(name)], layout, row)
             for role, name in layout.roles.items()
             if role != "qid"
         }
         X = np.empty((n, len(layout.features)), dtype=layout.dtype)
-        fill_rows(X, batch, layout)
+        fill_rows(X, batch, layout, strangers)
         block = {"X": X, "labels": checks.labels(values.get("label", np.full(n, np.nan)), n, row)}
         if "document_id" in values:
             block["document_ids"] = checks.identifiers(values["document_id"], n, "document_ids", row)
@@ -169,8 +171,8 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
         extra = [name for name in source.schema.names if name not in known]
         if extra and not any_column:
             raise FormatError(
-                f"There is a column '{extra[0]}', which {first.path} does not have. Give all files the same columns, "
-                "or name those to use with",
+                f"There {'is a column' if len(extra) == 1 else 'are columns'} {listed(extra)}, which {first.path} does "
+                "not have. Give all files the same columns, or name those to use with",
                 path=source.path,
                 remedy=Remedy("features=[...].", "--features A,B,...."),
             )
@@ -221,7 +223,7 @@ def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
     for batch in source.batches(Layout({"qid": name}, (), layout.dtype)):
         if batch.num_rows:
             with about(source.path):
-                values = role_values("qid", name, [batch.column(name)], row)
+                values = role_values("qid", name, [batch.column(name)], layout, row)
                 if values.dtype.kind == "f":
                     values = checks.identifiers(values, len(values), "qid", row)
             yield values
@@ -300,4 +302,5 @@ def query_ids(
     with about(sources[0].path):
         layout = common_layout(sources, given, [], None)
         name = layout.roles["qid"]
-        return role_values("qid", name, [batch.column(name) for source in sources for batch in source.batches(layout)])
+        pieces = [batch.column(name) for source in sources for batch in source.batches(layout)]
+        return role_values("qid", name, pieces, layout)

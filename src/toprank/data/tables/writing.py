@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from toprank.data.bytesource import PathLike, output, promised_format
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
@@ -71,7 +73,7 @@ def _check_names_for_csv(data: RankingData) -> None:
 def _check_ids_for_csv(data: RankingData) -> None:
     """In CSV an empty id is none."""
     for kind, ids in (("query", data.qids), ("document", data.document_ids)):
-        if ids is not None and (ids == "").any():
+        if ids is not None and ids.dtype.kind == "U" and (np.char.strip(ids) == "").any():
             raise DataError(f"A {kind} id is empty and could not be read back from CSV; choose another.")
 
 
