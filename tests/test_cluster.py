@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from operator import attrgetter
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import toprank as tr
 from toprank import cluster
+from toprank.cli.main import app
 from toprank.data.frames import to_frame
+from toprank.data.frames.layout import ColumnsLeftOutWarning
 from toprank.errors import DataError
 
 pytest.importorskip("distributed")
@@ -336,3 +340,98 @@ def test_categories_are_the_same_on_a_cluster(two, mixed, way, tmp_path):
     assert trees.encoding_ == data.encoding
     assert "cat_threshold" in trees.booster_.model_to_string()
     assert np.array_equal(two.predict(trees, given), trees.predict(data))
+
+
+def test_titles_of_a_dask_frame_are_left_out_and_said(two, mixed):
+    import dask.dataframe
+
+    titled = mixed.assign(title=[f"thing {i}" for i in range(len(mixed))], shop="ours")
+    frame = dask.dataframe.from_pandas(titled, npartitions=3, sort=False)
+    with pytest.warns(ColumnsLeftOutWarning, match=r"'title' \(900 values in 900 cells\)"):
+        placed = two.place(frame)
+    with pytest.warns(ColumnsLeftOutWarning):
+        alone = tr.RankingData.from_frame(titled)
+    assert (placed.feature_names, placed.encoding) == (alone.feature_names, alone.encoding)
+    ranker = two.fit(tr.LinearRanker("ListNet", l2=0.1), placed)
+    assert np.allclose(ranker.coef_, tr.LinearRanker("ListNet", l2=0.1).fit(alone).coef_, rtol=1e-6, atol=1e-9)
+    asked = two.place(frame, features=["price", "title"])
+    assert len(asked.encoding.columns[1].levels) == len(mixed)
+    # New products: other columns in another order, no labels, and brands that nobody knows.
+    new = titled.drop(columns="label")[::-1].reset_index(drop=True).assign(further=1.0)
+    new.loc[5, "brand"] = "new"
+    there = two.place(dask.dataframe.from_pandas(new[new.columns[::-1]], npartitions=2, sort=False), like=ranker)
+    assert np.array_equal(two.predict(ranker, there), ranker.predict(new))
+
+
+def test_a_dask_frame_carries_columns_along_also_where_a_query_is_cut(two, mixed):
+    import dask.dataframe
+
+    log = mixed.assign(device=np.where(mixed["qid"] % 2, "phone", "desk"), shown=np.arange(len(mixed)) % 10)
+    frame = dask.dataframe.from_pandas(log, npartitions=4, sort=False)  # cuts queries at rows 225 and 675
+    with pytest.warns(UserWarning, match="quer"):
+        placed = two.place(frame, carry=["device", "shown"])
+    parts = placed.rows.each(attrgetter("data"))
+    assert placed.feature_names == ("price", "brand", "added")
+    device = dict(zip(log["qid"], log["device"], strict=True))
+    shown = {(row.qid, row.price): row.shown for row in log.itertuples()}
+    for part in parts:
+        assert [device[qid] for qid in part.qids] == part.carried["device"].tolist()
+        found = zip(part.qid.tolist(), part.X[:, 0].tolist(), strict=True)
+        assert [shown[one] for one in found] == part.carried["shown"].tolist()
+    assert sum(part.n_documents for part in parts) == len(mixed)
+
+
+def _write_products(path, n_rows, width):
+    """A Parquet file of products in strips, with a category, missing values, a date and string ids."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    brands = np.array([f"brand {number}" for number in range(40)])
+    worth = np.random.default_rng(0).normal(size=len(brands))
+    writer = None
+    for first in range(0, n_rows, 50_000):
+        rng, n = np.random.default_rng([1, first]), min(50_000, n_rows - first)
+        X, brand = rng.normal(size=(n, width - 2)).astype(np.float32), rng.integers(0, len(brands), n)
+        liking = X[:, 0] - X[:, 1] + worth[brand] + rng.normal(0, 0.5, n)
+        days = np.datetime64("2024-01-01") + rng.integers(0, 400, n).astype("timedelta64[D]")
+        table = {
+            "query_id": [f"query {row // 20}" for row in range(first, first + n)],
+            "product_id": [f"p{row}" for row in range(first, first + n)],
+            "relevance": np.clip(np.round(liking + 1), 0, 4),
+            "brand": pa.array(brands[brand], mask=rng.random(n) < 0.1),
+            "added": pa.array(days),
+            **{f"f{place}": column for place, column in enumerate(X.T)},
+        }
+        strip = pa.table(table)
+        writer = writer or parquet.ParquetWriter(path, strip.schema)
+        writer.write_table(strip)
+    writer.close()
+
+
+@pytest.mark.parametrize(("n_rows", "width"), [(4_000, 8), pytest.param(1_000_000, 50, marks=pytest.mark.nightly)])
+def test_a_table_with_a_category_is_stored_and_trained_on_two_workers(two, tmp_path, n_rows, width):
+    path, stored = tmp_path / "products.parquet", tmp_path / "products.toprank-data"
+    _write_products(path, n_rows, width)
+    done = CliRunner().invoke(app, ["convert", str(path), str(stored), "--quiet"])
+    assert done.exit_code == 0, done.output
+    data = tr.read(stored)
+    assert (data.n_documents, data.n_features) == (n_rows, width)
+    assert [data.encoding.columns[place].name for place in data.encoding.categories] == ["brand"]
+    options = {"n_trees": 5, "num_leaves": 15, "threads": 1}
+    parts = cluster.read(stored, partitions=4)
+    trees = two.fit(tr.TreeRanker("LambdaRank", **options), parts)
+    assert (trees.encoding_, trees.training_["documents"]) == (data.encoding, n_rows)
+    assert "cat_threshold" in trees.booster_.model_to_string()
+    assert np.array_equal(two.predict(trees, parts), trees.predict(data))
+    linear = two.fit(tr.LinearRanker("ListNet", l2=0.1), parts)
+    assert np.allclose(linear.coef_, tr.LinearRanker("ListNet", l2=0.1).fit(data).coef_, rtol=1e-5, atol=1e-8)
+    trees.save(tmp_path / "m.toprank")
+    new = data.select(np.arange(20)).to_frame().drop(columns="label")
+    new["brand"] = new["brand"].astype(str).replace("brand 1", "a new brand")
+    again = tr.load(tmp_path / "m.toprank")
+    assert again.rank(new) == trees.rank(new)
+    without = [place for place in range(data.n_features) if place not in data.encoding.categories]
+    plain = tr.RankingData(data.X[:, without], data.labels, queries=data.queries, qids=data.qids)
+    blind = tr.TreeRanker("LambdaRank", **options).fit(plain)
+    seen, unseen = (tr.evaluate(one.predict(on), on).mean["ndcg@10"] for one, on in ((trees, data), (blind, plain)))
+    assert seen > unseen + 0.02  # the category says something, and the trees hear it

@@ -20,7 +20,8 @@ from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, ag
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole, listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.frames.layout import USUAL_NAMES, ColumnsLeftOutWarning, layout_of
+from toprank.data.frames.conversion import words_of
+from toprank.data.frames.layout import USUAL_NAMES, ColumnsLeftOutWarning, known_columns, layout_of
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.data.unjudged import Unjudged
@@ -246,17 +247,19 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     """Partitions read by the columns of the frame as a whole."""
     import pyarrow as pa
 
-    known = (*USUAL_NAMES, "features", "dtype")
+    known = (*USUAL_NAMES, "features", "dtype", "carry", "like")
     for name in roles:
         if name not in known:
             raise UnknownNameError("role of a column", name, known)
     given = {role: roles.get(role) for role in USUAL_NAMES}
     schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
-    layout = layout_of(schema, given, roles.get("features"), roles.get("dtype"))
+    features, dtype, carry, like = (roles.get(name) for name in ("features", "dtype", "carry", "like"))
+    layout = layout_of(schema, given, features, dtype, carry, like, words_of(frame._meta))
     fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
-    pieces = frame.to_delayed()
-    return [FramePart(piece, f"partition {number} of the frame", fixed) for number, piece in enumerate(pieces)]
+    fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried, "regroup": True}
+    fixed |= {"like": known_columns(like)[1]}  # of a ranker the columns alone travel
+    named = [(piece, f"partition {number} of the frame") for number, piece in enumerate(frame.to_delayed())]
+    return [FramePart(piece, name, fixed, layout.may_go) for piece, name in named]
 
 
 class Cluster:

@@ -20,6 +20,7 @@ from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding, OneHot
+from toprank.data.frames.layout import left_out
 from toprank.errors import DataError, ToprankError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
@@ -311,11 +312,28 @@ class Placed(Source):
         if all(one is None for one in known):
             return facts
         whole = Encoding.joined(known, facts[0].feature_names)
-        if whole is None or all(one == whole for one in known):
+        if whole is None:
+            return facts
+        whole = self._without_titles(whole)
+        if all(one == whole for one in known):
             return facts
         self.stored_rows.encode(whole)
         self._renew()
         return self._survey()
+
+    def _without_titles(self, whole: Encoding) -> Encoding:
+        """Without the columns of text of a frame that are titles or ids; of files this is seen before they are read."""
+        may_go = {name for one in self.parts.sources if isinstance(one, FramePart) for name in one.may_go}
+        if not may_go:
+            return whole
+        (cells,) = self.rows.total(work.filled_cells)
+        counts = {
+            name: (len(whole.columns[place].levels), int(cells[place]))
+            for place, name in enumerate(whole.names)
+            if name in may_go
+        }
+        gone = left_out(counts)
+        return Encoding(tuple(column for column in whole.columns if column.name not in gone))
 
     def _survey(self) -> list[work.Facts]:
         """Look at every partition; those without rows are left out from now on."""

@@ -95,6 +95,8 @@ class FramePart:
     frame: Any
     name: str
     roles: dict[str, Any]
+    may_go: tuple[str, ...] = ()
+    """Columns of text that nobody asked for: no features where all partitions together have too many levels."""
 
 
 @in_sentences
@@ -195,6 +197,12 @@ def _order(rows: Rows) -> IntArray:
     return np.arange(rows.present.n_documents) if rows.order is None else rows.order
 
 
+def _spread(data: RankingData, name: str) -> Array:
+    """A carried column, one value for each document."""
+    column = data.carried[name]
+    return column if len(column) == data.n_documents else data.queries.spread(column)
+
+
 def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:
     """Parts one below the other, their rows sorted so that queries are whole."""
 
@@ -215,6 +223,7 @@ def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> Ran
         document_ids=rows(part.document_ids for part in parts),
         document_weights=rows(part.document_weights for part in parts),
         positions=rows(part.positions for part in parts),
+        carried={name: np.concatenate([_spread(part, name) for part in parts])[sorting] for name in parts[0].carried},
         feature_names=parts[0].feature_names,
         encoding=parts[0].encoding,
     )

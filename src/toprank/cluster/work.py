@@ -154,6 +154,12 @@ def level_counts(rows: Rows, encoding: Encoding) -> tuple[FloatArray, ...]:
 
 
 @in_sentences
+def filled_cells(rows: Rows) -> tuple[IntArray]:
+    """How many documents of a partition have a value, for each feature."""
+    return (np.count_nonzero(~np.isnan(rows.present.X), axis=0),)
+
+
+@in_sentences
 def seen_through(rows: Rows, columns: Encoding | OneHot) -> Rows:
     """A partition with other columns: those of another encoding, or zeros and ones for the levels of categories."""
     data = rows.data

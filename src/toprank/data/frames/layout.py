@@ -228,9 +228,7 @@ def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
             seen, count = levels_of(batch.column(name))
             levels[name] |= seen
             cells[name] += count
-    gone = [name for name in layout.may_go if len(levels[name]) > MOST_LEVELS * cells[name]]
-    if gone:
-        _warn_of({name: f"'{name}' ({len(levels[name]):,} values in {cells[name]:,} cells)" for name in gone})
+    gone = left_out({name: (len(levels[name]), cells[name]) for name in layout.may_go})
     columns = tuple(
         Column.learnt(column.name, column.kind, levels[column.name]) if column.name in levels else column
         for column in layout.encoding.columns
@@ -248,7 +246,15 @@ def learning(layout: Layout) -> Layout:
     return Layout({}, layout.to_learn, layout.dtype, encoding=Encoding(columns))
 
 
-def _warn_of(columns: Mapping[str, str]) -> None:
+def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Which columns of text are titles or ids, by how many levels and cells they have; a warning says which."""
+    columns = {
+        name: f"'{name}' ({levels:,} values in {cells:,} cells)"
+        for name, (levels, cells) in counts.items()
+        if levels > MOST_LEVELS * cells
+    }
+    if not columns:
+        return []
     one = len(columns) == 1
     asked = "name the features with --features A,B,..."
     warnings.warn(
@@ -263,8 +269,9 @@ def _warn_of(columns: Mapping[str, str]) -> None:
             ),
         ),
         ColumnsLeftOutWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
+    return list(columns)
 
 
 def _stored_encoding(schema: Any) -> Encoding | None:
