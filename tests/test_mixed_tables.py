@@ -150,6 +150,38 @@ def test_columns_that_changed_their_type_or_went_are_named(trees, frame):
         trees.predict(doubled)
 
 
+@pytest.mark.parametrize("empty", [np.nan, None, pd.NaT])
+def test_a_column_without_a_value_fits_whatever_type_its_library_gave_it(trees, frame, empty):
+    new = frame.head(30).assign(brand=empty, added=empty, price=empty)
+    expected = frame.head(30).assign(brand="", added=pd.NaT, price=np.nan)
+    assert np.array_equal(trees.predict(new), trees.predict(expected))
+
+
+def test_a_category_that_was_empty_in_training_takes_any_category(frame):
+    kinds = {"e": pd.Series([None] * len(frame), dtype="category"), "s": pd.Series([None] * len(frame), dtype="str")}
+    ranker = tr.LinearRanker().fit(from_frame(frame.assign(**kinds)))
+    few = frame.head(FLOOR - 1)
+    expected = tr.LinearRanker().fit(from_frame(frame)).predict(few)
+    for later in ("x", 7, None):
+        assert np.array_equal(ranker.predict(few.assign(e=later, s=later)), expected)
+
+
+def test_roles_of_another_type_are_refused_in_the_words_of_the_library(frame):
+    with pytest.raises(DataError, match="'relevance' plays the role 'label' and must hold numbers, not str"):
+        from_frame(frame.assign(relevance=frame["relevance"].astype("str")))
+    with pytest.raises(DataError, match="'query_id' plays the role 'qid' and must hold .* text, not Datetime"):
+        from_frame(pl.from_pandas(frame.assign(query_id=frame["added"])))
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.from_pandas])
+def test_labels_are_no_features(frame, library):
+    for columns in (["price", "relevance"], ["price", "brand", "relevance"]):
+        with pytest.raises(DataError, match="Column 'relevance' of X is y itself: the ranker would read the answer"):
+            tr.LinearRanker().fit(library(frame[columns]), frame["relevance"], frame["query_id"])
+    other = frame.assign(relevance=frame["price"])
+    tr.LinearRanker().fit(library(other[["price", "relevance"]]), frame["relevance"], frame["query_id"])
+
+
 # ---- models ----
 
 

@@ -19,8 +19,8 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "Strangers", "UnknownLevelsWarning", "kind_of",
-    "levels_of", "listed",
+    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "Strangers", "UnknownLevelsWarning", "is_text",
+    "kind_of", "levels_of", "listed",
 ]  # fmt: skip
 
 Kind = Literal["number", "date", "duration", "text", "whole"]
@@ -60,10 +60,11 @@ def kind_of(type: Any) -> Kind | None:
     if types.is_dictionary(type):
         inside = kind_of(type.value_type)
         return "text" if types.is_null(type.value_type) else "whole" if inside == "number" else inside
-    return "text" if _is_text(type) else None
+    return "text" if is_text(type) else None
 
 
-def _is_text(type: Any) -> bool:
+def is_text(type: Any) -> bool:
+    """Whether an Arrow type holds text."""
     from pyarrow import types
 
     return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
@@ -120,6 +121,11 @@ class Column:
     def is_category(self) -> bool:
         """Whether its numbers are codes of levels."""
         return self.kind in _CATEGORIES
+
+    @property
+    def was_empty(self) -> bool:
+        """Whether it is a category without levels: where these were looked for, nobody knows what it might hold."""
+        return self.is_category and not self.levels
 
     @classmethod
     def learnt(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
@@ -320,6 +326,7 @@ class Encoding:
             f"{mine.said()}"
             for mine in self.columns
             if not mine.takes(theirs[mine.name].kind)
+            and not (where == TRAINING and mine.was_empty and theirs[mine.name].kind in (*_CATEGORIES, "number"))
         ]
         if wrong:
             raise DataError(

@@ -18,6 +18,7 @@ from toprank.compute import FloatArray, IntArray, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
+from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
@@ -436,6 +437,7 @@ class Ranker(Estimator):
             raise DataError(
                 f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
             )
+        _refuse_answer(X, known)
         self.encoding_, self.one_hot_ = None, None
         mixed = is_mixed(X)
         matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
@@ -574,6 +576,19 @@ def _refuse_parts(X: Any, y: Any, valid: Any, gone: dict[str, Any]) -> None:
             "A cluster fits rankers on its own data: toprank.cluster.connect(address).fit(ranker, train, valid=valid). "
             "Data that fit into memory are read by toprank.read, and a frame by tr.RankingData.from_frame."
         )
+
+
+def _refuse_answer(X: Any, y: npt.NDArray[Any]) -> None:
+    """Refuse a frame that holds the labels, under a name of theirs, beside the features."""
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        return
+    names = [name for name in X.columns if str(name).lower() in USUAL_NAMES["label"]]
+    for name in names:
+        if list(X.columns).count(name) == 1 and np.array_equal(np.asarray(X[name]), y):
+            raise DataError(
+                f"Column '{name}' of X is y itself: the ranker would read the answer. Leave it out of X, or give the "
+                "table by tr.RankingData.from_frame, which knows it as the label."
+            )
 
 
 def _qid_of_sizes(group: npt.ArrayLike, qid: Any, X: Any) -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, Strangers
+from toprank.data.encoding import Encoding, Strangers, is_text, kind_of
 from toprank.data.frames.carrying import carried_values, type_of
 from toprank.data.frames.layout import (
     METADATA_KEY,
@@ -30,6 +30,7 @@ from toprank.data.frames.layout import (
     learnt,
     numbered,
     refuse_repeated,
+    role_takes,
     unreadable,
 )
 from toprank.data.queries import Queries
@@ -158,14 +159,13 @@ def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_r
         pieces = [piece.dictionary_decode() for piece in pieces]
         kind = pieces[0].type
     is_id = role in ("qid", "document_id")
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    if not (is_number(kind) or (is_id and text)):
-        expected = "whole numbers or text" if is_id else "numbers"
+    expected, fits = role_takes(role, kind)
+    if not fits:
         raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {kind}.")
     missing = pc.index(pa.chunked_array([piece.is_null() for piece in pieces]), True).as_py()
     if missing >= 0 and role != "label":
         raise _empty(name, role, first_row + missing)
-    if text:
+    if is_text(kind):
         words = [value for piece in pieces for value in piece.to_pylist()]
         blank = next((row for row, word in enumerate(words) if not word.strip()), None)
         if blank is not None and not layout.ours:
@@ -252,7 +252,7 @@ def from_frame(
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
-    table = _table_of(frame)
+    table = _emptied(_table_of(frame), like)
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
     layout = learnt(layout, table.to_batches())
@@ -268,7 +268,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
         kinds = {str(kind) for kind in frame.dtypes}
         if kinds in ({"float32"}, {"float64"}):  # one block in pandas: no copy
             return np.asarray(frame), tuple(str(name) for name in frame.columns), None
-    table = _table_of(frame)
+    table = _emptied(_table_of(frame), like)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
     layout = learnt(layout_of(table.schema, nothing, None, None, (), like, words_of(frame)), table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
@@ -381,6 +381,18 @@ def batches_of(data: RankingData, rows: int = 8 * ROWS_AT_A_TIME) -> Iterator[An
             for array, field in zip(arrays, schema, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _emptied(table: Any, like: Any) -> Any:
+    """The table; known columns without a single value hold nothing of any type, for which pandas takes numbers."""
+    import pyarrow as pa
+
+    for column in (known_columns(like)[1] or Encoding(())).columns:
+        place = table.schema.get_field_index(column.name)
+        fits = place < 0 or column.takes(kind_of(table.schema.field(place).type))
+        if not fits and table.column(place).null_count == table.num_rows:
+            table = table.set_column(place, column.name, pa.nulls(table.num_rows))
+    return table
 
 
 def _table_of(frame: Any) -> Any:

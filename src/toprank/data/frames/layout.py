@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.checks import precision
-from toprank.data.encoding import TRAINING, Column, Encoding, kind_of, levels_of
+from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of, levels_of
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
 Choice = str | Literal[False] | None
@@ -108,8 +108,8 @@ def layout_of(
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
-    _check_readable(schema, {name: f"plays the role '{role}'" for role, name in roles.items()}, said)
-    _check_readable(schema, dict.fromkeys(carried, "is to be carried along"), said)
+    if said is not None:
+        _check_in_words(schema, roles, carried, said)
     left_out = {*taken, *remembered, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     layout = _encoded(schema, chosen, known or _stored_encoding(schema), said, where)
@@ -131,10 +131,25 @@ def unreadable() -> Any:
     return pa.binary(1)
 
 
-def _check_readable(schema: Any, columns: Mapping[str, str], said: Callable[[str], str] | None) -> None:
-    for name, task in columns.items():
-        if said is not None and schema.field(name).type == unreadable():
-            raise DataError(f"Column '{name}' {task}, but holds {said(name)}; give all of its cells one type.")
+def _check_in_words(schema: Any, roles: Mapping[str, str], carried: Sequence[str], said: Callable[[str], str]) -> None:
+    """Refuse columns that cannot be what they are to be, in the words of the library that they come from."""
+    for role, name in roles.items():
+        expected, fits = role_takes(role, schema.field(name).type)
+        if not fits:
+            raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {said(name)}.")
+    for name in carried:
+        if schema.field(name).type == unreadable():
+            raise DataError(f"Column '{name}' is to be carried along, but holds {said(name)}; give it one type.")
+
+
+def role_takes(role: str, type: Any) -> tuple[str, bool]:
+    """What a column that plays a role must hold, in words, and whether one of this Arrow type does."""
+    from pyarrow import types
+
+    inside = type.value_type if types.is_dictionary(type) else type
+    if role in ("qid", "document_id"):
+        return "whole numbers or text", is_number(inside) or is_text(inside)
+    return "numbers", is_number(inside)
 
 
 def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
