@@ -1,12 +1,17 @@
 """Boosting under our losses against LightGBM's own objectives.
 
-    python benchmarks/trees.py [--documents 200000] [--features 136] [--trees 20] [--repeats 4] [--threads 2]
+    python benchmarks/trees.py [--documents 200000] [--features 136] [--sizes 60 180] [--trees 20] [--repeats 4]
+                               [--threads 2] [--cpu] [--lambdas]
+
+--cpu counts processor time, for machines that others use too; threads of OpenMP that wait in a loop would count too,
+so set OMP_WAIT_POLICY=passive. --lambdas leaves out the losses that are not LambdaRank.
 
 Goals: our LambdaRank at most 1.05 times LightGBM's lambdarank, per tree of 63 leaves; softmax and regression losses at
 most 1.25 times an objective that returns gradients computed beforehand. (Prediction: tree_prediction.py.)
 Our times are those of `TreeRanker.fit`, with the metric on the training data after every tree. The gradients computed
 beforehand are those of the same training, recorded: the same trees, for the price of the trees alone. Trainings take
 turns and the faster quarter of the trees (but for the first five) decides, so that a busy machine does little harm.
+What gradients and metric take of a round is timed alone, on one thread.
 """
 
 from __future__ import annotations
@@ -20,18 +25,20 @@ import lightgbm
 import numpy as np
 
 import toprank as tr
+from toprank.metrics.evaluation import Judge
 from toprank.rankers.tree_objective import TreeObjective
 from toprank.rankers.trees import TreeRanker
 
 GRADES = [0.52, 0.75, 0.93, 0.98]
 WARM_UP = 5
 Seconds = list[float]
+clock = time.perf_counter
 
 
-def make_data(n: int, d: int) -> tr.RankingData:
-    """Queries of 60 to 180 documents; every third feature has few values; the grades follow some of them."""
+def make_data(n: int, d: int, low: int, high: int) -> tr.RankingData:
+    """Queries of `low` to `high` documents; every third feature has few values; the grades follow some of them."""
     rng = np.random.default_rng(0)
-    sizes = rng.integers(60, 181, n // 60)
+    sizes = rng.integers(low, high + 1, n // low + 1)
     sizes = sizes[: int(np.searchsorted(np.cumsum(sizes), n)) + 1]
     sizes[-1] -= sizes.sum() - n
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -43,9 +50,9 @@ def make_data(n: int, d: int) -> tr.RankingData:
 
 def ours(data: tr.RankingData, loss: Any, trees: int, threads: int) -> Seconds:
     stamps: Seconds = []
-    TreeRanker(
-        loss, n_trees=trees, num_leaves=63, threads=threads, callbacks=[lambda now: stamps.append(now.seconds)]
-    ).fit(data)
+    TreeRanker(loss, n_trees=trees, num_leaves=63, threads=threads, callbacks=[lambda now: stamps.append(clock())]).fit(
+        data
+    )
     return np.diff(stamps)[WARM_UP:].tolist()
 
 
@@ -56,7 +63,7 @@ def theirs(data: tr.RankingData, objective: Any, trees: int, threads: int, **opt
         {**parameters, **options, "objective": objective},
         lightgbm.Dataset(data.X, data.labels, group=data.queries.sizes),
         num_boost_round=trees,
-        callbacks=[lambda env: stamps.append(time.perf_counter())],
+        callbacks=[lambda env: stamps.append(clock())],
     )
     return np.diff(stamps)[WARM_UP:].tolist()
 
@@ -99,7 +106,24 @@ def compare(
         print(f"  {name:<56}{1e3 * quick(seconds):8.1f} ms a tree  {quick(seconds) / base:6.3f} times that")
 
 
-def training(data: tr.RankingData, trees: int, threads: int, repeats: int) -> None:
+def parts(data: tr.RankingData) -> None:
+    """What a round of LambdaMART costs besides its tree, at scores that have learnt something."""
+    scores = data.labels + np.random.default_rng(1).normal(size=data.n_documents)
+    bound = tr.losses.LambdaRank(truncation=30, norm=True).on(data.labels, data.queries)
+    judge = Judge(data, "ndcg@10", threads=1)
+    for name, work in (
+        ("gradients", lambda: bound.derivatives(scores, threads=1)),
+        ("metric", lambda: judge(scores)),
+    ):
+        times = []
+        for _ in range(100):
+            start = clock()
+            work()
+            times.append(clock() - start)
+        print(f"{name} alone, one thread: {1e3 * min(times):.2f} ms")
+
+
+def training(data: tr.RankingData, trees: int, threads: int, repeats: int, others: tuple[str, ...]) -> None:
     def lambdarank(**options: Any) -> Callable[[], Seconds]:
         return lambda: theirs(data, "lambdarank", trees, threads, **options)
 
@@ -125,7 +149,7 @@ def training(data: tr.RankingData, trees: int, threads: int, repeats: int) -> No
         {"LambdaRank()": under(rank())},
         repeats,
     )
-    for name in ("ListNet", "XENDCG", "ListMLE", "Squared", "QuerySquared"):
+    for name in others:
         baseline = replay(data, name, trees, threads)
         compare(f"gradients of {name}, computed beforehand", baseline, {name: under(name)}, repeats)
 
@@ -134,10 +158,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("documents", 200_000), ("features", 136), ("trees", 20), ("repeats", 4), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--sizes", type=int, nargs=2, default=(60, 180))
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--lambdas", action="store_true")
     options = parser.parse_args()
-    data = make_data(options.documents, options.features)
-    print(f"{data!r}, {options.threads} threads, 63 leaves")
-    training(data, options.trees, options.threads, options.repeats)
+    if options.cpu:
+        global clock
+        clock = time.process_time
+    data = make_data(options.documents, options.features, *options.sizes)
+    print(f"{data!r}, {options.threads} threads, 63 leaves, {'processor' if options.cpu else 'wall'} time")
+    parts(data)
+    others = () if options.lambdas else ("ListNet", "XENDCG", "ListMLE", "Squared", "QuerySquared")
+    training(data, options.trees, options.threads, options.repeats, others)
 
 
 if __name__ == "__main__":

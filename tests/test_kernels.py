@@ -28,13 +28,13 @@ class Counted:
         return 0
 
 
-def arguments(kernel, sizes=3):
-    """What the prototype asks for, every size being the same."""
-    known = dict.fromkeys(kernel.sizes, sizes) | {one.name: 2 for one in kernel.parameters if not one.lengths}
+def arguments(kernel, sizes=3, number=2):
+    """What the prototype asks for, every size being the same, and every whole number."""
+    known = dict.fromkeys(kernel.sizes, sizes) | {one.name: number for one in kernel.parameters if not one.lengths}
     made = []
     for one in kernel.parameters:
         if not one.lengths:
-            made.append({"f": 2.0, "b": True}.get(one.kind[0], 2))
+            made.append({"f": 2.0, "b": True}.get(one.kind[0], number))
             continue
         lengths = [eval(text, {"__builtins__": {}}, known) for text in one.lengths]
         made.append(np.zeros(lengths, dtype=one.dtype))
@@ -103,6 +103,29 @@ def test_every_kernel_checks_the_length_of_every_array(kernel):
             with pytest.raises(ValueError, match=kernel.name):
                 tried(*given[:place], np.zeros(shape, dtype=one.dtype), *given[place + 1 :])
             assert counted.calls == before
+
+
+@every_kernel
+def test_what_fits_goes_the_quick_way(kernel, monkeypatch):
+    """Plain arrays and numbers; a truth value is a whole number. The careful way takes three times as long."""
+    counted = Counted()
+    tried = Kernel(kernel.prototype, counted)
+    monkeypatch.setattr(tried, "checked", lambda *given: pytest.fail("the careful way"))
+    for number in (2, True):
+        tried(*arguments(tried, number=number))
+    assert counted.calls == 2
+
+
+def test_the_arrays_choose_among_kernels_of_one_name():
+    centre, weights, out = np.array([1.0, 2.0]), np.array([3.0, 5.0]), np.empty(2)
+    for kind in (np.float32, np.float64):
+        kernels.features_times(np.array([[1, 2], [2, 4]], dtype=kind), centre, weights, True, out)
+        assert out.tolist() == [0.0, 13.0]
+    for wrong in (np.zeros((2, 2), dtype=np.int32), [[1.0, 2.0]], None):
+        with pytest.raises(TypeError, match="features_times"):
+            kernels.features_times(wrong, centre, weights, True, out)
+    with pytest.raises(TypeError, match="features_times"):
+        kernels.features_times()
 
 
 def test_an_array_that_lies_at_an_odd_address_is_read_all_the_same():

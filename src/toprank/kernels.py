@@ -41,8 +41,8 @@ _OUT_OF_MEMORY = -(2**63)
 _NUMBERS = {
     "f": "type({v}) is float",
     "b": "type({v}) is bool",
-    "i": "type({v}) is int and {low} <= {v} < {high}",
-    "u": "type({v}) is int and {low} <= {v} < {high}",
+    "i": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
+    "u": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
 }
 """What the quick way asks of a number, by the first letter of its type."""
 _PARAMETER = re.compile(r"(const )?(\w+) (\w+)((?:\[[^]]*\])*)$")
@@ -187,13 +187,6 @@ class Kernel:
 
     def _ran_out(self) -> Any:
         raise MemoryError(f"There is no memory left for the kernel {self.name}.")
-
-    def takes(self, given: tuple[Any, ...]) -> bool:
-        """Whether the arrays have the types of this kernel."""
-        return len(given) == len(self.parameters) and all(
-            one.dtype is None or getattr(value, "dtype", None) == one.dtype
-            for value, one in zip(given, self.parameters, strict=True)
-        )
 
     def _number(self, value: Any, one: Parameter) -> Any:
         try:
@@ -341,12 +334,16 @@ class Library:
         several = self._several(name)
         if len(several) == 1:
             return several[0]
+        types = [[one.dtype for one in kernel.parameters] for kernel in several]
+        telling = [place for place, of_each in enumerate(zip(*types, strict=True)) if len(set(of_each)) > 1]
+        by_types = {tuple([of_one[i] for i in telling]): one for of_one, one in zip(types, several, strict=True)}
 
         def chosen(*given: Any) -> Any:
-            for one in several:
-                if one.takes(given):
-                    return one(*given)
-            return several[0](*given)  # says what is wrong
+            try:
+                one = by_types[tuple([given[i].dtype for i in telling])]
+            except (IndexError, AttributeError, KeyError):
+                one = several[0]  # says what is wrong
+            return one(*given)
 
         return chosen
 
