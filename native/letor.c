@@ -2,8 +2,7 @@
 
 Both passes work on a chunk of whole lines. The first measures, so that the second finds arrays of the right size: it
 looks at the first and the last feature id of a row only, which is enough where ids ascend; the second pass sees every
-id.
-One set of instructions is enough. */
+id. */
 #include "decimals.h"
 
 #define LARGEST_ID INT64_C(2147483647)

@@ -200,7 +200,8 @@ def test_our_own_functions_are_right_to_the_last_place(name, function, exact, dr
 # ---- the same bits ----
 
 BITS = """
-import hashlib, sys
+import hashlib, sys, tempfile
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import toprank as tr
@@ -239,6 +240,16 @@ say("flips", test.p)
 for system in ("ListNet", "RankSVM", "Squared"):
     ranker = tr.LinearRanker(system if system != "RankSVM" else "Hinge").fit(data)
     say("linear " + system, ranker.coef_)
+folder = tempfile.TemporaryDirectory()
+path = Path(folder.name, "some.txt")
+numbers = [[f"{v:.{rng.integers(0, 18)}{rng.choice(list('efg'))}}" for v in row] for row in rng.normal(size=(500, 9))]
+rows = [" ".join(f"{j}:{v}" for j, v in enumerate(row, 1) if rng.random() > 0.02) for row in numbers]
+path.write_text("".join(f"{i % 5} qid:{i // 7} {row} # docid = d{i}\\n" for i, row in enumerate(rows)))
+for layout, kind in (("dense", "f4"), ("dense", "f8"), ("sparse", "f4")):
+    read = tr.read(path, layout=layout, dtype=kind)
+    X = read.X if layout == "dense" else read.X.toarray()
+    say("letor " + layout + " " + kind, X, read.labels, read.queries.sizes)
+folder.cleanup()
 """
 
 
