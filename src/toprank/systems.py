@@ -215,8 +215,8 @@ SYSTEMS |= {
     for name, loss, source, idea, options in _NETWORKS
 }
 DEFAULT = "OWPC-constant"
-"""What commands train where nobody names a system: of those that need no extra, it wins the most duels untuned, on the
-validation parts of folds (benchmarks/default_system.py)."""
+"""What `toprank train` trains where nobody names a system: untuned, it wins as many duels on the validation parts of
+folds as any, in little time (benchmarks/default_system.py)."""
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 
