@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from toprank.errors import FileError, ToprankError, told
-from toprank.showing.progress import step
+from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData

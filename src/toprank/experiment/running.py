@@ -327,7 +327,7 @@ class _Run:
             for metric, measure in self.experiment.measures.items():
                 whole = np.full(len(qids), np.nan)
                 whole[rows] = found.per_query[str(measure)]
-                about = {"qids": qids, "documents": sizes, "relevant": relevant, "slices": place.slices}
+                about: dict[str, Any] = {"qids": qids, "documents": sizes, "relevant": relevant, "slices": place.slices}
                 yield Block(**where, convention=name, metric=metric, **about, values=whole)
 
     def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:

@@ -89,7 +89,8 @@ def table_of(blocks: Sequence[Block]) -> Any:
         "value": pa.array(values, mask=np.isnan(values)),
     }
     if any(block.slices is not None for block in blocks):
-        words = [word for block in blocks for word in block.slices or [None] * len(block.values)]
+        none: list[str | None] = [None]
+        words = [word for block in blocks for word in block.slices or none * len(block.values)]
         columns["slice"] = pa.array(words, pa.string()).dictionary_encode()
     return pa.table(columns)
 

@@ -90,8 +90,8 @@ def divide(
     if folds is None:
         _check_enough(train, 2)
         fraction = max(_HELD_OUT, 1 / train.n_queries)
-        drawn = {"seed": seed} if by is None else {"by": by}
-        kept, held_out = split(train, (1 - fraction, fraction), **drawn)  # type: ignore[arg-type]
+        drawn: dict[str, Any] = {"seed": seed} if by is None else {"by": by}
+        kept, held_out = split(train, (1 - fraction, fraction), **drawn)
         words = f"{queries(held_out.n_queries)} held out of {train.n_queries:,}{_latest(by)}"
         return Division((Part(kept, held_out),), words, False)
     check_whole("folds", folds, 2)
