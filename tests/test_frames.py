@@ -160,7 +160,7 @@ def test_an_object_column_of_mixed_types_is_refused():
     with pytest.raises(DataError, match=r"cannot be features: 'f' \(object of int, str\), 'g' \(complex128\)"):
         from_frame(frame)
     assert from_frame(frame, features=["h"]).X.tolist() == [[3], [4]]
-    with pytest.raises(DataError, match="'f' plays the role 'qid' and must hold .* text, not object of int, str"):
+    with pytest.raises(DataError, match=r"'f' plays the role 'qid' and must hold .* text, not object of int, str"):
         from_frame(frame, qid="f", features=["h"])
     with pytest.raises(DataError, match="'g' is to be carried along, but holds complex128"):
         from_frame(frame, carry="g", features=["h"])
