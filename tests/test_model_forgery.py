@@ -319,7 +319,7 @@ def mutate_array(rng, content):
     if size and array.dtype.kind == "f":
         flat[rng.randrange(size)] = number
     elif size:
-        flat[rng.randrange(size)] = rng.choice([-1, 2**40, 99])
+        flat[rng.randrange(size)] = np.array(rng.choice([-1, 2**40, 99])).astype(flat.dtype)
     shapes = [shape[::-1], (*shape, 1), (1, *shape), (size,), (size, 1), (1, size), ()]
     choices = [
         lambda: npy(flat.reshape(shape)),
