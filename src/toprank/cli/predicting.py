@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-Model = Annotated[Path, typer.Argument(help="A model file: of `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")]
+Model = Annotated[
+    Path, typer.Argument(help="A model file: of `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")
+]
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
 
 

@@ -63,7 +63,11 @@ def read(stream: BinaryIO, kind: str, where: str) -> Any:
         return reader(content)
     except FormatError:
         raise
-    except DataError as problem:
+    except (ImportError, MemoryError):  # not the file's fault, or not known to be
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever a forged file breaks, it is the file's fault
+        if not isinstance(problem, DataError):
+            problem = DataError(f"it is damaged ({type(problem).__name__}: {problem})")
         raise FormatError(f"This {library} model is not read: {str(problem).removesuffix('.')}.", path=where) from None
 
 

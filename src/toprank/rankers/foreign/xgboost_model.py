@@ -187,7 +187,7 @@ def _tree(number: int, described: dict[str, Any], features: int, room: int) -> F
     condition = numbers(described.get("split_conditions"), "split_conditions", count)
     default_left = numbers(described.get("default_left"), "default_left", count) != 0
     by_category = np.zeros(count, bool)
-    if len(kinds := described.get("split_type", ())):
+    if len(kinds := numbers(described.get("split_type", []), "split_type")):
         by_category = (numbers(kinds, "split_type", count) == 1) & (left != -1)
     gain = described.get("loss_changes")
     with np.errstate(over="ignore"):
