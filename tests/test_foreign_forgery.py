@@ -238,3 +238,17 @@ def test_the_forger_writes_what_xgboost_writes(originals):
     assert _plain(ubj.decode(encoded(decoded))) == decoded
     assert set(decoded) == set(originals["xgboost"])
     assert len(SIZES) == len(set(QID.tolist()))
+
+
+@pytest.mark.parametrize("value", [True, None, 7, "x", {}])
+@pytest.mark.parametrize("name", ["split_type", "loss_changes", "default_left", "categories_nodes", "tree_param"])
+def test_no_list_of_a_tree_is_trusted_to_be_one(tmp_path, originals, name, value):
+    model = copy.deepcopy(originals["xgboost"])
+    for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
+        tree[name] = value
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    if (name, value) in (("loss_changes", None), ("tree_param", {})):
+        assert np.isfinite(tr.load(tmp_path / "m.json").predict(X)).all()  # what may be left out
+    else:
+        with pytest.raises(FormatError, match=name):
+            tr.load(tmp_path / "m.json")
