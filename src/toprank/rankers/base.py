@@ -503,7 +503,7 @@ class Ranker(Estimator):
 
     def in_columns(self, data: RankingData) -> RankingData:
         """Data in the columns and codes of training; refused where they have others."""
-        translated: RankingData = self._translated(data)
+        translated: RankingData = self.translated(data)
         return translated
 
     def _check_dense(self, X: Any) -> None:
