@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
-    from toprank.explaining import importance
+    from toprank.explaining.importance import importance
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.monitoring import monitor

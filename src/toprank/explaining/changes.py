@@ -131,7 +131,7 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
     2 would stand above 0 if its sales were above 3 (now 2).
     """
     asked = AskedQuery(ranker, data, qid)
-    return changes_of(asked, *asked.pair(a, b), Features(ranker, ranker.in_columns(data)))
+    return changes_of(asked, *asked.pair(a, b), Features(ranker, ranker.translated(data)))
 
 
 def changes_of(asked: AskedQuery, first: int, second: int, features: Features) -> Changes:

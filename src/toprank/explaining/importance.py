@@ -159,7 +159,7 @@ def importance(
     (3, True)
     """
     _check(ranker, data, rule, repeats, confidence, seed)
-    known = ranker.in_columns(data).as_grouped()
+    known = ranker.translated(data).as_grouped()
     names = feature_names(ranker, data)
     wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, one) for one in features]
     if not wanted:

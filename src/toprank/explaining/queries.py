@@ -159,7 +159,7 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
     cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
     found = ranker.contributions(asked.part, order, against, sampling)
-    known = Features(ranker, ranker.in_columns(data))
+    known = Features(ranker, ranker.translated(data))
     lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
     return QueryExplanation(
         asked.qid,

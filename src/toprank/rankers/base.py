@@ -501,11 +501,6 @@ class Ranker(Estimator):
             X = X[names]
         return validate(self, X, reset=False, sparse=self.takes_sparse)
 
-    def in_columns(self, data: RankingData) -> RankingData:
-        """Data in the columns and codes of training; refused where they have others."""
-        translated: RankingData = self.translated(data)
-        return translated
-
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
         matrix = X.X if isinstance(X, RankingData) else X
