@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import product
 from math import factorial
 
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 import toprank as tr
 from test_forest import forged, grown, mixed, strange_rows, text_of
+from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers import contributions
@@ -324,3 +328,27 @@ def test_a_category_is_one_feature_however_many_columns_it_has(name):
     assert found.a_values[2] == str(frame.added[10].date())
     scores = ranker.predict(query)
     close(sum(found.contributions.values()), scores[0] - scores[1], 10)
+
+
+def test_all_variants_give_the_same_bits(tmp_path):
+    rng = np.random.default_rng(2)
+    X, y = mixed(rng)
+    (tmp_path / "trees.txt").write_text(text_of(grown(X, y, num_leaves=40, categorical=[3])))
+    np.save(tmp_path / "rows.npy", strange_rows(X, rng, 30))
+    code = (
+        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.forest import Forest;"
+        "folder = Path(sys.argv[1]); forest = Forest.of((folder / 'trees.txt').read_text()); every = np.arange(30);"
+        "print(forest.contributions(np.load(folder / 'rows.npy'), every, every).tobytes().hex())"
+    )
+    library = kernels.library()
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            env=os.environ | {"TOPRANK_KERNELS": variant},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for variant in library.variants[: library.variants.index(library.machine) + 1]
+    }
+    assert len(found) == 1
