@@ -20,6 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers import contributions
 from toprank.rankers.contributions import Sampling
+from toprank.rankers.explanation import AskedQuery
 from toprank.rankers.forest import Forest
 
 ONE, OTHER = np.array([0]), np.array([1])
@@ -352,3 +353,37 @@ def test_all_variants_give_the_same_bits(tmp_path):
         for variant in library.variants[: library.variants.index(library.machine) + 1]
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+def test_models_of_other_libraries(library, tmp_path):
+    """Trees that round features, and sums, to single precision: the sum is exact as far as their scores are."""
+    data = small(5)
+    X, y = np.asarray(data.X), data.labels
+    options = {"n_estimators": 10, "max_depth": 3, "random_state": 0}
+    if library == "lightgbm":
+        model = pytest.importorskip("lightgbm").LGBMRegressor(**options, min_child_samples=3, verbose=-1).fit(X, y)
+        model.booster_.save_model(tmp_path / "m.txt")
+        path = tmp_path / "m.txt"
+    elif library == "xgboost":
+        model = pytest.importorskip("xgboost").XGBRegressor(**options).fit(X, y)
+        path = tmp_path / "m.json"
+        model.save_model(path)
+    else:
+        model = pytest.importorskip("catboost").CatBoostRegressor(**options, verbose=False, allow_writing_files=False)
+        path = tmp_path / "m.json"
+        model.fit(X, y).save_model(str(path), format="json")
+    ranker = tr.load(path)
+    assert ranker.explains_exactly
+    query = data.select([3])
+    found = ranker.contributions(query, ONE, OTHER).values[0]
+    np.testing.assert_allclose(found, by_enumeration(ranker.predict, query.X[0], query.X[1]), atol=2e-6)
+    scores = ranker.predict(query)
+    np.testing.assert_allclose(found.sum(), scores[0] - scores[1], atol=2e-6)
+    changes = tr.explaining.changes(ranker, data, data.qids[3])
+    assert changes.exact
+    row = AskedQuery(ranker, data, data.qids[3])
+    for change in changes.changes:
+        lifted = row.X[row.order[1]].copy()
+        lifted[row.features.index(change.feature)] = change.value
+        assert ranker.predict(lifted[None])[0] > changes.a.score

@@ -127,8 +127,8 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
-    >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=0, b=2).sentence)
-    2 would stand above 0 if its sales were above 3 (now 2).
+    >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).sentence)
+    1 would stand above 2 if its sales were above 2 (now 1).
     """
     asked = AskedQuery(ranker, data, qid)
     return changes_of(asked, *asked.pair(a, b), Features(ranker, ranker.translated(data)))
@@ -221,7 +221,8 @@ def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[flo
     breaks = course.breaks
     here = int(np.searchsorted(breaks, start, side="left"))  # pieces are (break, next break]
     below, above = breaks[:here][::-1], breaks[here:]
-    entries = np.concatenate([[start, start], below, np.nextafter(above, np.inf)])
+    last, beyond = course.around()
+    entries = np.concatenate([[start, start], last[:here][::-1], beyond[here:]])
     sides = np.concatenate([[-1.0, 1.0], np.full(len(below), -1.0), np.ones(len(above))])
     ends = np.concatenate([[np.append(below, -np.inf)[0], np.append(above, np.inf)[0]],
                            np.append(below, -np.inf)[1:], np.append(above, np.inf)[1:]])  # fmt: skip

@@ -187,9 +187,10 @@ class BlendRanker(Ranker):
         for number, (member, factor) in enumerate(self._counting()):
             own = sampling._replace(seed=sampling.seed + number)  # so that errors are independent, and squares add up
             found = member.contributions(query, of, against, own)
-            values += factor * found.values
+            known = slice(found.values.shape[1])  # a model of RankLib may know the first features alone
+            values[:, known] += factor * found.values
             if found.errors is not None:
-                variances += (factor * found.errors) ** 2
+                variances[:, known] += (factor * found.errors) ** 2
                 exact = False
             methods.append(found.method)
         method = f"a weighted sum over the members of the blend: {'; '.join(dict.fromkeys(methods))}"
@@ -202,14 +203,15 @@ class BlendRanker(Ranker):
 
     @override
     def course(self, feature: int) -> Course | None:
-        slope, breaks = 0.0, [np.zeros(0)]
+        slope, breaks, single = 0.0, [np.zeros(0)], False
         for member, factor in self._counting():
             own = member.course(feature)
             if own is None:
                 return None
             slope += factor * own.slope
             breaks.append(own.breaks)
-        return Course(slope, np.unique(np.concatenate(breaks)))
+            single |= own.single
+        return Course(slope, np.unique(np.concatenate(breaks)), single)
 
     @property
     def feature_importances_(self) -> FloatArray:

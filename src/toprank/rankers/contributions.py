@@ -25,15 +25,17 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import OneHot
+from toprank.data.encoding import Encoding, OneHot
 from toprank.data.queries import Queries
+from toprank.rankers.forest import Forest
 from toprank.scorers.features import Standardisation
 
 __all__ = [
-    "ADDITIVE", "EXACTLY", "Contributions", "Course", "LinearTerms", "Sampling", "additive", "differing", "shapley",
-    "with_rows",
+    "ADDITIVE", "EXACTLY", "Contributions", "Course", "ForestTerms", "LinearTerms", "Sampling", "additive", "column_of",
+    "differing", "shapley", "with_rows",
 ]  # fmt: skip
 
+_OF_TREES = "exact: Shapley values of the trees, the other document being the background"
 ADDITIVE = "exact: the score is a sum of one term for each feature"
 _ENUMERATED = 10  # players up to which all coalitions are tried
 _SCORED = 1 << 18  # documents that an estimate may score
@@ -81,6 +83,17 @@ class Course(NamedTuple):
 
     slope: float
     breaks: FloatArray
+    single: bool = False
+    """Whether values are rounded to single precision before they are compared with the breaks."""
+
+    def around(self) -> tuple[FloatArray, FloatArray]:
+        """The last values up to each break, and the first beyond it."""
+        if not self.single:
+            return self.breaks, np.nextafter(self.breaks, np.inf)
+        near = self.breaks.astype(np.float32)
+        over = near > self.breaks
+        last = np.where(over, np.nextafter(near, np.float32(-np.inf)), near)
+        return last.astype(np.float64), np.nextafter(last, np.float32(np.inf)).astype(np.float64)
 
 
 class LinearTerms:
@@ -104,6 +117,49 @@ class LinearTerms:
         """See `Ranker.course`."""
         slopes = self.coef_ if self.one_hot_ is None else self.one_hot_.by_feature(self.coef_)
         return Course(float(slopes[feature]), np.zeros(0))
+
+
+class ForestTerms:
+    """What a ranker that adds up trees has before `Ranker` among its bases."""
+
+    threads: int | None
+    encoding_: Encoding | None
+    one_hot_: OneHot | None
+
+    @property
+    def forest_(self) -> Forest:
+        """The trees as they score."""
+        raise NotImplementedError
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Where there is one score, and not the expected gain of grades; and each feature is one column."""
+        return getattr(self, "outputs", None) == "score" and self.one_hot_ is None
+
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
+    ) -> Contributions:
+        """See `Ranker.contributions`."""
+        if not self.explains_exactly:
+            return shapley(self, query, of, against, sampling)
+        rows = self._prediction_rows(query)  # type: ignore[attr-defined]
+        return Contributions(self.forest_.contributions(rows, of, against, self.threads), None, _OF_TREES)
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """Those of tables, and those that trees split by sets of values."""
+        told = frozenset(() if self.encoding_ is None else self.encoding_.categories)
+        return told if self.one_hot_ is not None else told | self.forest_.categories
+
+    def course(self, feature: int) -> Course:
+        """See `Ranker.course`."""
+        column = column_of(feature, self.one_hot_)
+        return Course(0.0, self.forest_.thresholds(column), self.forest_.arithmetic.single_rows)
+
+
+def column_of(feature: int, one_hot: OneHot | None) -> int:
+    """The column in which a ranker sees a feature that is a number."""
+    return feature if one_hot is None else one_hot.names.index(one_hot.encoding.names[feature])
 
 
 def differing(a: FloatArray, b: FloatArray) -> IntArray:

@@ -124,13 +124,18 @@ class Forest:
             raise DataError("Contributions to one score need trees with one output.")
         n, k = len(of), len(against)
         mutual = np.array_equal(of, against)  # each pair then serves both of its rows
-        rows = np.require(X[of] if mutual else X[np.concatenate([of, against])], np.float64, ["C", "A"])
+        rows = X[of] if mutual else X[np.concatenate([of, against])]
+        if self.arithmetic.single_rows:
+            with np.errstate(over="ignore"):
+                rows = rows.astype(np.float32)
+        rows = np.require(rows, np.float64, ["C", "A"])
         first, second = np.triu_indices(n, 1) if mutual else np.divmod(np.arange(n * k), k)
         pairs = np.column_stack([first, second if mutual else n + second]).astype(np.int64)
 
         def work(start: int) -> FloatArray:
             found = np.zeros((len(rows), self.n_features))
-            kernels.forest_contributions(rows, 1, *self._dense, pairs[start : start + each], found)
+            flushed = int(self.arithmetic.flushed)
+            kernels.forest_contributions(rows, flushed, *self._dense, pairs[start : start + each], found)
             return found
 
         each = max(512, 4 * len(rows))  # enough to repay the ranks, which every call finds anew
@@ -142,7 +147,7 @@ class Forest:
     def thresholds(self, feature: int) -> FloatArray:
         """The values of a feature, in rising order, just above which scores may change; between them they do not."""
         columns = self._dense.columns
-        ours = columns[(columns[:, 0] == feature) & (columns[:, 1] != _CATEGORIES)]
+        ours = columns[(columns[:, 0] == feature) & (columns[:, 1] < _CATEGORIES)]
         cuts = [self._dense.cuts[begin : begin + count] for begin, count in ours[:, 3:].tolist()]
         return np.unique(np.concatenate([np.zeros(0), *cuts]))
 
@@ -150,7 +155,7 @@ class Forest:
     def categories(self) -> frozenset[int]:
         """The features that are split by sets of categories."""
         columns = self._dense.columns
-        return frozenset(columns[columns[:, 1] == _CATEGORIES, 0].tolist())
+        return frozenset(columns[columns[:, 1] >= _CATEGORIES, 0].tolist())
 
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
         kind = np.float32 if X.dtype == np.float32 or self.arithmetic.single_rows else np.float64

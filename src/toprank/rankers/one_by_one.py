@@ -20,7 +20,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
-from toprank.rankers.contributions import Course, LinearTerms
+from toprank.rankers.contributions import Course, LinearTerms, column_of
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
@@ -244,8 +244,7 @@ class RankBoost(Ranker):
 
     @override
     def course(self, feature: int) -> Course:
-        one_hot = self.one_hot_
-        column = feature if one_hot is None else one_hot.names.index(one_hot.encoding.names[feature])
+        column = column_of(feature, self.one_hot_)
         return Course(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
-from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
+from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
@@ -34,11 +34,10 @@ from toprank.scorers.expected_gain import grade_probabilities
 __all__ = ["Round", "TreeRanker"]
 
 _ROWS = 1 << 18
-_EXACT = "exact: Shapley values of the trees, the other document being the background"
 
 
 @dataclass(eq=False, repr=False)
-class TreeRanker(GradeProbabilities):
+class TreeRanker(ForestTerms, GradeProbabilities):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
     The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
@@ -207,29 +206,6 @@ class TreeRanker(GradeProbabilities):
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
         return self._trees.forest.predict(X, self.threads)
-
-    @property
-    def explains_exactly(self) -> bool:
-        """Where there is one score, and not the expected gain of grades."""
-        return self.outputs == "score"
-
-    @override
-    def contributions(
-        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
-    ) -> Contributions:
-        if not self.explains_exactly:
-            return shapley(self, query, of, against, sampling)
-        values = self.forest_.contributions(self._prediction_rows(query), of, against, self.threads)
-        return Contributions(values, None, _EXACT)
-
-    @property
-    def category_columns(self) -> frozenset[int]:
-        """Those of tables, and those that trees split by sets of values."""
-        return super().category_columns | self.forest_.categories
-
-    @override
-    def course(self, feature: int) -> Course:
-        return Course(0.0, self.forest_.thresholds(feature))
 
     @property
     def booster_(self) -> Any:

@@ -14,6 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
+from toprank.rankers.contributions import Course, ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Arithmetic, Forest
@@ -76,7 +77,7 @@ class Trained(Ranker):
 
 
 @dataclass(eq=False, repr=False)
-class ForestRanker(Trained):
+class ForestRanker(ForestTerms, Trained):
     """Trees that LightGBM, XGBoost, CatBoost or RankLib grew, as `toprank.load` reads them from that library's file.
 
     Scores are the sums of the trees, before whatever monotone function the library's `predict` may put on top (a
@@ -265,6 +266,19 @@ class WeightsRanker(Trained):
     def check_restored(self) -> None:
         self._keep_own_width(len(self.coef_))
         super().check_restored()
+
+    @property
+    def explains_exactly(self) -> bool:
+        """See `Ranker.explains_exactly`."""
+        return True
+
+    def _terms(self, X: Any) -> FloatArray:
+        rows = X if isinstance(X, np.ndarray) else X.toarray()
+        return np.asarray(np.where(np.isnan(rows), 0.0, rows) * self.coef_, np.float64)
+
+    @override
+    def course(self, feature: int) -> Course:
+        return Course(float(self.coef_[feature]), np.zeros(0))
 
     def _scores(self, X: Any) -> FloatArray:
         if not isinstance(X, np.ndarray):
