@@ -27,6 +27,7 @@ FLOORS = [
     {"losses", "scorers", "solvers"},
     {"doctor", "theory"},
     {"rankers"},
+    {"exporting"},
     {"systems"},
     {"significance"},
     {"comparison", "selection"},

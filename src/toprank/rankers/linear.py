@@ -17,6 +17,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.rankers.base import warn_constant, warn_unconverged
+from toprank.rankers.formula import Part, centred
 from toprank.rankers.path import PathRanker, penalty_path, tolerances_of
 from toprank.rankers.schema import Numbers
 from toprank.rankers.source import Score, Source, source_of
@@ -237,6 +238,11 @@ class LinearRanker(PathRanker):
         scores = _linear_scores(unscaled, self.coef_, self.threads, X)
         scores += centred
         return scores
+
+    @override
+    def formula(self) -> Part:
+        centre = self.standardisation_.centre
+        return centred(centre, self.coef_, self.intercept_ + float(self.coef_ @ centre))
 
     @property
     def feature_importances_(self) -> FloatArray:

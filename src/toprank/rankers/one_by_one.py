@@ -20,6 +20,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.formula import Forest, Part, centred, stump
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
@@ -111,6 +112,10 @@ class AdaRank(Ranker):
     def _scores(self, X: Any) -> FloatArray:
         scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
         return scores
+
+    @override
+    def formula(self) -> Part:
+        return centred(self.standardisation_.centre, self.coef_, 0.0)
 
 
 class _Pool:
@@ -230,6 +235,11 @@ class RankBoost(Ranker):
             scores += alpha * (X[:, column] > threshold)
         return scores
 
+    @override
+    def formula(self) -> Part:
+        rounds = zip(self.features_.tolist(), self.thresholds_.tolist(), self.alphas_.tolist(), strict=True)
+        return Forest(tuple(stump(*one) for one in rounds), np.zeros(1), flushes=False)
+
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
     """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
@@ -341,3 +351,7 @@ class CoordinateAscent(Ranker):
     def _scores(self, X: Any) -> FloatArray:
         features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
         return features.times(slice(0, X.shape[0]), self.coef_)
+
+    @override
+    def formula(self) -> Part:
+        return centred(self.standardisation_.centre, self.coef_, 0.0)

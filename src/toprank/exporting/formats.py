@@ -1,0 +1,122 @@
+"""`Format`: one way to write a ranker down for others, as a value: what it holds, how it is written, how it scores.
+
+Each format has a module with a value `FORMATS` of its own; this registry knows where they live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError, UnknownNameError
+from toprank.exporting.form import Form
+from toprank.importing import first_use
+
+__all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "takes_all"]
+
+
+class Target(NamedTuple):
+    """What a writer is told besides the form."""
+
+    name: str
+    """The name of the file without its suffix: that of the model inside."""
+    version: str | None = None
+    """Of the server that the file is for."""
+
+
+def takes_all(form: Form, target: Target) -> str | None:
+    """For formats that can say every form."""
+    del form, target
+    return None
+
+
+def nothing_to_say(form: Form, target: Target) -> tuple[str, ...]:
+    """For formats without remarks."""
+    del form, target
+    return ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to write rankers down.
+
+    Args:
+        name: as `toprank export --to` calls it.
+        title: what it is and who reads it, in a few words.
+        suffix: what its files usually end in.
+        precision: what the target computes in; ``double`` is held to no change of any ranking.
+        files: the content of the file, under "", and of files beside it, each under what follows the file's stem.
+        refuses: why it cannot say this form, as a sentence with a remedy; None: it can.
+        scores: what the file at a path makes of rows of features; the names of the columns come with them.
+        interpreter: who computes `scores`, in words; asked when they have been computed.
+        remarks: sentences about what the target asks of its users: ranges of features, limits of size.
+        versioned: whether what it writes depends on the version of a server.
+        apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
+    """
+
+    name: str
+    title: str
+    suffix: str
+    precision: Literal["double", "single"]
+    files: Callable[[Form, Target], Mapping[str, bytes]]
+    scores: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray]
+    interpreter: Callable[[], str]
+    refuses: Callable[[Form, Target], str | None] = takes_all
+    remarks: Callable[[Form, Target], tuple[str, ...]] = nothing_to_say
+    versioned: bool = False
+    apart: frozenset[str] = frozenset()
+
+    @property
+    def tolerance(self) -> float:
+        """Differences up to this share of the score (of 1, where it is smaller) are rounding."""
+        return 1e-9 if self.precision == "double" else 1e-5
+
+    def check(self, form: Form, target: Target) -> None:
+        """Refuse a form that the format cannot say, and a version where none is asked for."""
+        if target.version is not None and not self.versioned:
+            raise DataError(f"The format {self.name} does not depend on a server; leave its version out.")
+        reason = self.refuses(form, target)
+        if reason is not None:
+            raise DataError(f"The format {self.name} cannot hold this model: {reason}")
+
+
+_HOMES: dict[str, str] = {
+    "python": "toprank.exporting.python_source",
+}
+"""Where the formats live, in the order of the documentation."""
+
+
+def names() -> tuple[str, ...]:
+    """All formats."""
+    return tuple(_HOMES)
+
+
+def format_named(name: Any) -> Format:
+    """The format of a name, in any case.
+
+    >>> format_named("Python").suffix
+    '.py'
+    """
+    if not isinstance(name, str) or name.lower() not in _HOMES:
+        raise UnknownNameError("format", str(name), _HOMES)
+    known: Mapping[str, Format] = first_use(_HOMES[name.lower()]).FORMATS
+    return known[name.lower()]
+
+
+def blend_refusal(what: str) -> str:
+    """Why a format that holds one kind of model refuses a blend of several."""
+    return (
+        f"it is a blend of rankers of different kinds, and the file holds {what} alone. Export it to onnx, c or "
+        "python, or export one of its members, ranker.rankers_[0]."
+    )
+
+
+def as_rows(X: Any) -> FloatArray:
+    """Rows of features as a dense array in double precision."""
+    dense = X.toarray() if hasattr(X, "toarray") else X
+    return np.ascontiguousarray(dense, dtype=np.float64)

@@ -1,0 +1,222 @@
+"""Rows made to catch an export in a mistake: on the model's own thresholds and beside them, missing, zero, huge.
+
+Training rows alone pass many wrong exports, since few of them lie on a threshold. Here every value that a tree compares
+with is met exactly, from both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part
+from toprank.exporting.singles import next_single, single_below
+
+__all__ = ["KINDS", "TINY", "MadeRows", "is_tiny", "made_rows"]
+
+KINDS = {
+    "data": "rows of the data that were given",
+    "usual": "values as the model expects them, drawn at random",
+    "thresholds": "a threshold's single precision neighbours on both sides, and the next ones",
+    "doubles": "a threshold itself, and its double precision neighbours",
+    "categories": "known and unknown categories, negative ones, and values between them",
+    "missing": "missing values: one, some, all",
+    "zeros": "zeros, also negative ones",
+    "tiny": "values within ±1e-35 of zero, which LightGBM takes for zero",
+    "huge": "a value of ±1e30 or the largest of single precision",
+}
+"""The kinds of rows, in words."""
+
+TINY = float(np.float32(1e-35))
+"""LightGBM takes what is at most this far from zero for zero."""
+_MOST = 1500  # thresholds that get rows of their own
+_USUAL = 200
+
+Usual = Callable[[int], FloatArray]
+"""Makes so many rows of values as the model expects them."""
+
+
+class MadeRows(NamedTuple):
+    """Rows, and the kind of each."""
+
+    X: FloatArray
+    kinds: npt.NDArray[np.str_]
+
+
+def is_tiny(X: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which rows hold a value that LightGBM takes for zero though it is none."""
+    return np.asarray(((np.abs(X) <= TINY) & (X != 0.0)).any(axis=1))
+
+
+def made_rows(form: Form, given: FloatArray | None = None, *, single: bool = False, seed: int = 0) -> MadeRows:
+    """Rows for a form.
+
+    Args:
+        form: what is exported.
+        given: rows of data, whose values the made ones are built around; None: values that the form suggests.
+        single: whether the target holds features in single precision; then every value is one.
+        seed: decides all that is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    parts = list(_parts(form.part))
+    cuts = _thresholds(parts)
+    pools = [_pool(parts, cuts, j, given, rng) for j in range(form.n_features)]
+
+    def usual(n: int) -> FloatArray:
+        return np.column_stack([rng.choice(pool, n) for pool in pools])
+
+    blocks = {"usual": usual(_USUAL), "missing": _missing(usual, rng), "zeros": _zeros(usual, rng)}
+    blocks |= {"tiny": _tiny(usual, rng), "huge": _huge(usual, form.n_features)}
+    columns, values = _chosen(cuts, rng)
+    if len(columns):
+        at = single_below(values)
+        after = next_single(values)
+        sides = [np.nextafter(at, np.float32(-np.inf)), at, after, np.nextafter(after, np.float32(np.inf))]
+        blocks["thresholds"] = _on(usual, columns, sides)
+        if not single:
+            blocks["doubles"] = _on(
+                usual, columns, [np.nextafter(values, -np.inf), values, np.nextafter(values, np.inf)]
+            )
+    if (sets := _categories(parts)) is not None:
+        blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
+    X = np.concatenate(list(blocks.values()))
+    kinds = np.concatenate([np.full(len(block), kind) for kind, block in blocks.items()])
+    X = np.where(np.isinf(X), np.copysign(float(np.finfo(np.float32).max), X), X)
+    if single:
+        with np.errstate(over="ignore"):
+            X = X.astype(np.float32).astype(np.float64)
+    kinds = np.where(is_tiny(X), "tiny", kinds)
+    order = rng.permutation(len(X))
+    order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
+    return MadeRows(np.ascontiguousarray(X[order]), kinds[order])
+
+
+def _parts(part: Part) -> Iterator[Linear | Forest | Network]:
+    if isinstance(part, Blend):
+        for _, term in part.terms:
+            yield from _parts(term)
+    elif isinstance(part, Grades):
+        yield part.part
+    else:
+        yield part
+
+
+def _thresholds(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Every (feature, threshold) once."""
+    trees = [tree for part in parts if isinstance(part, Forest) for tree in part.trees]
+    found = [(tree.feature, tree.threshold, [sets is None for sets in tree.categories]) for tree in trees]
+    if not found:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    compares = np.concatenate([np.array(which, dtype=bool) for *_, which in found])
+    feature = np.concatenate([one for one, *_ in found])[compares]
+    threshold = np.concatenate([one for _, one, _ in found])[compares]
+    order = np.lexsort((threshold, feature))
+    feature, threshold = feature[order], threshold[order]
+    new = np.append(True, (np.diff(feature) != 0) | (np.diff(threshold) != 0))[: len(feature)]
+    return feature[new].astype(np.int64), threshold[new]
+
+
+def _chosen(
+    cuts: tuple[npt.NDArray[np.int64], FloatArray], rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    n = len(cuts[0])
+    keep = np.sort(rng.choice(n, _MOST, replace=False)) if n > _MOST else np.arange(n)
+    return cuts[0][keep], cuts[1][keep]
+
+
+def _categories(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.int64], FloatArray] | None:
+    """Every (feature, category) that a node asks for, once."""
+    trees = [tree for part in parts if isinstance(part, Forest) for tree in part.trees]
+    found = {
+        (int(feature), int(one))
+        for tree in trees
+        for feature, sets in zip(tree.feature, tree.categories, strict=True)
+        if sets is not None
+        for one in sets
+    }
+    if not found:
+        return None
+    table = np.array(sorted(found)[:_MOST])
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
+
+
+def _pool(
+    parts: list[Linear | Forest | Network],
+    cuts: tuple[npt.NDArray[np.int64], FloatArray],
+    column: int,
+    given: FloatArray | None,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Values that a feature usually takes."""
+    if given is not None and len(given):
+        present = given[:, column][np.isfinite(given[:, column])]
+        if len(present):
+            return np.asarray(rng.choice(present, 256), dtype=np.float64)
+    own = cuts[1][cuts[0] == column]
+    own = own[np.abs(own) < 1e30]
+    pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
+    for part in parts:
+        if isinstance(part, Network) and part.transform == "quantile":
+            pools.append(rng.choice(part.knots[:, column], 64))
+        elif isinstance(part, Linear):
+            pools.append(part.centre[column] + rng.normal(size=64) / part.scale[column])
+        elif isinstance(part, Network):
+            mapped = part.centre[column] + part.spread[column] * rng.normal(size=64)
+            pools.append(np.sign(mapped) * np.expm1(np.abs(mapped)) if part.transform == "log1p" else mapped)
+    known = np.concatenate([np.asarray(pool, dtype=np.float64) for pool in pools])
+    if (sets := _categories(parts)) is not None:
+        known = np.append(known, sets[1][sets[0] == column])
+    known = known[np.isfinite(known)] if len(known) else known
+    with np.errstate(over="ignore"):
+        # in single precision, where both kinds of target agree about the value
+        return (known if len(known) else rng.normal(size=64)).astype(np.float32).astype(np.float64)
+
+
+def _on(usual: Usual, columns: npt.NDArray[np.int64], sides: list[npt.NDArray[np.floating]]) -> FloatArray:
+    """A usual row for each column and side, with the value put into it."""
+    X = usual(len(columns) * len(sides))
+    values = np.concatenate([np.asarray(side, dtype=np.float64) for side in sides])
+    X[np.arange(len(X)), np.tile(columns, len(sides))] = values
+    return X
+
+
+def _missing(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL)
+    n, d = X.shape
+    X[rng.random((n, d)) < rng.choice([0.05, 0.3, 0.8], (n, 1))] = np.nan
+    X[np.arange(n), rng.integers(d, size=n)] = np.nan
+    X[-1] = np.nan
+    return X
+
+
+def _zeros(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL // 2)
+    zeros = rng.random(X.shape) < 0.4
+    X[zeros] = rng.choice([0.0, -0.0], zeros.sum())
+    X[-1] = 0.0
+    return X
+
+
+def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL // 2)
+    single = np.float32(1e-35)
+    values = np.array(
+        [single, np.nextafter(single, np.float32(0)), np.float32(1e-36), np.float32(1e-45)], dtype=np.float64
+    )
+    X[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = rng.choice([-1, 1], len(X)) * rng.choice(
+        values, len(X)
+    )
+    return X
+
+
+def _huge(usual: Usual, d: int) -> FloatArray:
+    """One value a row: two of them would cancel, and rounding would be all that is left."""
+    values = np.array([1e30, -1e30, 3e38, -3e38])
+    columns = np.arange(d)[:_USUAL]
+    X = usual(len(values) * len(columns))
+    X[np.arange(len(X)), np.tile(columns, len(values))] = np.repeat(values, len(columns))
+    return X
