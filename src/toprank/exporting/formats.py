@@ -86,6 +86,7 @@ class Format:
 
 
 _HOMES: dict[str, str] = {
+    "onnx": "toprank.exporting.onnx_graph",
     "python": "toprank.exporting.python_source",
 }
 """Where the formats live, in the order of the documentation."""

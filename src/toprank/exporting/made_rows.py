@@ -140,6 +140,7 @@ def _categories(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.
     }
     if not found:
         return None
+    found |= {(feature, 0) for feature, _ in found}
     table = np.array(sorted(found)[:_MOST])
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
 

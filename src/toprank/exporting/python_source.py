@@ -65,8 +65,7 @@ def _tree(X, feature, threshold, default_left, missing, categories, left, right,
         goes_left = np.where(by_default, default_left[at], np.where(gone, 0.0, x) <= threshold[at])
         for one, wanted in categories.items():
             here = at == one
-            whole = np.trunc(np.where(gone | (x < 0), -1.0, x))
-            goes_left[here] = np.isin(whole[here], wanted) & (x[here] >= 0)
+            goes_left[here] = np.isin(np.trunc(x[here]), wanted)
         node[rows] = np.where(goes_left, left[at], right[at])
     return values[-1 - node]
 """,

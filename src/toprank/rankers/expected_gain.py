@@ -283,7 +283,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def formula(self) -> Part:
         if self.plugin_ is not None:
             raise DataError(
-                f"The probabilities of this ranker come from scikit-learn's {type(self.classifier).__name__}, which has "
+                f"The probabilities of this ranker are of scikit-learn's {type(self.classifier).__name__}, which has "
                 "no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its own means."
             )
         standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
