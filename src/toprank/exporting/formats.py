@@ -35,6 +35,11 @@ def takes_all(form: Form, target: Target) -> str | None:
     return None
 
 
+def always() -> bool:
+    """For formats whose files can be scored anywhere."""
+    return True
+
+
 def nothing_to_say(form: Form, target: Target) -> tuple[str, ...]:
     """For formats without remarks."""
     del form, target
@@ -54,6 +59,7 @@ class Format:
         refuses: why it cannot say this form, as a sentence with a remedy; None: it can.
         scores: what the file at a path makes of rows of features; the names of the columns come with them.
         interpreter: who computes `scores`, in words; asked when they have been computed.
+        available: whether `interpreter` is there; else files are written without a comparison.
         remarks: sentences about what the target asks of its users: ranges of features, limits of size.
         versioned: whether what it writes depends on the version of a server.
         apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
@@ -68,6 +74,7 @@ class Format:
     interpreter: Callable[[], str]
     refuses: Callable[[Form, Target], str | None] = takes_all
     remarks: Callable[[Form, Target], tuple[str, ...]] = nothing_to_say
+    available: Callable[[], bool] = always
     versioned: bool = False
     apart: frozenset[str] = frozenset()
 
@@ -87,6 +94,7 @@ class Format:
 
 _HOMES: dict[str, str] = {
     "onnx": "toprank.exporting.onnx_graph",
+    "c": "toprank.exporting.c_source",
     "python": "toprank.exporting.python_source",
 }
 """Where the formats live, in the order of the documentation."""

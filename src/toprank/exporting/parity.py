@@ -162,6 +162,8 @@ def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[
     Raises:
         DataError: the file gives numbers of another count, or ones that are not finite.
     """
+    if not target.available():
+        return Parity(target.name, target.interpreter(), target.tolerance, (), remarks)
     scores = np.asarray(target.scores(path, rows.X, form.names), dtype=np.float64)
     if scores.shape != rows.expected.shape:
         raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
