@@ -60,6 +60,27 @@ class TestElastic:
         model = body({"price": 2.0}, "model/linear", feature_normalizers=norms)
         assert elastic.score(model, [[5.0, 3.0], [1.0, NAN]], NAMES, "node").tolist() == [1.0, -0.5]
 
+    def test_a_feature_set_reads_fields(self) -> None:
+        def feature(field: str, query: Any, **missing: float) -> dict[str, Any]:
+            value = {"query": query, "field_value_factor": {"field": field, **missing}, "boost_mode": "replace"}
+            return {
+                "name": "of_" + field,
+                "params": [],
+                "template_language": "mustache",
+                "template": {"function_score": value},
+            }
+
+        exists, always = {"exists": {"field": "title"}}, {"match_all": {}}
+        features = [feature("price", always, missing=7.5), feature("title", exists)]
+        text = json.dumps({"featureset": {"name": "s", "features": features}})
+        values, names = elastic.feature_values(text, [[NAN, NAN], [1.0, 2.0]], NAMES)
+        assert names == ("of_price", "of_title")
+        np.testing.assert_array_equal(values, [[7.5, NAN], [2.0, 1.0]])
+        with pytest.raises(FormatError, match="lacks the field"):
+            elastic.feature_values(
+                json.dumps({"featureset": {"name": "s", "features": [feature("price", always)]}}), [[0, 0]], NAMES
+            )
+
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -75,7 +96,12 @@ class TestElastic:
 
     def test_a_definition_is_a_text_and_json(self) -> None:
         with pytest.raises(FormatError, match="definition"):
-            elastic.score(json.dumps({"model": {"name": "m", "model": {"type": "model/linear", "definition": {}}}}), [], (), "node")
+            elastic.score(
+                json.dumps({"model": {"name": "m", "model": {"type": "model/linear", "definition": {}}}}),
+                [],
+                (),
+                "node",
+            )
         with pytest.raises(FormatError, match="NaN"):
             elastic.score(body({"price": NAN}, "model/linear"), [[0.0, 0.0]], NAMES, "node")
         with pytest.raises(FormatError, match="other"):
@@ -106,7 +132,13 @@ def walked(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 def solr_model(kind: str, params: Any, features: Any = None) -> str:
     named = features or [{"name": name} for name in NAMES]
-    made = {"class": "org.apache.solr.ltr.model." + kind, "name": "m", "store": "s", "features": named, "params": params}
+    made = {
+        "class": "org.apache.solr.ltr.model." + kind,
+        "name": "m",
+        "store": "s",
+        "features": named,
+        "params": params,
+    }
     return json.dumps(made)
 
 
@@ -124,14 +156,22 @@ class TestSolr:
 
     def test_missing_values(self) -> None:
         plain = solr_model("MultipleAdditiveTreesModel", {"trees": [solr_stump(threshold="-1")]})
-        assert solr.score(plain, [[NAN, 0]], NAMES).tolist() == [4.0], "0 > -1"
+        assert solr.score(plain, [[0, 0]], NAMES).tolist() == solr.score(plain, [[NAN, 0]], NAMES).tolist() == [4.0]
+        store = {"name": "title", "class": "org.apache.solr.ltr.feature.FieldValueFeature"}
+        for default, expected in ((None, 0.0), ("7.5", 7.5), ("NaN", NAN)):
+            params = {"field": "price"} if default is None else {"field": "price", "defaultValue": default}
+            values, names = solr.feature_values(
+                json.dumps([{**store, "params": params}]), [[1.0, NAN], [1.0, 2.0]], NAMES
+            )
+            assert names == ("title",)
+            np.testing.assert_array_equal(values[:, 0], [expected, 2.0])
         for side, expected in (("left", 2.0), ("right", 4.0)):
             trees = [solr_stump(missing=side)]
             model = solr_model("MultipleAdditiveTreesModel", {"isNullSameAsZero": False, "trees": trees})
-            assert solr.score(model, [[NAN, 0]], NAMES, default=NAN).tolist() == [expected]
+            assert solr.score(model, [[NAN, 0]], NAMES).tolist() == [expected]
         model = solr_model("MultipleAdditiveTreesModel", {"isNullSameAsZero": False, "trees": [solr_stump()]})
         with pytest.raises(FormatError, match="missing"):
-            solr.score(model, [[NAN, 0]], NAMES, default=NAN)
+            solr.score(model, [[NAN, 0]], NAMES)
 
     def test_linear_and_normalizers(self) -> None:
         norm = {"class": "org.apache.solr.ltr.norm.StandardNormalizer", "params": {"avg": "1", "std": "4"}}
@@ -176,7 +216,12 @@ def lightgbm_file(threshold: float = 0.1, default_left: bool = False, **more: An
     root = {"split_feature": 0, "threshold": threshold, "decision_type": "<=", "default_left": default_left, **sides}
     trees = [{"tree_structure": {**root, **more}}, {"tree_structure": {"leaf_value": 0.1}}]
     return json.dumps(
-        {"objective": "lambdarank", "feature_names": ["bm25(title)", "price"], "tree_info": trees, "pandas_categorical": []}
+        {
+            "objective": "lambdarank",
+            "feature_names": ["bm25(title)", "price"],
+            "tree_info": trees,
+            "pandas_categorical": [],
+        }
     )
 
 

@@ -66,8 +66,9 @@ def export(
     told = Target(place.name.removesuffix("".join(place.suffixes)) or place.name, server_version)
     form = form_of(ranker)
     target.check(form, told)
+    target = target.settled(form, told, check)
     contents = target.files(form, told)
-    rows = rows_to_compare(ranker, form, check, single=target.precision == "single")
+    rows = rows_to_compare(ranker, form, check, single=target.precision == "single", tiny=target.tiny)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
         parity = compared(form, target, trial, rows, target.remarks(form, told))
@@ -107,6 +108,6 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
         "features": list(form.names),
         "tolerance": target.tolerance,
         "rows": [[None if np.isnan(value) else value for value in row] for row in rows.X[chosen].tolist()],
-        "scores": rows.expected[chosen].tolist(),
+        "scores": (rows.expected[chosen] - target.constant).tolist(),
     }
     return (json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()

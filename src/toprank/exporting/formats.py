@@ -13,8 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.exporting.form import Form
+from toprank.exporting.made_rows import TINY
 from toprank.importing import first_use
 
 __all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "takes_all"]
@@ -63,6 +65,10 @@ class Format:
         remarks: sentences about what the target asks of its users: ranges of features, limits of size.
         versioned: whether what it writes depends on the version of a server.
         apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
+        tiny: values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or where a target is coarser.
+        constant: what the target leaves out of every score, which changes no order.
+        settle: the format as it stands for one form, one server and the data to check on, where any of this depends on
+            them; None: as it is.
     """
 
     name: str
@@ -77,6 +83,9 @@ class Format:
     available: Callable[[], bool] = always
     versioned: bool = False
     apart: frozenset[str] = frozenset()
+    tiny: float = TINY
+    constant: float = 0.0
+    settle: Callable[[Format, Form, Target, RankingData | None], Format] | None = None
 
     @property
     def tolerance(self) -> float:
@@ -91,9 +100,18 @@ class Format:
         if reason is not None:
             raise DataError(f"The format {self.name} cannot hold this model: {reason}")
 
+    def settled(self, form: Form, target: Target, data: RankingData | None) -> Format:
+        """The format for this export; see `settle`."""
+        return self if self.settle is None else self.settle(self, form, target, data)
+
 
 _HOMES: dict[str, str] = {
     "onnx": "toprank.exporting.onnx_graph",
+    "elasticsearch": "toprank.exporting.elastic",
+    "opensearch": "toprank.exporting.elastic",
+    "solr": "toprank.exporting.solr",
+    "vespa": "toprank.exporting.vespa",
+    "ranklib": "toprank.exporting.ranklib",
     "c": "toprank.exporting.c_source",
     "python": "toprank.exporting.python_source",
 }

@@ -47,18 +47,21 @@ class MadeRows(NamedTuple):
     kinds: npt.NDArray[np.str_]
 
 
-def is_tiny(X: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which rows hold a value that LightGBM takes for zero though it is none."""
-    return np.asarray(((np.abs(X) <= TINY) & (X != 0.0)).any(axis=1))
+def is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
+    """Which rows hold a value that LightGBM, or a target, takes for zero though it is none."""
+    return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
 
 
-def made_rows(form: Form, given: FloatArray | None = None, *, single: bool = False, seed: int = 0) -> MadeRows:
+def made_rows(
+    form: Form, given: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
+) -> MadeRows:
     """Rows for a form.
 
     Args:
         form: what is exported.
         given: rows of data, whose values the made ones are built around; None: values that the form suggests.
         single: whether the target holds features in single precision; then every value is one.
+        tiny: rows with a value this close to zero are of the kind ``tiny``.
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
@@ -89,7 +92,7 @@ def made_rows(form: Form, given: FloatArray | None = None, *, single: bool = Fal
     if single:
         with np.errstate(over="ignore"):
             X = X.astype(np.float32).astype(np.float64)
-    kinds = np.where(is_tiny(X), "tiny", kinds)
+    kinds = np.where(is_tiny(X, tiny), "tiny", kinds)
     order = rng.permutation(len(X))
     order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
     return MadeRows(np.ascontiguousarray(X[order]), kinds[order])

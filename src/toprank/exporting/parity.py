@@ -17,7 +17,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
-from toprank.exporting.made_rows import KINDS, is_tiny, made_rows
+from toprank.exporting.made_rows import KINDS, TINY, is_tiny, made_rows
 from toprank.showing.tables import Shown, Table
 
 __all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
@@ -127,14 +127,14 @@ class Rows(NamedTuple):
     expected: FloatArray
 
 
-def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single: bool) -> Rows:
+def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single: bool, tiny: float = TINY) -> Rows:
     """Rows of the data, where some are given, and rows made for the form; scored by the ranker's own `predict`."""
     given, sizes = np.zeros((0, form.n_features)), np.zeros(0, dtype=np.int64)
     if data is not None:
         data = data.as_grouped()
         given, sizes = as_rows(data.X), np.asarray(data.queries.sizes)
-    made = made_rows(form, given if len(given) else None, single=single)
-    own = np.where(is_tiny(given), "tiny", "data") if len(given) else np.zeros(0, dtype="<U4")
+    made = made_rows(form, given if len(given) else None, single=single, tiny=tiny)
+    own = np.where(is_tiny(given, tiny), "tiny", "data") if len(given) else np.zeros(0, dtype="<U4")
     X, kinds = np.concatenate([given, made.X]), np.concatenate([own, made.kinds])
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
@@ -164,7 +164,7 @@ def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[
     """
     if not target.available():
         return Parity(target.name, target.interpreter(), target.tolerance, (), remarks)
-    scores = np.asarray(target.scores(path, rows.X, form.names), dtype=np.float64)
+    scores = np.asarray(target.scores(path, rows.X, form.names), dtype=np.float64) + target.constant
     if scores.shape != rows.expected.shape:
         raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
     with np.errstate(invalid="ignore"):

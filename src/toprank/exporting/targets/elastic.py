@@ -14,7 +14,7 @@ import numpy as np
 from toprank.errors import FormatError
 from toprank.exporting.targets.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
 
-__all__ = ["Missing", "score"]
+__all__ = ["Missing", "feature_values", "score"]
 
 Missing = Literal["zero", "right", "node"]
 _NUMBER = (int, float)
@@ -22,6 +22,8 @@ _NODE: dict[str, Any] = {
     "nodeid": int, "depth": int, "split": str, "split_condition": _NUMBER, "yes": int, "no": int, "missing": int,
     "children": list, "leaf": _NUMBER,
 }  # fmt: skip
+_SET: dict[str, Any] = {"name": str, "features": list}
+_FEATURE: dict[str, Any] = {"name": str, "params": list, "template_language": str, "template": dict}
 _OBJECTIVES = {"rank:pairwise", "reg:linear", "binary:logitraw"}
 _LOGISTIC = {"binary:logistic", "reg:logistic"}
 
@@ -44,8 +46,32 @@ def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
         if inner["type"] == "model/linear":
             return _linear(definition, _normalized(_zeros(X), norms), places)
         if inner["type"] == "model/xgboost+json":
-            return _forest(definition, _normalized(_zeros(X) if missing == "zero" else singles(X), norms), places, missing)
+            return _forest(
+                definition, _normalized(_zeros(X) if missing == "zero" else singles(X), norms), places, missing
+            )
     raise FormatError(f"No parser of a plug-in is registered for '{inner['type']}'.")
+
+
+def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+    """What a feature set reads from the fields of documents: the values of its features, and their names.
+
+    Args:
+        text: the body of a request that makes a feature set, each feature the number in a field.
+        X: what documents have in their fields, NaN where they lack one.
+        names: the fields.
+    """
+    made = fields(fields(strict_json(text), {"featureset": dict}, "the request")["featureset"], _SET, "the feature set")
+    held, columns, place = singles(X), [], {name: j for j, name in enumerate(names)}
+    for feature in made["features"]:
+        template = fields(feature, _FEATURE, "a feature")["template"]["function_score"]
+        factor = fields(template["field_value_factor"], {"field": str, "missing": _NUMBER}, "a field's value")
+        column = held[:, place[factor["field"]]]
+        if "missing" in factor:
+            column = np.where(np.isnan(column), single(factor["missing"]), column)
+        elif template["query"] != {"exists": {"field": factor["field"]}}:
+            raise FormatError(f"The query fails where a document lacks the field '{factor['field']}'.")
+        columns.append(column)
+    return np.column_stack(columns), tuple(feature["name"] for feature in made["features"])
 
 
 def _zeros(X: Any) -> Single:

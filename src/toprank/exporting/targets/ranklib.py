@@ -34,7 +34,7 @@ def score(text: str, X: Any) -> FloatArray:
     if lines[0] != _TREES:
         raise FormatError(f"The first line must name a ranker of RankLib, such as '{_TREES}'.")
     try:
-        ensemble = ElementTree.fromstring(body)  # noqa: S314 - expat refuses what expands
+        ensemble = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
         raise FormatError(f"This is no XML: {error}.") from None
     trees, weights = Trees(), []

@@ -15,7 +15,7 @@ import numpy as np
 from toprank.errors import FormatError
 from toprank.exporting.targets.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
 
-__all__ = ["SLACK", "score"]
+__all__ = ["SLACK", "feature_values", "score"]
 
 SLACK = np.float32(1e-6)
 """What Solr adds to every threshold."""
@@ -25,14 +25,33 @@ _NODE = {"feature": str, "threshold": str, "left": dict, "right": dict, "missing
 _LEFT, _RIGHT, _NOWHERE = 1, 0, -1
 
 
-def score(text: str, X: Any, names: Sequence[str], default: float = 0.0) -> Single:
-    """The scores of rows of features by a core whose feature store has these names.
+def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+    """What a feature store reads from the fields of documents: the values of its features, and their names.
+
+    Args:
+        text: the features, each the value of a field.
+        X: what documents have in their fields, NaN where they lack one.
+        names: the fields.
+    """
+    held, place, columns, named = singles(X), {name: j for j, name in enumerate(names)}, [], []
+    for feature in strict_json(text):
+        found = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
+        params = fields(found["params"], {"field": str, "defaultValue": str}, "params of a feature")
+        if found["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
+            raise FormatError(f"This reader knows no feature '{found['class']}'.")
+        column = held[:, place[params["field"]]]
+        columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
+        named.append(found["name"])
+    return np.column_stack(columns), tuple(named)
+
+
+def score(text: str, X: Any, names: Sequence[str]) -> Single:
+    """The scores of documents by a core whose feature store has these names.
 
     Args:
         text: the model.
-        X: features, in the order of `names`.
+        X: the values of the features, in the order of `names`; missing ones have the store's defaults.
         names: the names in the feature store.
-        default: what the feature store gives where a value is missing: 0 or NaN.
 
     Raises:
         FormatError: Solr refuses the model, or fails while it scores.
@@ -43,7 +62,6 @@ def score(text: str, X: Any, names: Sequence[str], default: float = 0.0) -> Sing
         raise FormatError("A model needs a class, a name, features and params.")
     held = singles(X)
     with np.errstate(over="ignore", invalid="ignore"):
-        held = np.where(np.isnan(held), np.float32(default), held)
         columns, place = [], {name: j for j, name in enumerate(names)}
         for feature in model["features"]:
             found = fields(feature, {"name": str, "norm": dict}, "a feature")
@@ -87,7 +105,12 @@ def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
     fields(params, {"trees": list, "isNullSameAsZero": bool}, "params")
     if "trees" not in params:
         raise FormatError("The model declares no trees.")
-    as_zero, trees, weights, place = params.get("isNullSameAsZero", True), Trees(), [], {n: j for j, n in enumerate(names)}
+    as_zero, trees, weights, place = (
+        params.get("isNullSameAsZero", True),
+        Trees(),
+        [],
+        {n: j for j, n in enumerate(names)},
+    )
     for tree in params["trees"]:
         found = fields(tree, {"weight": str, "root": dict}, "a tree")
         if len(found) < 2:
@@ -97,7 +120,7 @@ def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
 
     def goes_left(x: Array, threshold: Array, missing: Array) -> BoolArray:
         less: BoolArray = x <= threshold
-        if as_zero:
+        if as_zero:  # NaN is no more than any other value, and goes right
             return less
         if (np.isnan(x) & (missing == _NOWHERE)).any():
             raise FormatError("A value is missing at a node without 'missing', where Solr fails.")

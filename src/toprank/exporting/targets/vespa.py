@@ -96,5 +96,7 @@ def _node(node: Any, trees: Trees, features: list[str], place: dict[str, int], d
     name = features[node["split_feature"]]
     if not is_rank_feature(name) or name not in place:
         raise FormatError(f"'{name}' is no rank feature and no function of the profile.")
-    left, right = (_node(node[side], trees, features, place, depths, depth + 1) for side in ("left_child", "right_child"))
+    left, right = (
+        _node(node[side], trees, features, place, depths, depth + 1) for side in ("left_child", "right_child")
+    )
     return trees.split(place[name], float(node["threshold"]), left, right, int(node.get("default_left", False)))
