@@ -132,8 +132,8 @@ def forest_refusal(form: Form, file: str) -> str | None:
         )
     deepest = max((_depth(tree) for tree in forest.trees), default=0)
     if deepest > _DEPTH:
-        return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with "
-            "extra={'max_depth': 60}."
+        limit = "extra={'max_depth': 60}"
+        return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
     return _growth_refusal(forest, file, remedy)
 
 

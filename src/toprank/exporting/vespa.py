@@ -66,7 +66,7 @@ def _refuses(form: Form, target: Target) -> str | None:
     if wrong:
         return (
             f"'{wrong[0]}' can be no name in a ranking expression, and Vespa takes names of features as they are. Name "
-            "the features as Vespa does (attribute(price), bm25(title)) or as functions of the rank profile (title_length)."
+            "the features as Vespa does (attribute(price), bm25(title)) or as functions of the profile (title_length)."
         )
     return None
 
