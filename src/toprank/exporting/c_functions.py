@@ -30,6 +30,21 @@ void {name}_scores(const double *rows, long n, double *scores) {{
 """
 
 FUNCTIONS = {
+    "wide": """
+/* The features that are numbers, and room for zeros and ones behind them. */
+static void wide(const double *x, int n, const int *numbers, const double *centre, int width, double *out) {
+    for (int j = 0; j < n; j++) {
+        out[j] = centre ? x[numbers[j]] - centre[j] : x[numbers[j]];
+        if (centre && isnan(out[j])) out[j] = 0.0;
+    }
+    for (int j = n; j < width; j++) out[j] = 0.0;
+}
+
+/* A one in the column of a code. */
+static void mark(double code, int n, const int *where, double *out) {
+    if (code >= 0.0 && code < n && code == floor(code)) out[where[(int)code]] = 1.0;
+}
+""",
     "sigmoid": """
 static double sigmoid(double z) {
     const double small = exp(-fabs(z));

@@ -19,7 +19,7 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.exporting.c_functions import FUNCTIONS, HEAD, TAIL
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
 
 __all__ = ["FORMATS"]
@@ -45,19 +45,33 @@ class _Writer:
         self.constants.append(f"static const {of} {name}[] = {{{listed}}};")
         return name
 
-    def score(self, part: Part) -> str:
+    def score(self, part: Part, x: str = "x") -> str:
         """The expression of a score; what must be computed before goes into `steps`."""
         if isinstance(part, Blend):
-            return " + ".join(f"{_number(factor)} * ({self.score(term)})" for factor, term in part.terms)
+            return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
+        if isinstance(part, Wide):
+            return self.score(part.part, self._wide(part, x))
         if not isinstance(part, Grades):
-            return f"{self.outputs(part)}[0]"
+            return f"{self.outputs(part, x)}[0]"
         self.functions |= {"sigmoid", "expected_gain"}
         a, b = np.array(part.steps).T if part.steps is not None else (np.zeros(0), np.zeros(0))
         tables = ", ".join((self.array("gains", part.gains), self.array("a", a), self.array("b", b)))
         how = f"{int(part.link == 'softmax')}, {len(part.gains)}, {tables}, {int(part.steps is not None)}"
-        return f"expected_gain({self.outputs(part.part)}, {how}, {int(part.by_score)}, P)"
+        return f"expected_gain({self.outputs(part.part, x)}, {how}, {int(part.by_score)}, P)"
 
-    def outputs(self, part: Linear | Forest | Network) -> str:
+    def _wide(self, part: Wide, x: str) -> str:
+        self.functions.add("wide")
+        name = self._name("wide")
+        self.steps.append(f"double {name}[{part.width}];")
+        numbers = self.array("numbers", part.numbers, "int")
+        centre = "0" if part.centre is None else self.array("centre", part.centre)
+        self.steps.append(f"wide({x}, {len(part.numbers)}, {numbers}, {centre}, {part.width}, {name});")
+        for feature, where in part.categories:
+            table = self.array("where", where, "int")
+            self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
+        return name
+
+    def outputs(self, part: Linear | Forest | Network, x: str) -> str:
         """The array that will hold the outputs."""
         name = self._name("outputs")
         self.steps.append(f"double {name}[{part.outputs}];")
@@ -65,12 +79,12 @@ class _Writer:
             self.functions.add("linear")
             parts = ("centre", "scale", "weights", "intercepts", "missing")
             tables = ", ".join(self.array(table, getattr(part, table)) for table in parts)
-            self.steps.append(f"linear(x, {len(part.centre)}, {part.outputs}, {tables}, {name});")
+            self.steps.append(f"linear({x}, {len(part.centre)}, {part.outputs}, {tables}, {name});")
         elif isinstance(part, Forest):
             self.functions.add("forest")
-            self.steps.append(f"forest(x, {self._trees(part)}, {name});")
+            self.steps.append(f"forest({x}, {self._trees(part)}, {name});")
         else:
-            self._network(part, name)
+            self._network(part, x, name)
         return name
 
     def _trees(self, forest: Forest) -> str:
@@ -105,7 +119,7 @@ class _Writer:
         ]
         return f"{len(roots)}, {', '.join(tables)}, {forest.outputs}, {int(forest.flushes)}"
 
-    def _network(self, part: Network, name: str) -> None:
+    def _network(self, part: Network, x: str, name: str) -> None:
         self.functions |= {"sigmoid", "network"}
         d, n_knots = len(part.centre), len(part.knots)
         sizes = [d, *(len(layer.bias) for layer in part.layers)]
@@ -114,7 +128,7 @@ class _Writer:
         kind = ("identity", "log1p", "quantile").index(part.transform)
         tables = ", ".join(self.array(table, getattr(part, table)) for table in ("centre", "spread", "missing"))
         knots = self.array("knots", part.knots.T)
-        self.steps.append(f"inputs(x, {d}, {kind}, {tables}, {n_knots}, {knots}, {held}[0]);")
+        self.steps.append(f"inputs({x}, {d}, {kind}, {tables}, {n_knots}, {knots}, {held}[0]);")
         for number, layer in enumerate(part.layers):
             last = number == len(part.layers) - 1
             weights, bias = self.array("weights", layer.weights), self.array("bias", layer.bias)
@@ -156,6 +170,7 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     features = ", ".join(_text(one) for one in form.names)
     pieces = [
         HEAD.format(**known, features=features),
+        *_levels(name, form),
         *(text for function, text in FUNCTIONS.items() if function in writer.functions),
         *writer.constants,
         TAIL.format(**known, steps="\n    ".join(steps), score=score),
@@ -163,9 +178,22 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     return {"": "\n".join(pieces).encode()}
 
 
+def _levels(name: str, form: Form) -> list[str]:
+    """The levels of categories, a table each."""
+    if not form.levels:
+        return []
+    said = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
+    return [said] + [
+        f"const char *const {name}_levels_{form.names.index(feature)}[] = {{{', '.join(map(_text, levels)) or '0'}}};"
+        for feature, levels in form.levels.items()
+    ]
+
+
 def _grades(part: Part) -> list[Grades]:
     if isinstance(part, Blend):
         return [found for _, term in part.terms for found in _grades(term)]
+    if isinstance(part, Wide):
+        return _grades(part.part)
     return [part] if isinstance(part, Grades) else []
 
 

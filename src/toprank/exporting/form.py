@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
@@ -25,11 +26,12 @@ from toprank.rankers.formula import (
     Network,
     Part,
     Tree,
+    Wide,
 )  # fmt: skip
 
 __all__ = [
     "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "Blend", "Forest", "Form", "Grades", "Layer", "Linear", "Network",
-    "Part", "Tree", "as_forest", "as_linear", "form_of",
+    "Part", "Tree", "Wide", "as_forest", "as_linear", "form_of",
 ]  # fmt: skip
 
 
@@ -39,6 +41,8 @@ class Form:
 
     names: tuple[str, ...]
     part: Part
+    encoding: Encoding | None = None
+    """What the features are, where some are no plain numbers: the target is given codes of categories, and days."""
     named: bool = True
     """Whether the training data named the features; else the names are made."""
 
@@ -46,6 +50,13 @@ class Form:
     def n_features(self) -> int:
         """How many features a document has."""
         return len(self.names)
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of each category by its name; a document has the place of its level among them, from 0 on."""
+        if self.encoding is None:
+            return {}
+        return {self.encoding.names[j]: self.encoding.columns[j].levels for j in self.encoding.categories}
 
 
 def form_of(ranker: Any) -> Form:
@@ -62,7 +73,7 @@ def form_of(ranker: Any) -> Form:
     check_is_fitted(ranker)
     names = getattr(ranker, "feature_names_in_", None)
     if names is not None:
-        return Form(tuple(str(name) for name in names), ranker.formula())
+        return Form(tuple(str(name) for name in names), ranker.formula(), ranker.encoding_)
     first, d = getattr(ranker, "first_feature_id_", None), ranker.n_features_in_
     made = [f"x{j}" for j in range(d)] if first is None else [f"feature_{first + j}" for j in range(d)]
     return Form(tuple(made), ranker.formula(), named=False)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part
+from toprank.compute import FloatArray, IntArray
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.singles import next_single, single_below
 
 __all__ = ["KINDS", "TINY", "MadeRows", "is_tiny", "made_rows"]
@@ -65,9 +65,9 @@ def made_rows(
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
-    parts = list(_parts(form.part))
-    cuts = _thresholds(parts)
-    pools = [_pool(parts, cuts, j, given, rng) for j in range(form.n_features)]
+    parts = list(_parts(form.part, np.arange(form.n_features)))
+    cuts, sets = _thresholds(parts), _categories(form, parts)
+    pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(form.n_features)]
 
     def usual(n: int) -> FloatArray:
         return np.column_stack([rng.choice(pool, n) for pool in pools])
@@ -84,7 +84,7 @@ def made_rows(
             blocks["doubles"] = _on(
                 usual, columns, [np.nextafter(values, -np.inf), values, np.nextafter(values, np.inf)]
             )
-    if (sets := _categories(parts)) is not None:
+    if sets is not None:
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
     X = np.concatenate(list(blocks.values()))
     kinds = np.concatenate([np.full(len(block), kind) for kind, block in blocks.items()])
@@ -98,49 +98,58 @@ def made_rows(
     return MadeRows(np.ascontiguousarray(X[order]), kinds[order])
 
 
-def _parts(part: Part) -> Iterator[Linear | Forest | Network]:
+class _Seen(NamedTuple):
+    """A part, and the feature behind each column that it sees; −1: a level of a category."""
+
+    part: Linear | Forest | Network
+    features: IntArray
+
+
+def _parts(part: Part, features: IntArray) -> Iterator[_Seen]:
     if isinstance(part, Blend):
         for _, term in part.terms:
-            yield from _parts(term)
+            yield from _parts(term, features)
+    elif isinstance(part, Wide):
+        levels = np.full(part.width - len(part.numbers), -1)
+        yield from _parts(part.part, np.concatenate([part.numbers, levels]))
     elif isinstance(part, Grades):
-        yield part.part
+        yield _Seen(part.part, features)
     else:
-        yield part
+        yield _Seen(part, features)
 
 
-def _thresholds(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.int64], FloatArray]:
+Cuts = tuple[IntArray, FloatArray]
+"""Features, and a threshold of each."""
+
+
+def _thresholds(parts: list[_Seen]) -> Cuts:
     """Every (feature, threshold) once."""
-    trees = [tree for part in parts if isinstance(part, Forest) for tree in part.trees]
-    found = [(tree.feature, tree.threshold, [sets is None for sets in tree.categories]) for tree in trees]
-    if not found:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
-    compares = np.concatenate([np.array(which, dtype=bool) for *_, which in found])
-    feature = np.concatenate([one for one, *_ in found])[compares]
-    threshold = np.concatenate([one for _, one, _ in found])[compares]
-    order = np.lexsort((threshold, feature))
-    feature, threshold = feature[order], threshold[order]
-    new = np.append(True, (np.diff(feature) != 0) | (np.diff(threshold) != 0))[: len(feature)]
-    return feature[new].astype(np.int64), threshold[new]
+    found: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
+    for seen in parts:
+        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
+            feature = seen.features[tree.feature]
+            compares = np.array([sets is None for sets in tree.categories], dtype=bool) & (feature >= 0)
+            found.append((feature[compares], tree.threshold[compares]))
+    table = np.unique(np.column_stack([np.concatenate(column) for column in zip(*found, strict=True)]), axis=0)
+    return table[:, 0].astype(np.int64), table[:, 1]
 
 
-def _chosen(
-    cuts: tuple[npt.NDArray[np.int64], FloatArray], rng: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
+def _chosen(cuts: Cuts, rng: np.random.Generator) -> Cuts:
     n = len(cuts[0])
     keep = np.sort(rng.choice(n, _MOST, replace=False)) if n > _MOST else np.arange(n)
     return cuts[0][keep], cuts[1][keep]
 
 
-def _categories(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.int64], FloatArray] | None:
-    """Every (feature, category) that a node asks for, once."""
-    trees = [tree for part in parts if isinstance(part, Forest) for tree in part.trees]
-    found = {
-        (int(feature), int(one))
-        for tree in trees
-        for feature, sets in zip(tree.feature, tree.categories, strict=True)
-        if sets is not None
-        for one in sets
-    }
+def _categories(form: Form, parts: list[_Seen]) -> Cuts | None:
+    """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
+    found: set[tuple[int, int]] = set()
+    for seen in parts:
+        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
+            for column, sets in zip(tree.feature.tolist(), tree.categories, strict=True):
+                if sets is not None:
+                    found |= {(int(seen.features[column]), int(one)) for one in sets}
+    for feature in () if form.encoding is None else form.encoding.categories:
+        found |= {(feature, code) for code in range(len(form.encoding.columns[feature].levels) if form.encoding else 0)}
     if not found:
         return None
     found |= {(feature, 0) for feature, _ in found}
@@ -149,38 +158,41 @@ def _categories(parts: list[Linear | Forest | Network]) -> tuple[npt.NDArray[np.
 
 
 def _pool(
-    parts: list[Linear | Forest | Network],
-    cuts: tuple[npt.NDArray[np.int64], FloatArray],
-    column: int,
-    given: FloatArray | None,
-    rng: np.random.Generator,
+    parts: list[_Seen], cuts: Cuts, sets: Cuts | None, feature: int, given: FloatArray | None, rng: np.random.Generator
 ) -> FloatArray:
     """Values that a feature usually takes."""
     if given is not None and len(given):
-        present = given[:, column][np.isfinite(given[:, column])]
+        present = given[:, feature][np.isfinite(given[:, feature])]
         if len(present):
             return np.asarray(rng.choice(present, 256), dtype=np.float64)
-    own = cuts[1][cuts[0] == column]
+    own = cuts[1][cuts[0] == feature]
     own = own[np.abs(own) < 1e30]
     pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
-    for part in parts:
-        if isinstance(part, Network) and part.transform == "quantile":
-            pools.append(rng.choice(part.knots[:, column], 64))
-        elif isinstance(part, Linear):
-            pools.append(part.centre[column] + rng.normal(size=64) / part.scale[column])
-        elif isinstance(part, Network):
-            mapped = part.centre[column] + part.spread[column] * rng.normal(size=64)
-            pools.append(np.sign(mapped) * np.expm1(np.abs(mapped)) if part.transform == "log1p" else mapped)
+    if sets is not None:
+        pools.append(sets[1][sets[0] == feature])
+    for part, features in parts:
+        for column in np.flatnonzero(features == feature).tolist():
+            pools.append(_expected(part, column, rng))
     known = np.concatenate([np.asarray(pool, dtype=np.float64) for pool in pools])
-    if (sets := _categories(parts)) is not None:
-        known = np.append(known, sets[1][sets[0] == column])
-    known = known[np.isfinite(known)] if len(known) else known
+    known = known[np.isfinite(known)]
     with np.errstate(over="ignore"):
         # in single precision, where both kinds of target agree about the value
         return (known if len(known) else rng.normal(size=64)).astype(np.float32).astype(np.float64)
 
 
-def _on(usual: Usual, columns: npt.NDArray[np.int64], sides: list[npt.NDArray[np.floating]]) -> FloatArray:
+def _expected(part: Linear | Forest | Network, column: int, rng: np.random.Generator) -> FloatArray:
+    """Values of a column as a part was taught to expect them."""
+    if isinstance(part, Forest):
+        return np.zeros(0)
+    if isinstance(part, Linear):
+        return np.asarray(part.centre[column] + rng.normal(size=64) / part.scale[column])
+    if part.transform == "quantile":
+        return np.asarray(rng.choice(part.knots[:, column], 64))
+    mapped = part.centre[column] + part.spread[column] * rng.normal(size=64)
+    return np.asarray(np.sign(mapped) * np.expm1(np.abs(mapped)) if part.transform == "log1p" else mapped)
+
+
+def _on(usual: Usual, columns: IntArray, sides: list[npt.NDArray[np.floating]]) -> FloatArray:
     """A usual row for each column and side, with the value put into it."""
     X = usual(len(columns) * len(sides))
     values = np.concatenate([np.asarray(side, dtype=np.float64) for side in sides])

@@ -12,10 +12,11 @@ import numpy as np
 from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.errors import needs
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.onnx_nodes import Nodes
 from toprank.exporting.onnx_trees import forest_outputs, ranks_among
+from toprank.importing import first_use
 
 __all__ = ["FORMATS"]
 
@@ -43,7 +44,8 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
         graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
     )
     model.producer_version = __version__
-    helper.set_model_props(model, {"features": json.dumps(form.names, ensure_ascii=False)})
+    told = {"features": form.names} | ({"levels": form.levels} if form.levels else {})
+    helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()})
     checker.check_model(model)
     return {"": model.SerializeToString(deterministic=True)}
 
@@ -51,14 +53,16 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
 class _Graph:
     """The nodes of a formula."""
 
-    def __init__(self, nodes: Nodes, d: int) -> None:
-        self.nodes, self.d, self._X = nodes, d, "features"
+    def __init__(self, nodes: Nodes, d: int, X: str = "features") -> None:
+        self.nodes, self.d, self._X = nodes, d, X
 
     def score(self, part: Part) -> str:
         """(n, 1), the score."""
         nodes = self.nodes
         if isinstance(part, Grades):
             return self._expected_gain(part)
+        if isinstance(part, Wide):
+            return _Graph(nodes, part.width, self._wide(part)).score(part.part)
         if not isinstance(part, Blend):
             return self.outputs(part)
         # One product: a runtime may join a product by one number with the one before it, in single precision.
@@ -77,6 +81,31 @@ class _Graph:
         nodes = self.nodes
         return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
 
+    def _wide(self, part: Wide) -> str:
+        """Numbers, then zeros and ones for the levels of categories: each code is a row of a table."""
+        nodes, blocks, first = self.nodes, [], len(part.numbers)
+        if first:
+            numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
+            if part.centre is not None:
+                centred = nodes("Sub", numbers, nodes.constant(part.centre))
+                numbers = nodes("Where", nodes("IsNaN", numbers), nodes.constant(0.0), centred)
+            blocks.append(numbers)
+        for feature, where in part.categories:
+            size, width = len(where), int(where.max(initial=first - 1)) + 1 - first
+            table = np.zeros((size + 1, width))
+            table[np.arange(size), where - first] = 1.0
+            codes = nodes("Gather", self._X, nodes.constant(np.array(feature)), axis=1)
+            within = nodes(
+                "And",
+                nodes("GreaterOrEqual", codes, nodes.constant(0.0)),
+                nodes("Less", codes, nodes.constant(float(size))),
+            )
+            known = nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
+            row = nodes("Cast", nodes("Where", known, codes, nodes.constant(float(size))), to=nodes.INT64)
+            blocks.append(nodes("Gather", nodes.constant(table), row, axis=0))
+            first += width
+        return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
+
     def _linear(self, part: Linear) -> str:
         nodes = self.nodes
         centred = nodes("Mul", nodes("Sub", self._X, nodes.constant(part.centre)), nodes.constant(part.scale))
@@ -91,8 +120,10 @@ class _Graph:
 
     def _network(self, part: Network) -> str:
         nodes = self.nodes
-        mapped = {"identity": lambda: self._X, "log1p": self._signed_log, "quantile": lambda: self._shares(part.knots)}
-        centred = nodes("Sub", mapped[part.transform](), nodes.constant(part.centre))
+        mapped = self._X
+        if part.transform != "identity":
+            mapped = self._signed_log() if part.transform == "log1p" else self._shares(part.knots)
+        centred = nodes("Sub", mapped, nodes.constant(part.centre))
         filled = self._filled(nodes("Div", centred, nodes.constant(part.spread)), part.missing)
         Z = nodes("Cast", nodes("Cast", filled, to=nodes.FLOAT), to=nodes.DOUBLE)  # as the network saw it in training
         for layer in part.layers:
@@ -217,9 +248,8 @@ def _erf_series() -> FloatArray:
     """Chebyshev coefficients of exp(u²) erfc(u) over t = 2/(2 + u), placed in [−1, 1] by 2t − 1."""
     from scipy.special import erfcx
 
-    def scaled(place: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.asarray(erfcx(4.0 / (place + 1.0) - 2.0))
+    def scaled(place: FloatArray) -> Any:
+        return erfcx(4.0 / (place + 1.0) - 2.0)
 
     return np.polynomial.chebyshev.chebinterpolate(scaled, 36)
 
@@ -248,10 +278,9 @@ def _session(path: Path) -> Any:
 
 def _runtime() -> Any:
     try:
-        import onnxruntime
+        return first_use("onnxruntime")
     except ModuleNotFoundError:
         return None
-    return onnxruntime
 
 
 def _interpreter() -> str:

@@ -132,7 +132,7 @@ def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single
     given, sizes = np.zeros((0, form.n_features)), np.zeros(0, dtype=np.int64)
     if data is not None:
         data = data.as_grouped()
-        given, sizes = as_rows(data.X), np.asarray(data.queries.sizes)
+        given, sizes = as_rows(ranker._translated(data).X), np.asarray(data.queries.sizes)
     made = made_rows(form, given if len(given) else None, single=single, tiny=tiny)
     own = np.where(is_tiny(given, tiny), "tiny", "data") if len(given) else np.zeros(0, dtype="<U4")
     X, kinds = np.concatenate([given, made.X]), np.concatenate([own, made.kinds])
@@ -153,7 +153,8 @@ def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
 
 def _predicted(ranker: Any, X: FloatArray) -> FloatArray:
     names = getattr(ranker, "feature_names_in_", None)
-    return np.asarray(ranker.predict(RankingData(X, feature_names=None if names is None else list(names))))
+    known = {"feature_names": None if names is None else list(names), "encoding": ranker.encoding_}
+    return np.asarray(ranker.predict(RankingData(X, **known)))
 
 
 def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[str, ...] = ()) -> Parity:

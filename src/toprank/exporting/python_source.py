@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank import __version__
 from toprank.compute import FloatArray
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.made_rows import TINY
 
@@ -27,7 +27,7 @@ for each row; higher is better.
 import numpy as np
 
 FEATURES = {features}
-
+{levels}
 
 def score(X):
     X = np.asarray(X, dtype=np.float64)
@@ -38,6 +38,16 @@ def score(X):
 '''
 
 _FUNCTIONS = {
+    "_wide": """
+def _wide(X, numbers, centre, categories, width):
+    Z = np.zeros((len(X), width))
+    Z[:, : len(numbers)] = X[:, numbers] if centre is None else np.nan_to_num(X[:, numbers] - centre)
+    for feature, where in categories.items():  # the column of each code
+        codes = X[:, feature]
+        known = np.flatnonzero((codes >= 0) & (codes < len(where)) & (codes == np.floor(codes)))
+        Z[known, np.asarray(where)[codes[known].astype(int)]] = 1.0
+    return Z
+""",
     "_linear": """
 def _linear(X, centre, scale, weights, intercepts, missing):
     gone = np.isnan(X)
@@ -142,24 +152,29 @@ class _Writer:
         self.constants.append(f"{name} = {value}")
         return name
 
-    def score(self, part: Part) -> str:
+    def score(self, part: Part, X: str = "X") -> str:
         """The expression of a part that gives one number a row."""
         if isinstance(part, Blend):
-            return " + ".join(f"{factor!r} * {self.score(term)}" for factor, term in part.terms)
+            return " + ".join(f"{factor!r} * {self.score(term, X)}" for factor, term in part.terms)
+        if isinstance(part, Wide):
+            centre = "None" if part.centre is None else _array(part.centre)
+            places = {feature: where.tolist() for feature, where in part.categories}
+            known = self._constant(f"({part.numbers.tolist()!r}, {centre}, {places!r}, {part.width})")
+            return self.score(part.part, f"{self._use('_wide')}({X}, *{known})")
         if isinstance(part, Grades):
             how = f"{part.link!r}, {_array(part.gains)}, {part.steps!r}, {part.by_score!r}"
-            return f"{self._use('_expected_gain')}({self.outputs(part.part)}, {how})"
-        return f"{self.outputs(part)}[:, 0]"
+            return f"{self._use('_expected_gain')}({self.outputs(part.part, X)}, {how})"
+        return f"{self.outputs(part, X)}[:, 0]"
 
-    def outputs(self, part: Linear | Forest | Network) -> str:
+    def outputs(self, part: Linear | Forest | Network, X: str) -> str:
         """The expression of a part that gives some numbers a row."""
         if isinstance(part, Linear):
             arrays = (part.centre, part.scale, part.weights, part.intercepts, part.missing)
             known = self._constant(f"({', '.join(map(_array, arrays))})")
-            return f"{self._use('_linear')}(X, *{known})"
+            return f"{self._use('_linear')}({X}, *{known})"
         if isinstance(part, Forest):
             trees = self._constant("[\n" + "".join(f"    {tree},\n" for tree in _trees(part)) + "]")
-            return f"{self._use('_forest')}(X, {_array(part.intercepts)}, {part.flushes!r}, {trees})"
+            return f"{self._use('_forest')}({X}, {_array(part.intercepts)}, {part.flushes!r}, {trees})"
         layers = [
             f"({_array(one.weights)}, {_array(one.bias)}, {one.activation!r}, "
             + ("None" if one.norm is None else f"({_array(one.norm[0])}, {_array(one.norm[1])})")
@@ -170,7 +185,7 @@ class _Writer:
         known = self._constant(
             f"({part.transform!r}, {inputs}, [\n" + "".join(f"    {one},\n" for one in layers) + "])"
         )
-        return f"{self._use('_network')}(X, *{known})"
+        return f"{self._use('_network')}({X}, *{known})"
 
 
 def _trees(forest: Forest) -> Iterator[str]:
@@ -191,11 +206,25 @@ def _array(values: FloatArray) -> str:
 def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     writer = _Writer()
     formula = writer.score(form.part)
-    head = _HEAD.format(name=_plain(target.name), version=__version__, features=repr(list(form.names)), formula=formula)
+    head = _HEAD.format(
+        name=_plain(target.name),
+        version=__version__,
+        features=repr(list(form.names)),
+        levels=_levels(form),
+        formula=formula,
+    )
     if "_network" in writer.functions:
         head = head.replace("import numpy as np\n", "import math\n\nimport numpy as np\n", 1)
     functions = [_FUNCTIONS[name].format(tiny=TINY) for name in _FUNCTIONS if name in writer.functions]
     return {"": "\n".join([head, *functions, "", *writer.constants, ""]).encode()}
+
+
+def _levels(form: Form) -> str:
+    if not form.levels:
+        return ""
+    listed = "".join(f"    {name!r}: {list(levels)!r},\n" for name, levels in form.levels.items())
+    said = "# Categories: X holds the place of a level in its list, from 0 on; NaN for any other."
+    return f"\n{said}\nLEVELS = {{\n{listed}}}\n"
 
 
 def _plain(name: str) -> str:

@@ -146,7 +146,7 @@ class BlendRanker(Ranker):
         return by_row(data, self._blended(data))
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         members = zip((self.weights_ / self.scales_).tolist(), self.rankers_, strict=True)
         return Blend(tuple((factor, member.formula()) for factor, member in members if factor))
 

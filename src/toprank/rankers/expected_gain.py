@@ -280,7 +280,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         return self._probabilities(X, self.gains_)
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         if self.plugin_ is not None:
             raise DataError(
                 f"The probabilities of this ranker are of scikit-learn's {type(self.classifier).__name__}, which has "

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import OneHot
 from toprank.rankers.tree_text import Fields
 
 __all__ = [
     "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "Blend", "Forest", "Grades", "Layer", "Linear", "Network", "Part",
-    "Tree", "centred", "dense_layers", "stump", "tree_of",
+    "Tree", "Wide", "centred", "dense_layers", "stump", "tree_of",
 ]  # fmt: skip
 
 BoolArray = npt.NDArray[np.bool_]
@@ -168,7 +169,29 @@ class Blend:
     terms: tuple[tuple[float, Part], ...]
 
 
-Part = Linear | Forest | Network | Grades | Blend
+@dataclass(frozen=True, eq=False)
+class Wide:
+    """A part of other columns: the features that are numbers, then zeros and ones for the levels of the categories."""
+
+    numbers: IntArray
+    """The features that are numbers."""
+    centre: FloatArray | None
+    """What is subtracted from these, missing values being 0 then; None: they stay as they are."""
+    categories: tuple[tuple[int, IntArray], ...]
+    """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
+    width: int
+    part: Linear | Forest | Network | Grades
+
+    @classmethod
+    def of(cls, one_hot: OneHot, part: Linear | Forest | Network | Grades) -> Wide:
+        """The columns that a ranker has learnt from."""
+        encoding = one_hot.encoding
+        numbers = np.setdiff1d(np.arange(len(encoding.columns)), encoding.categories)
+        centre = None if one_hot.centre is None else np.array(one_hot.centre)
+        return cls(numbers, centre, tuple(one_hot.places()), one_hot.width, part)
+
+
+Part = Linear | Forest | Network | Grades | Blend | Wide
 
 
 # ---- how rankers make them ----

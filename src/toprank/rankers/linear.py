@@ -240,7 +240,7 @@ class LinearRanker(PathRanker):
         return scores
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         centre = self.standardisation_.centre
         return centred(centre, self.coef_, self.intercept_ + float(self.coef_ @ centre))
 

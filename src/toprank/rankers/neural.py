@@ -204,7 +204,7 @@ class NeuralRanker(GradeProbabilities):
         return self.predict(X)
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         if self.network_.shape.network != "mlp":
             raise DataError(
                 "An attention network scores a document by the other documents of its query, and no format here is "

@@ -114,7 +114,7 @@ class AdaRank(Ranker):
         return scores
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         return centred(self.standardisation_.centre, self.coef_, 0.0)
 
 
@@ -236,7 +236,7 @@ class RankBoost(Ranker):
         return scores
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         rounds = zip(self.features_.tolist(), self.thresholds_.tolist(), self.alphas_.tolist(), strict=True)
         return Forest(tuple(stump(*one) for one in rounds), np.zeros(1), flushes=False)
 
@@ -353,5 +353,5 @@ class CoordinateAscent(Ranker):
         return features.times(slice(0, X.shape[0]), self.coef_)
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         return centred(self.standardisation_.centre, self.coef_, 0.0)

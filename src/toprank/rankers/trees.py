@@ -197,7 +197,7 @@ class TreeRanker(GradeProbabilities):
         return raw
 
     @override
-    def formula(self) -> Part:
+    def _formula(self) -> Part:
         trees = read_trees(self._trees.text).trees
         forest = PlainForest(tuple(tree_of(fields) for fields in trees), np.array(self.intercept_))
         return self._expected(forest) if self.outputs == "grades" else forest
