@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ from toprank.exporting.form import Form, form_of
 from toprank.exporting.formats import Format, Target, format_named
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
 
-__all__ = ["export"]
+__all__ = ["DifferenceWarning", "export"]
 
 _SELF_TEST = 60  # rows beside the model
+
+
+class DifferenceWarning(UserWarning):
+    """An exported file scores some rows otherwise than `predict`."""
 
 
 def export(
@@ -72,8 +77,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
         parity = compared(form, target, trial, rows, target.remarks(form, told))
-    if target.precision == "double":
-        _refuse_differences(parity)
+    _tell_differences(parity, target)
     _written(place, contents)
     if check is not None:
         with output(place.with_name(place.name + ".check.json")) as stream:
@@ -89,8 +93,17 @@ def _written(place: Path, contents: Any) -> Path:
     return place
 
 
-def _refuse_differences(parity: Parity) -> None:
-    if parity.rows_beyond or parity.rankings_changed:
+def _tell_differences(parity: Parity, target: Format) -> None:
+    """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
+    if target.precision == "single" and (parity.rows_beyond or parity.rankings_changed):
+        warnings.warn(
+            f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
+            f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
+            f"{parity.rankings:,} rankings change. Print what export returns to see which.",
+            DifferenceWarning,
+            stacklevel=3,
+        )
+    elif parity.rows_beyond or parity.rankings_changed:
         raise DataError(
             f"The export was not written: it does not score as the model does. {parity}\n"
             "This is a fault of toprank, not of the model; please report it with the model."

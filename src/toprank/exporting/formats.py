@@ -5,7 +5,8 @@ Each format has a module with a value `FORMATS` of its own; this registry knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -111,9 +112,12 @@ _HOMES: dict[str, str] = {
     "opensearch": "toprank.exporting.elastic",
     "solr": "toprank.exporting.solr",
     "vespa": "toprank.exporting.vespa",
+    "xgboost": "toprank.exporting.xgboost_json",
+    "lightgbm": "toprank.exporting.lightgbm_text",
     "ranklib": "toprank.exporting.ranklib",
     "c": "toprank.exporting.c_source",
     "python": "toprank.exporting.python_source",
+    "json": "toprank.exporting.linear_json",
 }
 """Where the formats live, in the order of the documentation."""
 
@@ -141,6 +145,34 @@ def blend_refusal(what: str) -> str:
         f"it is a blend of rankers of different kinds, and the file holds {what} alone. Export it to onnx, c or "
         "python, or export one of its members, ranker.rankers_[0]."
     )
+
+
+def renamed(names: Sequence[str], marks: str) -> list[str]:
+    r"""Names in which every mark that a target does not take is an underscore.
+
+    >>> renamed(["bm25 title", "age"], r"\s")
+    ['bm25_title', 'age']
+    """
+    return [re.sub(marks, "_", name) or "_" for name in names]
+
+
+def name_refusal(names: Sequence[str], marks: str, target: str, which: str) -> str | None:
+    """Why names cannot be told apart without the marks that a target does not take; `which` these are, in words."""
+    if len(set(renamed(names, marks))) == len(names):
+        return None
+    return (
+        f"{target} does not take {which} in names of features, and without them two have one name. Rename them before "
+        "training."
+    )
+
+
+def name_remarks(names: Sequence[str], marks: str, target: str) -> tuple[str, ...]:
+    """What was renamed."""
+    changed = [(old, new) for old, new in zip(names, renamed(names, marks), strict=True) if old != new]
+    if not changed:
+        return ()
+    some = f"{len(changed)} features are" if len(changed) > 1 else "a feature is"
+    return (f"{target} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
 def as_rows(X: Any) -> FloatArray:

@@ -11,19 +11,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toprank.exporting.form import MISSING_ZERO, Blend, Forest, Form, Grades, Linear, Network, Tree, as_forest
+from toprank.exporting.form import (
+    MISSING_ZERO,
+    Blend,
+    Forest,
+    Form,
+    Grades,
+    Linear,
+    Network,
+    Tree,
+    Wide,
+    as_forest,
+    as_linear,
+)
 from toprank.exporting.formats import blend_refusal
 from toprank.exporting.made_rows import TINY
 from toprank.exporting.singles import next_single
 
 __all__ = [
-    "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "plain_trees",
-    "single_text",
+    "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
+    "plain_trees", "single_text",
 ]  # fmt: skip
 
 BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
 """The largest number that LightGBM takes for less than zero."""
 _DEPTH = 200  # a level of a tree is two or three of JSON's, and parsers stop at 1,000
+_REMEDY = "Export it to onnx, c or python."
 _GROWTH = 16  # a node that sends zeros elsewhere doubles all that is below it
 
 
@@ -114,17 +127,9 @@ def forest_refusal(form: Form, file: str) -> str | None:
         form: a form that is no linear function, or one that the file has to hold as trees.
         file: what holds it, as in "a model of Solr".
     """
-    part, remedy = form.part, "Export it to onnx, c or python."
-    forest = as_forest(part)
-    if isinstance(part, Grades) or (isinstance(part, Forest) and forest is None):
-        return f"its score comes from the probabilities of several grades, and {file} has one sum. {remedy}"
-    if isinstance(part, Network):
-        return f"it is a neural network, and {file} holds trees or a linear function. {remedy}"
-    if isinstance(part, Linear):
-        return f"it is a linear function with several outputs, and {file} has one. {remedy}"
+    forest, remedy = as_forest(form.part), _REMEDY
     if forest is None:
-        assert isinstance(part, Blend)
-        return blend_refusal("one kind of model")
+        return not_trees(form, file)
     if forest.by_category:
         return (
             f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
@@ -135,6 +140,25 @@ def forest_refusal(form: Form, file: str) -> str | None:
         limit = "extra={'max_depth': 60}"
         return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
     return _growth_refusal(forest, file, remedy)
+
+
+def not_trees(form: Form, file: str) -> str:
+    """Why a form that is no forest with one output is none."""
+    part, remedy = form.part, _REMEDY
+    if isinstance(part, Wide):
+        return (
+            f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"
+        )
+    if as_linear(part) is not None:
+        return f"it is a linear function, and {file} holds trees. Export it to json, onnx, c or python."
+    if isinstance(part, Grades | Forest):
+        return f"its score comes from the probabilities of several grades, and {file} has one sum. {remedy}"
+    if isinstance(part, Network):
+        return f"it is a neural network, and {file} holds trees or a linear function. {remedy}"
+    if isinstance(part, Linear):
+        return f"it is a linear function with several outputs, and {file} has one. {remedy}"
+    assert isinstance(part, Blend)
+    return blend_refusal("one kind of model")
 
 
 def _depth(tree: Tree) -> int:

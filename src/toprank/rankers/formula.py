@@ -71,6 +71,8 @@ class Tree:
     right: IntArray
     values: FloatArray
     """Of each leaf."""
+    gains: FloatArray | None = None
+    """Of each node, where it is known: what the split lowered the objective by."""
 
     @property
     def nan_left(self) -> BoolArray:
@@ -227,6 +229,7 @@ def tree_of(fields: Fields) -> Tree:
         fields["left_child"],
         fields["right_child"],
         fields["leaf_value"],
+        fields["split_gain"],
     )
 
 
