@@ -42,6 +42,7 @@ _HOMES = {
     "CoordinateAscent": "toprank.rankers.one_by_one",
     "load": "toprank.rankers.files",
     "scorer": "toprank.rankers.scoring",
+    "export": "toprank.exporting",
     "select": "toprank.selection",
     "auto": "toprank.portfolio",
     "tune": "toprank.tuning",
@@ -80,6 +81,7 @@ __all__ = [
     "CoordinateAscent",
     "load",
     "scorer",
+    "export",
     "select",
     "auto",
     "tune",
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
+    from toprank.exporting import export
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.portfolio import auto

@@ -8,7 +8,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toprank import __version__
-from toprank.cli import common, demonstrating, evaluating, experimenting, options, predicting, preparing, training
+from toprank.cli import (
+    common,
+    demonstrating,
+    evaluating,
+    experimenting,
+    exporting,
+    options,
+    predicting,
+    preparing,
+    training,
+)
 
 __all__ = ["app"]
 
@@ -57,6 +67,7 @@ for _function in (
     predicting.predict,
     predicting.rank,
     predicting.inspect,
+    exporting.export,
     training.systems,
     demonstrating.demo,
 ):

@@ -18,7 +18,8 @@ Model = Annotated[Path, typer.Argument(help="A model file, from `toprank train`.
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
 
 
-def _load(model: Path, data: Path, quiet: bool, reading: options.Reading) -> tuple[Any, RankingData]:
+def loaded(model: Path, data: Path, quiet: bool, reading: options.Reading) -> tuple[Any, RankingData]:
+    """The ranker in a model file, and data with its features."""
     from toprank.rankers.files import load
 
     ranker = load(model)
@@ -66,7 +67,7 @@ def predict(
     """
     from toprank.data.scores import write_scores
 
-    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = loaded(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents)
     if output is not None:
@@ -95,7 +96,7 @@ def rank(
       toprank rank m.toprank test.txt --top 10
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
-    ranker, documents = _load(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = loaded(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents.as_grouped())
     if len(scores) > 1 and (scores == scores[0]).all():

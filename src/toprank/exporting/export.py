@@ -77,7 +77,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
         parity = compared(form, target, trial, rows, target.remarks(form, told))
-    _tell_differences(parity, target)
+    _tell_differences(parity, target, form)
     _written(place, contents)
     if check is not None:
         with output(place.with_name(place.name + ".check.json")) as stream:
@@ -93,7 +93,7 @@ def _written(place: Path, contents: Any) -> Path:
     return place
 
 
-def _tell_differences(parity: Parity, target: Format) -> None:
+def _tell_differences(parity: Parity, target: Format, form: Form) -> None:
     """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
     if target.precision == "single" and (parity.rows_beyond or parity.rankings_changed):
         warnings.warn(
@@ -103,7 +103,7 @@ def _tell_differences(parity: Parity, target: Format) -> None:
             DifferenceWarning,
             stacklevel=3,
         )
-    elif parity.rows_beyond or parity.rankings_changed:
+    elif parity.rows_beyond or (parity.rankings_changed and not form.has_network):
         raise DataError(
             f"The export was not written: it does not score as the model does. {parity}\n"
             "This is a fault of toprank, not of the model; please report it with the model."
@@ -115,12 +115,12 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
     apart = np.isin(rows.kinds, list(target.apart))
     kinds = [np.flatnonzero((rows.kinds == kind) & ~apart) for kind in dict.fromkeys(rows.kinds.tolist())]
     each = max(1, _SELF_TEST // max(1, len(kinds)))
-    chosen = np.concatenate([places[:each] for places in kinds])
+    chosen = np.sort(np.concatenate([places[:each] for places in kinds]))
     said = {
         "format": target.name,
         "features": list(form.names),
-        "tolerance": target.tolerance,
-        "rows": [[None if np.isnan(value) else value for value in row] for row in rows.X[chosen].tolist()],
+        "tolerance": target.tolerance_for(form),
+        "rows": [[None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()],
         "scores": (rows.expected[chosen] - target.constant).tolist(),
     }
     return (json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()

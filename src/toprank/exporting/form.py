@@ -52,11 +52,22 @@ class Form:
         return len(self.names)
 
     @property
+    def has_network(self) -> bool:
+        """Whether a network is a part of it."""
+        return _has_network(self.part)
+
+    @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """The levels of each category by its name; a document has the place of its level among them, from 0 on."""
         if self.encoding is None:
             return {}
         return {self.encoding.names[j]: self.encoding.columns[j].levels for j in self.encoding.categories}
+
+
+def _has_network(part: Part) -> bool:
+    if isinstance(part, Blend):
+        return any(_has_network(term) for _, term in part.terms)
+    return _has_network(part.part) if isinstance(part, Grades | Wide) else isinstance(part, Network)
 
 
 def form_of(ranker: Any) -> Form:

@@ -22,6 +22,8 @@ from toprank.importing import first_use
 
 __all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "takes_all"]
 
+_SINGLE = 1e-5
+
 
 class Target(NamedTuple):
     """What a writer is told besides the form."""
@@ -91,7 +93,11 @@ class Format:
     @property
     def tolerance(self) -> float:
         """Differences up to this share of the score (of 1, where it is smaller) are rounding."""
-        return 1e-9 if self.precision == "double" else 1e-5
+        return 1e-9 if self.precision == "double" else _SINGLE
+
+    def tolerance_for(self, form: Form) -> float:
+        """The same for a form: what a network is fed is rounded to single precision, and may be rounded otherwise."""
+        return _SINGLE if form.has_network else self.tolerance
 
     def check(self, form: Form, target: Target) -> None:
         """Refuse a form that the format cannot say, and a version where none is asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,17 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
-from toprank.exporting.made_rows import KINDS, TINY, is_tiny, made_rows
+from toprank.exporting.made_rows import KINDS, TINY, MadeRows, is_tiny, made_rows
 from toprank.showing.tables import Shown, Table
 
 __all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
 
+_BLOCK = 1 << 16  # rows scored at a time
+_SOME = 2000  # rows of the data whose values made rows are built around
 _TOGETHER = 10  # made rows of a made-up query
 _ROUNDING = 1e-12  # of the largest score of a query: scores so close are equal, but for the order of sums
 
@@ -121,28 +123,50 @@ class Parity(Shown):
 class Rows(NamedTuple):
     """Rows to compare, the kind of each, the rankings that they form, and what `predict` gives them."""
 
-    X: FloatArray
+    given: Any
+    """Rows of data, as the data hold them: an array of any type, or sparse."""
+    made: FloatArray
     kinds: npt.NDArray[np.str_]
     queries: Queries
     expected: FloatArray
 
+    def blocks(self) -> Iterator[FloatArray]:
+        """All rows in double precision, some at a time: the data may be large."""
+        for first in range(0, self.given.shape[0], _BLOCK):
+            yield as_rows(self.given[first : first + _BLOCK])
+        yield self.made
+
+    def take(self, places: IntArray) -> FloatArray:
+        """Some rows."""
+        n = self.given.shape[0]
+        return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
+
 
 def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single: bool, tiny: float = TINY) -> Rows:
     """Rows of the data, where some are given, and rows made for the form; scored by the ranker's own `predict`."""
-    given, sizes = np.zeros((0, form.n_features)), np.zeros(0, dtype=np.int64)
+    given: Any = np.zeros((0, form.n_features))
+    sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
         data = data.as_grouped()
-        given, sizes = as_rows(ranker._translated(data).X), np.asarray(data.queries.sizes)
-    made = made_rows(form, given if len(given) else None, single=single, tiny=tiny)
-    own = np.where(is_tiny(given, tiny), "tiny", "data") if len(given) else np.zeros(0, dtype="<U4")
-    X, kinds = np.concatenate([given, made.X]), np.concatenate([own, made.kinds])
+        given, sizes, expected = ranker._translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
+    made = made_rows(form, _some(given), single=single, tiny=tiny)
+    try:
+        scores = _predicted(ranker, made.X)
+    except DataError:  # what the ranker itself refuses need not be compared
+        kept = made.kinds != "huge"
+        made = MadeRows(made.X[kept], made.kinds[kept])
+        scores = _predicted(ranker, made.X)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
-    expected = [
-        np.zeros(0) if data is None else np.asarray(ranker.predict(data)),
-        np.asarray(_predicted(ranker, made.X)),
-    ]
-    return Rows(X, kinds, queries, np.concatenate(expected))
+    rows = Rows(given, made.X, np.zeros(0, dtype="<U1"), queries, np.concatenate([expected, scores]))
+    own = [np.where(is_tiny(block, tiny), "tiny", "data") for block in rows.blocks()]
+    return rows._replace(kinds=np.concatenate([*own[:-1], made.kinds]))
+
+
+def _some(given: Any) -> FloatArray | None:
+    """Rows from all over the data, for their values."""
+    n = given.shape[0]
+    return as_rows(given[:: max(1, n // _SOME)]) if n else None
 
 
 def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
@@ -164,8 +188,9 @@ def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[
         DataError: the file gives numbers of another count, or ones that are not finite.
     """
     if not target.available():
-        return Parity(target.name, target.interpreter(), target.tolerance, (), remarks)
-    scores = np.asarray(target.scores(path, rows.X, form.names), dtype=np.float64) + target.constant
+        return Parity(target.name, target.interpreter(), target.tolerance_for(form), (), remarks)
+    parts = [np.asarray(target.scores(path, block, form.names), dtype=np.float64) for block in rows.blocks()]
+    scores, tolerance = np.concatenate(parts) + target.constant, target.tolerance_for(form)
     if scores.shape != rows.expected.shape:
         raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
     with np.errstate(invalid="ignore"):
@@ -177,12 +202,12 @@ def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[
     for kind in KINDS:
         here, rankings = rows.kinds == kind, first == kind
         if here.any():
-            beyond = int((difference[here] > target.tolerance).sum())
+            beyond = int((difference[here] > tolerance).sum())
             counts = (int(rankings.sum()), int(changed[rankings].sum()))
             found.append(
                 OfKind(kind, int(here.sum()), float(difference[here].max()), beyond, *counts, kind in target.apart)
             )
-    return Parity(target.name, target.interpreter(), target.tolerance, tuple(found), remarks)
+    return Parity(target.name, target.interpreter(), tolerance, tuple(found), remarks)
 
 
 def changed_rankings(expected: FloatArray, scores: FloatArray, queries: Queries) -> npt.NDArray[np.bool_]:
