@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.errors import DataError
 from toprank.exporting import elastic, export, form_of, format_named, solr, splits, vespa
+from toprank.exporting.export import DifferenceWarning
 from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Linear, Tree
 from toprank.exporting.formats import Target
 from toprank.exporting.made_rows import TINY, made_rows
@@ -71,6 +72,10 @@ def network(**more: Any) -> tr.NeuralRanker:
     pytest.importorskip("torch")
     told = {"hidden": (6, 3), "epochs": 2, "threads": 1, "input_transform": "standard", **more}
     return tr.NeuralRanker("ListNet", **told)
+
+
+def predicted(name: str, X: np.ndarray) -> np.ndarray:
+    return np.asarray(ranker(name).predict(tr.RankingData(X, feature_names=form_of(ranker(name)).names)))
 
 
 # ---- every pair ----
@@ -263,11 +268,18 @@ def test_thresholds_split_singles_where_doubles_do(t: float) -> None:
 # ---- the proof catches mistakes ----
 
 
+def beyond(name: str, engine: str, version: str | None, folder: Path) -> dict[str, int]:
+    """How many rows of each kind the proof finds to differ, in an export that it warns of."""
+    with pytest.warns(DifferenceWarning, match="does not score every row as the model does"):
+        parity = export(ranker(name), engine, folder / "m", check=data(False), server_version=version)
+    return {kind.kind: kind.rows_beyond for kind in parity.kinds}
+
+
 def test_thresholds_that_are_copied_are_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(elastic, "least_above", np.float32)
-    found = {kind.kind: kind.rows_beyond for kind in export(ranker("trees"), "elasticsearch", tmp_path / "m").kinds}
+    found = beyond("trees", "elasticsearch", None, tmp_path)
     assert found["thresholds"] > 0
-    assert found["usual"] == 0, "rows like those of training would not have told"
+    assert found["data"] == 0, "the rows of training would not have told"
     monkeypatch.setattr(vespa.np, "nextafter", lambda value, _: value)
     with pytest.raises(DataError, match="not written"):
         export(ranker("trees"), "vespa", tmp_path / "v.json")
@@ -277,18 +289,16 @@ def test_thresholds_that_are_copied_are_caught(monkeypatch: pytest.MonkeyPatch, 
 def test_default_sides_that_are_copied_are_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Tree, "nan_left", property(lambda tree: tree.default_left))
     for engine, version in (("elasticsearch", "8.15"), ("opensearch", "3.8")):
-        model = ranker("trees")
-        beyond = {k.kind: k.rows_beyond for k in export(model, engine, tmp_path / "m", server_version=version).kinds}
-        assert beyond["missing"] > 0
-        assert beyond["usual"] == beyond["thresholds"] == 0
+        found = beyond("trees", engine, version, tmp_path)
+        assert found["missing"] > 0
+        assert found["data"] == found["thresholds"] == 0
     with pytest.raises(DataError, match="not written"):
         export(ranker("trees"), "vespa", tmp_path / "v.json")
 
 
 def test_slack_that_is_not_undone_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(solr, "before_slack", lambda t: single_below(t)[()])
-    beyond = {k.kind: k.rows_beyond for k in export(ranker("trees"), "solr", tmp_path / "m").kinds}
-    assert beyond["thresholds"] > 0
+    assert beyond("trees", "solr", None, tmp_path)["thresholds"] > 0
 
 
 def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> None:
@@ -297,7 +307,7 @@ def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> N
         (tmp_path / (f"m{beside}" if beside else "m.json")).write_bytes(content)
     X = made_rows(form, single=True).X
     found = {rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, form.names) for rule in ("node", "right")}
-    expected = ranker("trees with holes").predict(X)
+    expected = predicted("trees with holes", X)
     assert np.abs(found["node"] - expected).max() < 1e-5
     assert np.abs(found["right"] - expected).max() > 1e-2
     both = elastic._scores(frozenset({"node", "right"}), tmp_path / "m.json", X, form.names)
@@ -428,7 +438,7 @@ def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:
 def test_means_keep_the_digits_that_raw_features_would_lose() -> None:
     form = form_of(ranker("linear far from zero"))
     X = (data(False).X * 100.0 + 1e5).astype(np.float32).astype(float)
-    exact = ranker("linear far from zero").predict(X)
+    exact = predicted("linear far from zero", X)
     found = scores_of("elasticsearch", form, "8.15", X)
     assert found is not None
     raw = np.zeros(len(X), dtype=np.float32)
@@ -473,7 +483,7 @@ def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
     for engine in ("vespa", "elasticsearch", "solr", "ranklib"):
         found = scores_of(engine, form, None, X)
         assert found is not None
-        np.testing.assert_allclose(found, ranker("trees").predict(X) + 0.75, atol=1e-6)
+        np.testing.assert_allclose(found, predicted("trees", X) + 0.75, atol=1e-6)
 
 
 def test_ranklib_numbers_features_from_one(tmp_path: Path) -> None:

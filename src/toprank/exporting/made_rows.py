@@ -135,9 +135,11 @@ def _thresholds(parts: list[_Seen]) -> Cuts:
 
 
 def _chosen(cuts: Cuts, rng: np.random.Generator) -> Cuts:
-    n = len(cuts[0])
-    keep = np.sort(rng.choice(n, _MOST, replace=False)) if n > _MOST else np.arange(n)
-    return cuts[0][keep], cuts[1][keep]
+    """Thresholds that get rows of their own. LightGBM's 1e300 gets none: it asks whether there is a value."""
+    kept = np.flatnonzero(np.abs(cuts[1]) < 1e38)
+    if len(kept) > _MOST:
+        kept = np.sort(rng.choice(kept, _MOST, replace=False))
+    return cuts[0][kept], cuts[1][kept]
 
 
 def _categories(form: Form, parts: list[_Seen]) -> Cuts | None:

@@ -29,4 +29,5 @@ def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 def next_single(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The smallest single precision number > t (for x < L); ∞ where t is beyond all."""
-    return np.nextafter(single_below(threshold), np.float32(np.inf))
+    with np.errstate(over="ignore"):
+        return np.nextafter(single_below(threshold), np.float32(np.inf))

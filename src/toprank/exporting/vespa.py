@@ -18,7 +18,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target
-from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees, single_text
+from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.exporting.targets import vespa
 
 __all__ = ["FORMATS"]
@@ -91,12 +91,12 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
 
 def _tree(node: Node, single: bool) -> str:
     if not isinstance(node, Split):
-        return f'{{"leaf_value":{single_text(node) if single else repr(node)}}}'
-    above = min(float(np.nextafter(node.threshold, np.inf)), _LARGEST)
-    threshold = single_text(least_above(node.threshold)) if single else repr(above)
+        return f'{{"leaf_value":{node!r}}}'
+    with np.errstate(over="ignore"):
+        above = least_above(node.threshold) if single else min(np.nextafter(node.threshold, np.inf), _LARGEST)
     left, right = _tree(node.left, single), _tree(node.right, single)
     return (
-        f'{{"split_feature":{node.feature},"threshold":{threshold},"decision_type":"<=","default_left":'
+        f'{{"split_feature":{node.feature},"threshold":{float(above)!r},"decision_type":"<=","default_left":'
         f'{"true" if node.missing_left else "false"},"missing_type":"NaN","left_child":{left},"right_child":{right}}}'
     )
 
