@@ -242,8 +242,8 @@ def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> l
     rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
     if data is None:
         return [f"{rule}."]
-    negative = as_rows(data.X) < 0.0
-    rows = negative.any(axis=1)
+    negative = np.asarray(as_rows(data.X) < 0.0)
+    rows = np.asarray(negative.any(axis=1))
     if not rows.any():
         return []
     row = int(np.flatnonzero(rows)[0])

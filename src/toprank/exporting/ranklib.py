@@ -58,8 +58,9 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
 def _tree(tree: Node) -> str:
     if not isinstance(tree, Split):
         return f"<output>{single_text(tree)}</output>"
+    threshold = single_text(float(single_below(tree.threshold)))
     return (
-        f"<feature>{tree.feature + 1}</feature><threshold>{single_text(single_below(tree.threshold)[()])}</threshold>"
+        f"<feature>{tree.feature + 1}</feature><threshold>{threshold}</threshold>"
         f'<split pos="left">{_tree(tree.left)}</split><split pos="right">{_tree(tree.right)}</split>'
     )
 

@@ -145,9 +145,8 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     ]
     files = {"": text.encode(), _FEATURE_FILE: _json(store).encode()}
     if len(files[""]) > _ZOOKEEPER:
-        params = {"resource": f"{target.name}.json"}
         wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{target.name}_wrapper", "store": target.name}
-        files[_WRAPPER_FILE] = _json({**wrapper, "params": params}).encode()
+        files[_WRAPPER_FILE] = _json({**wrapper, "params": {"resource": f"{target.name}.json"}}).encode()
     return files
 
 

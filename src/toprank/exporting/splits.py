@@ -210,4 +210,4 @@ def least_above(threshold: float) -> np.float32:
     >>> float(least_above(1e300)) == float(np.finfo(np.float32).max)
     True
     """
-    return np.float32(min(next_single(threshold), np.finfo(np.float32).max))
+    return np.float32(min(float(next_single(threshold)), float(np.finfo(np.float32).max)))

@@ -67,14 +67,14 @@ class Trees:
         self.roots: list[int] = []
         self._rows: list[tuple[int, float, int, int, float, int]] = []
 
-    def leaf(self, value: float) -> int:
+    def leaf(self, value: float | np.floating[Any]) -> int:
         """A new leaf; gives its number."""
         self._rows.append((-1, 0.0, -1, -1, float(value), 0))
         return len(self._rows) - 1
 
-    def split(self, feature: int, threshold: float, left: int, right: int, missing: int = 0) -> int:
-        """A new node above two others; `missing` is a mark of the target's own."""
-        self._rows.append((feature, float(threshold), left, right, 0.0, missing))
+    def split(self, feature: int, threshold: float | np.floating[Any], left: int, right: int, mark: int = 0) -> int:
+        """A new node above two others; `mark` is the target's own."""
+        self._rows.append((feature, float(threshold), left, right, 0.0, mark))
         return len(self._rows) - 1
 
     def leaves(self, X: Array, goes_left: Callable[[Array, Array, Array], BoolArray], kind: Any) -> Iterator[Array]:
