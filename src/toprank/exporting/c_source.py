@@ -230,7 +230,10 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
         library = Path(folder) / "model.so"
         strict = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]
         done = subprocess.run(
-            [compiler, *strict, str(path), "-o", str(library), "-lm"], capture_output=True, text=True, check=False
+            [compiler, *strict, "-xc", str(path), "-xnone", "-o", str(library), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise DataError(f"{compiler} refuses the exported file: {done.stderr[:2000]}")

@@ -123,6 +123,8 @@ def as_forest(part: Part) -> Forest | None:
     known = [(factor, forest) for factor, forest in found if forest is not None]
     if len(known) < len(found) or not known:
         return None
+    if len({forest.flushes for _, forest in known}) > 1:
+        known = [(factor, forest.unflushed()) for factor, forest in known]
     trees = [replace(tree, values=factor * tree.values) for factor, forest in known for tree in forest.trees]
     intercept = np.sum([factor * forest.intercepts for factor, forest in known], axis=0)
-    return Forest(tuple(trees), intercept, flushes=all(forest.flushes for _, forest in known))
+    return Forest(tuple(trees), intercept, known[0][1].flushes)

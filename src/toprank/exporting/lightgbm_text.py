@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, Tree, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import not_trees
@@ -95,6 +97,14 @@ def _interpreter() -> str:
     return f"LightGBM {lightgbm.__version__}"
 
 
+def _settled(format: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+    """LightGBM takes values within ±1e-35 of zero for zero; where the model does not, such rows are counted apart."""
+    del target, data
+    forest = as_forest(form.part)
+    assert forest is not None
+    return format if forest.flushes else replace(format, apart=frozenset({"tiny"}))
+
+
 FORMATS = {
     "lightgbm": Format(
         name="lightgbm",
@@ -106,6 +116,6 @@ FORMATS = {
         remarks=_remarks,
         scores=_scores,
         interpreter=_interpreter,
-        apart=frozenset({"tiny"}),
+        settle=_settled,
     )
 }

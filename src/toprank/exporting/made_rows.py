@@ -15,6 +15,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.singles import next_single, single_below
+from toprank.rankers.formula import TINY
 
 __all__ = ["KINDS", "TINY", "MadeRows", "is_tiny", "made_rows"]
 
@@ -31,8 +32,6 @@ KINDS = {
 }
 """The kinds of rows, in words."""
 
-TINY = float(np.float32(1e-35))
-"""LightGBM takes what is at most this far from zero for zero."""
 _MOST = 1500  # thresholds that get rows of their own
 _USUAL = 200
 
@@ -76,9 +75,9 @@ def made_rows(
     blocks |= {"tiny": _tiny(usual, rng), "huge": _huge(usual, form.n_features)}
     columns, values = _chosen(cuts, rng)
     if len(columns):
-        at = single_below(values)
-        after = next_single(values)
-        sides = [np.nextafter(at, np.float32(-np.inf)), at, after, np.nextafter(after, np.float32(np.inf))]
+        at, after = single_below(values), next_single(values)
+        with np.errstate(over="ignore"):
+            sides = [np.nextafter(at, np.float32(-np.inf)), at, after, np.nextafter(after, np.float32(np.inf))]
         blocks["thresholds"] = _on(usual, columns, sides)
         if not single:
             blocks["doubles"] = _on(

@@ -23,7 +23,7 @@ def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
     wanted = np.asarray(threshold, dtype=np.float64)
     with np.errstate(over="ignore"):
         nearest = wanted.astype(np.float32)
-    below = np.where(nearest.astype(np.float64) > wanted, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+        below = np.where(nearest.astype(np.float64) > wanted, np.nextafter(nearest, np.float32(-np.inf)), nearest)
     return np.where(wanted >= float(_LARGEST), _LARGEST, below).astype(np.float32)
 
 

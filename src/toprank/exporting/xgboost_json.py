@@ -24,13 +24,14 @@ __all__ = ["FORMATS"]
 _MARKS = r"[\[\]<]"
 _NO_PARENT = 2147483647
 _VERSION = [3, 2, 0]
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     del target
     forest = as_forest(form.part)
     assert forest is not None
-    trees = [_tree(number, node, form.n_features) for number, node in enumerate(plain_trees(forest))]
+    trees = [_tree(number, _finite(node), form.n_features) for number, node in enumerate(plain_trees(forest))]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "iteration_indptr": list(range(len(trees) + 1)),
@@ -52,6 +53,16 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
         "objective": {"name": "rank:pairwise", "lambdarank_param": {}},
     }
     return {"": json.dumps({"learner": learner, "version": _VERSION}, ensure_ascii=False, allow_nan=False).encode()}
+
+
+def _finite(node: Node) -> Node:
+    """The same with thresholds that JSON can say: one beyond all numbers becomes one below all, children swapped."""
+    if not isinstance(node, Split):
+        return node
+    left, right = _finite(node.left), _finite(node.right)
+    if node.threshold < _LARGEST:
+        return node._replace(left=left, right=right)
+    return Split(node.feature, -np.inf, not node.missing_left, right, left)
 
 
 def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:

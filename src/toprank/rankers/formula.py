@@ -17,14 +17,16 @@ from toprank.data.encoding import OneHot
 from toprank.rankers.tree_text import Fields
 
 __all__ = [
-    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "Blend", "Forest", "Grades", "Layer", "Linear", "Network", "Part",
-    "Tree", "Wide", "centred", "dense_layers", "stump", "tree_of",
+    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Forest", "Grades", "Layer", "Linear", "Network",
+    "Part", "Tree", "Wide", "centred", "dense_layers", "stump", "tree_of",
 ]  # fmt: skip
 
 BoolArray = npt.NDArray[np.bool_]
 MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
 """LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
 NaN takes it at one of the third."""
+TINY = float(np.float32(1e-35))
+"""LightGBM takes what is at most this far from zero for zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +115,18 @@ class Forest:
     def missing_types(self) -> set[int]:
         """The missing types that occur."""
         return {int(kind) for tree in self.trees for kind in np.unique(tree.missing)}
+
+    def unflushed(self) -> Forest:
+        """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
+        if not self.flushes:
+            return self
+        below = float(np.nextafter(-TINY, -np.inf))
+        moved = [
+            replace(tree, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], below))
+            for tree in self.trees
+            for t in [tree.threshold]
+        ]
+        return Forest(tuple(moved), self.intercepts, flushes=False)
 
 
 @dataclass(frozen=True, eq=False)
