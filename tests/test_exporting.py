@@ -627,3 +627,56 @@ def test_wrong_arguments_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="named by its path"):
         tr.export(model, "python", 3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    ranker("trees").save("m.toprank")
+    ranker("linear").save("linear.toprank")
+    tr.write(data(False), "test.parquet")
+    return tmp_path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toprank", "export", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_says_what_was_compared(folder: Path) -> None:
+    done = run("m.toprank", "--to", "python", "-o", "m.py", "--check", "test.parquet")
+    assert done.returncode == 0, done.stderr
+    assert "0 rows beyond 1e-09; 0 of" in done.stdout
+    assert "rows of the data that were given" in done.stdout
+    assert {file.name for file in folder.iterdir()} >= {"m.py", "m.py.check.json"}
+    done = run("linear.toprank", "--to", "json", "-o", "m.json", "--json")
+    told = json.loads(done.stdout)
+    assert (told["file"], told["rows_beyond"], told["rankings_changed"]) == ("m.json", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("m.toprank", "--to", "json", "-o", "out"), 1, "no weighted sum"),
+        (("m.toprank", "--to", "jsn", "-o", "out"), 2, "did you mean 'json'"),
+        (("m.toprank", "--to", "c", "-o", "out", "--server-version", "3"), 1, "does not depend on a server"),
+        (("test.parquet", "--to", "c", "-o", "out"), 1, "not a whole toprank model"),
+        (("m.toprank", "--to", "c", "-o", "nowhere/out"), 1, "does not exist"),
+        (("m.toprank", "--to", "c", "-o", "."), 1, "is a folder"),
+        (("m.toprank", "--to", "c", "-o", "out", "--check", "linear.toprank"), 1, "linear.toprank"),
+        (("m.toprank", "-o", "out"), 2, "--to"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_a_status(
+    folder: Path, arguments: tuple[str, ...], status: int, words: str
+) -> None:
+    before = set(folder.rglob("*"))
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(folder.rglob("*")) == before

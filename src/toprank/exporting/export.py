@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
+from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from toprank.data.bytesource import output
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError
 from toprank.exporting.form import Form, form_of
-from toprank.exporting.formats import Format, Target, format_named
+from toprank.exporting.formats import Format, Target, format_named, names
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
 
-__all__ = ["DifferenceWarning", "export"]
+__all__ = ["DifferenceWarning", "export", "refusals"]
 
 _SELF_TEST = 60  # rows beside the model
 
@@ -83,6 +84,22 @@ def export(
         with output(place.with_name(place.name + ".check.json")) as stream:
             stream.write(_self_test(form, target, rows))
     return parity
+
+
+def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """For each format the reason why it cannot hold a ranker; None where it can.
+
+    Args:
+        ranker: a fitted ranker.
+        versions: of servers, by format.
+
+    >>> import toprank as tr
+    >>> ranker = tr.LinearRanker().fit(tr.synthetic(n_queries=20, seed=0))
+    >>> [name for name, reason in refusals(ranker).items() if reason is None and name in ("json", "xgboost")]
+    ['json']
+    """
+    form = form_of(ranker)
+    return {name: format_named(name).refuses(form, Target("model", (versions or {}).get(name))) for name in names()}
 
 
 def _written(place: Path, contents: Any) -> Path:
