@@ -232,9 +232,10 @@ def _settled(engine: str, kept: Format, form: Form, target: Target, data: Rankin
         does = " or ".join(_SAID[rule] for rule in sorted(rules))
         known = f"{title} {target.version}" if target.version else f"{title} (any version)"
         said.append(f"{known} {does}; with this file that is what the model does.")
-    if (size := len(kept.files(form, target)[""])) > _LARGE:
+    written = kept.files(form, target)
+    if (size := len(written[""])) > _LARGE:
         said.append(f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search.")
-    return replace(kept, remarks=lambda _form, _target: tuple(said), **changes)
+    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
 
 
 def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:

@@ -237,7 +237,8 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
             f"The model is {len(written['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
             f"node's resources as {target.name}.json, and upload {target.name}{_WRAPPER_FILE} in its place."
         )
-    return replace(kept, remarks=lambda _form, _target: tuple(said), constant=constant, apart=apart)
+    changes: dict[str, Any] = {"constant": constant, "apart": apart}
+    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
 
 
 def _tree_remarks(trees: list[Node]) -> list[str]:
