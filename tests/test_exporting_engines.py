@@ -374,6 +374,7 @@ def test_categories_and_grades_and_names() -> None:
         assert "grades" in refusal(grades, engine) or "ONNX" in refusal(grades, engine)
     tree = chain(2)
     assert not refusal(tree, "vespa", ("attribute(price)", "bm25(title)"))
+    assert "'in' can be no name" in refusal(tree, "vespa", ("in", "price"))
     assert "'title length' can be no name" in refusal(tree, "vespa", ("price", "title length"))
 
 
@@ -493,3 +494,19 @@ def test_ranklib_numbers_features_from_one(tmp_path: Path) -> None:
     parity = export(ranker("linear"), "ranklib", tmp_path / "m.txt")
     assert [kind.kind for kind in parity.kinds if kind.apart] == ["missing"]
     assert any("takes a missing value for 0" in remark for remark in parity.remarks)
+
+
+def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = data(False).to_frame()
+    rng = np.random.default_rng(0)
+    frame["added"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(rng.integers(0, 300, len(frame)), unit="D")
+    table = tr.RankingData.from_frame(frame)
+    for engine in ("elasticsearch", "solr", "vespa", "ranklib"):
+        parity = export(trees().fit(table), engine, tmp_path / "m.json", check=table)
+        assert "Give 'added' as days since 1970-01-01 UTC." in parity.remarks
+        assert parity.rows_beyond == 0
+    frame["brand"] = rng.choice(["Acme", "Borg"], len(frame))
+    with pytest.raises(DataError, match="columns of 0 and 1"):
+        export(tr.LinearRanker().fit(tr.RankingData.from_frame(frame)), "solr", tmp_path / "m.json")

@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporting.form import Form, as_forest
-from toprank.exporting.formats import Format, Target, as_rows
+from toprank.exporting.formats import Format, Target, as_rows, table_remarks
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -222,6 +222,7 @@ def _settled(engine: str, kept: Format, form: Form, target: Target, data: Rankin
     said = [
         f"{file} makes a feature set '{target.name}' in which each feature is the number in the field of its name; "
         "write queries where features are none.",
+        *table_remarks(form),
         *_negative(data, form.names, title),
     ]
     changes: dict[str, Any] = {"scores": partial(_scores, rules)}

@@ -181,6 +181,15 @@ def name_remarks(names: Sequence[str], marks: str, target: str) -> tuple[str, ..
     return (f"{target} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
+def table_remarks(form: Form) -> tuple[str, ...]:
+    """What a target is to be given in the place of dates, durations and categories."""
+    if form.encoding is None:
+        return ()
+    given = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}
+    named = zip(form.encoding.names, form.encoding.columns, strict=True)
+    return tuple(f"Give '{name}' as {given[column.kind]}." for name, column in named if column.kind in given)
+
+
 def as_rows(X: Any) -> FloatArray:
     """Rows of features as a dense array in double precision."""
     dense = X.toarray() if hasattr(X, "toarray") else X

@@ -12,7 +12,7 @@ from pathlib import Path
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, as_forest, as_linear
-from toprank.exporting.formats import Format, Target
+from toprank.exporting.formats import Format, Target, table_remarks
 from toprank.exporting.singles import single_below
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, plain_trees, single_text
 from toprank.exporting.targets import ranklib
@@ -74,6 +74,7 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
     del target, data
     last, linear = form.n_features, as_linear(form.part)
     said = [f"RankLib has features by number: 1 is '{form.names[0]}', {last} is '{form.names[-1]}'."]
+    said += table_remarks(form)
     apart: frozenset[str] = frozenset()
     if linear is not None and linear.missing.any():
         apart = frozenset({"missing"})

@@ -18,7 +18,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporting.form import Form, Grades, Linear, Network, as_forest
-from toprank.exporting.formats import Format, Target
+from toprank.exporting.formats import Format, Target, table_remarks
 from toprank.exporting.singles import single_below
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
 from toprank.exporting.targets import solr
@@ -220,7 +220,8 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
     file, linear, forest = target.name + _FEATURE_FILE, weights_of(form), as_forest(form.part)
     said = [
         f"{file} makes a feature store '{target.name}' in which each feature is the value of the field of its name; "
-        "write other features where they are none."
+        "write other features where they are none.",
+        *table_remarks(form),
     ]
     constant, apart = 0.0, frozenset({"huge"})  # sums beyond single precision
     if linear is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, as_forest
-from toprank.exporting.formats import Format, Target
+from toprank.exporting.formats import Format, Target, table_remarks
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.exporting.targets import vespa
 
@@ -116,6 +116,7 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
     said = [
         f'Put the file into models/ of the application package; in a rank profile it is lightgbm("{target.name}.json").'
     ]
+    said += table_remarks(form)
     if not form.named:
         said.append(
             f"The features have made-up names ({form.names[0]} …): define functions of these names in the profile."

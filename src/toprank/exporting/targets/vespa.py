@@ -27,7 +27,7 @@ def is_rank_feature(name: str) -> bool:
     >>> [is_rank_feature(name) for name in ("bm25(title)", "fieldMatch(title).proximity", "2nd", "title length")]
     [True, True, False, False]
     """
-    return _FEATURE.match(name) is not None
+    return _FEATURE.match(name) is not None and name not in ("if", "in", "true", "false")
 
 
 def holds_singles(paths: Any, leaves: Any) -> bool:
