@@ -128,7 +128,7 @@ def test_which_versions_take_models_of_missing_values() -> None:
     }  # fmt: skip
     assert {key: taken(*key) for key in expected} == expected
     for engine in ("elasticsearch", "opensearch", "solr"):
-        with pytest.raises(DataError, match="server_version should be like"):
+        with pytest.raises(DataError, match="The version of a server is like"):
             format_named(engine).check(form, Target("m", "latest"))
     with pytest.raises(DataError, match="does not depend on a server"):
         format_named("vespa").check(form, Target("m", "8"))

@@ -68,7 +68,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
         return frozenset().union(*(rules for _, rules in _RULES[engine]))
     parts = version.removeprefix("v").split(".")[:2]
     if not all(part.isdecimal() for part in parts):
-        raise DataError(f"server_version should be like '3.8.0', not {version!r}.")
+        raise DataError(f"The version of a server is like '3.8.0', not {version!r}.")
     number = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
     return next(rules for first, rules in _RULES[engine] if number >= first)
 
@@ -131,7 +131,7 @@ def _refuses(engine: str, form: Form, target: Target) -> str | None:
     does = " or ".join(_SAID[rule] for rule in sorted(rules))
     newest = ".".join(map(str, _RULES[engine][0][0]))
     remedy = (
-        f"Say which it is (server_version; {newest} or later takes any of our trees)."
+        f"Say which version it is; {newest} and later take any of our trees."
         if target.version is None
         else f"Use {title} {newest} or later, or train on data whose missing values are filled in as in the index."
     )
@@ -232,7 +232,7 @@ def _settled(engine: str, kept: Format, form: Form, target: Target, data: Rankin
     else:
         does = " or ".join(_SAID[rule] for rule in sorted(rules))
         known = f"{title} {target.version}" if target.version else f"{title} (any version)"
-        said.append(f"{known} {does}; with this file that is what the model does.")
+        said.append(f"{known} {does}; the splits are written for that.")
     written = kept.files(form, target)
     if (size := len(written[""])) > _LARGE:
         said.append(f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search.")

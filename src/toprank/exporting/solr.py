@@ -111,7 +111,7 @@ def _version(target: Target) -> tuple[int, int] | None:
         return None
     parts = target.version.removeprefix("v").split(".")[:2]
     if not all(part.isdecimal() for part in parts):
-        raise DataError(f"server_version should be like '9.7', not {target.version!r}.")
+        raise DataError(f"The version of a server is like '9.7', not {target.version!r}.")
     return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
 
 
