@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.errors import DataError
 from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
@@ -23,7 +24,7 @@ __all__ = ["FORMATS"]
 
 _MARKS = r"[\[\]<]"
 _NO_PARENT = 2147483647
-_VERSION = [3, 2, 0]
+_VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -44,7 +45,7 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
         "feature_types": ["float"] * form.n_features,
         "gradient_booster": {"model": model, "name": "gbtree"},
         "learner_model_param": {
-            "base_score": "[0E0]",
+            "base_score": "0E0",
             "boost_from_average": "1",
             "num_class": "0",
             "num_feature": str(form.n_features),
@@ -125,6 +126,9 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     library = _library()
     if library is None:
         return interpreted(path, X)
+    with np.errstate(over="ignore"):
+        if np.isinf(X.astype(np.float32)).any():
+            raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
     booster = library.Booster(params={"nthread": 1}, model_file=str(path))
     rows = library.DMatrix(
         X.astype(np.float32), feature_names=renamed(names, _MARKS), feature_types=["float"] * len(names)
