@@ -516,6 +516,19 @@ def test_the_c_file_says_its_features_and_levels(tmp_path: Path) -> None:
     assert loaded.m2nd_model_score(row) == pytest.approx(ranker("table, linear").predict(table())[0], rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["blend", "table, blend", "ordinal", "categories", "mlp of quantiles"])
+def test_compilers_have_nothing_to_say_about_the_c_file(name: str, tmp_path: Path) -> None:
+    content = format_named("c").files(form_of(ranker(name)), Target("m"))[""]
+    (tmp_path / "m.c").write_bytes(content)
+    compiler = c_source._compiler()
+    assert compiler is not None
+    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion", "-Werror", "-c"]
+    done = subprocess.run(
+        [compiler, *strict, "m.c", "-o", "m.o"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_names_that_a_target_does_not_take(tmp_path: Path) -> None:
     import lightgbm
     import xgboost

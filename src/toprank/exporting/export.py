@@ -79,10 +79,11 @@ def export(
         trial = _written(Path(folder) / place.name, contents)
         parity = compared(form, target, trial, rows, target.remarks(form, told))
     _tell_differences(parity, target, form)
+    self_test = _self_test(form, target, rows)
     _written(place, contents)
     if check is not None:
         with output(place.with_name(place.name + ".check.json")) as stream:
-            stream.write(_self_test(form, target, rows))
+            stream.write(self_test)
     return parity
 
 
@@ -133,6 +134,7 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
     kinds = [np.flatnonzero((rows.kinds == kind) & ~apart) for kind in dict.fromkeys(rows.kinds.tolist())]
     each = max(1, _SELF_TEST // max(1, len(kinds)))
     chosen = np.sort(np.concatenate([places[:each] for places in kinds]))
+    chosen = chosen[~np.isinf(rows.take(chosen)).any(axis=1)]  # JSON has no word for them
     values = [[None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()]
     said = {
         "format": target.name,
