@@ -27,6 +27,7 @@ FLOORS = [
     {"losses", "scorers", "solvers"},
     {"doctor", "theory"},
     {"rankers"},
+    {"exporting"},
     {"systems"},
     {"comparison", "explaining", "selection"},
     {"portfolio", "tuning", "monitoring"},

@@ -44,6 +44,7 @@ _HOMES = {
     "load": "toprank.rankers.files",
     "scorer": "toprank.rankers.scoring",
     "wrap": "toprank.rankers.wrapping",
+    "export": "toprank.exporting",
     "select": "toprank.selection",
     "auto": "toprank.portfolio",
     "tune": "toprank.tuning",
@@ -97,6 +98,7 @@ __all__ = [
     "load",
     "wrap",
     "scorer",
+    "export",
     "select",
     "auto",
     "tune",
@@ -142,6 +144,7 @@ if TYPE_CHECKING:
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
     from toprank.explaining.importance import importance
+    from toprank.exporting.export import export
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.monitoring import monitor

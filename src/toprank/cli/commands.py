@@ -14,6 +14,7 @@ from toprank.cli import (
     evaluating,
     experimenting,
     explaining,
+    exporting,
     monitoring,
     options,
     predicting,
@@ -70,6 +71,7 @@ for _function in (
     predicting.inspect,
     monitoring.monitor,
     explaining.explain,
+    exporting.export,
     training.systems,
     demonstrating.demo,
 ):

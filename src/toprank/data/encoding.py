@@ -480,6 +480,10 @@ class OneHot:
             first += len(kept) + (len(kept) < size)
         return blocks
 
+    def places(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """For each category its column of X, and the column here of each of its codes."""
+        return [(place, where[:-1].astype(np.int64)) for place, where in self._blocks]
+
     @property
     def width(self) -> int:
         """Number of columns."""

@@ -27,6 +27,7 @@ from toprank.metrics.ranking import ranking
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, additive, shapley
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
+from toprank.rankers.formula import Blend, Part, Wide
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source, source_of, widened
 from toprank.scorers.features import Standardisation
@@ -219,6 +220,23 @@ class Ranker(Estimator):
         """
         del qid  # scores of this ranker do not depend on the other documents of the query
         return by_row(X, finite(self._scores(self._prediction_rows(X))))
+
+    def formula(self) -> Part:
+        """What the fitted ranker makes of a document's own features, as plain numbers: what `toprank.export` writes.
+
+        Raises:
+            DataError: there is no such formula, with the reason.
+        """
+        check_is_fitted(self)
+        part = self._formula()
+        if self.one_hot_ is None:
+            return part
+        assert not isinstance(part, Blend | Wide)  # a blend leaves categories to its members
+        return Wide.of(self.one_hot_, part)
+
+    def _formula(self) -> Part:
+        """The formula of the columns that the ranker sees."""
+        raise DataError(f"A {type(self).__name__} has no formula that could be exported; save it, and serve the file.")
 
     def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | None = None) -> dict[Any, list[Any]]:
         """The best k documents of each query, best first: their ids, or row numbers where they have none.

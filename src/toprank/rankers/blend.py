@@ -18,6 +18,7 @@ from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.files import State, under
+from toprank.rankers.formula import Blend, Part
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
 
 __all__ = ["BlendRanker", "score_spread"]
@@ -144,6 +145,11 @@ class BlendRanker(Ranker):
         names = getattr(self, "feature_names_in_", None)
         data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_, regroup=qid is not None)
         return by_row(data, self._blended(data))
+
+    @override
+    def _formula(self) -> Part:
+        members = zip((self.weights_ / self.scales_).tolist(), self.rankers_, strict=True)
+        return Blend(tuple((factor, member.formula()) for factor, member in members if factor))
 
     @property
     def _needs_qid(self) -> bool:

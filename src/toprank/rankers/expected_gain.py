@@ -23,6 +23,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.rankers.base import by_row, finite, warn_constant
 from toprank.rankers.files import State
+from toprank.rankers.formula import Linear, Part
 from toprank.rankers.heads import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.path import PathRanker, penalty_path
 from toprank.rankers.probabilities import GradeProbabilities
@@ -277,6 +278,18 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     def _scores(self, X: Any) -> FloatArray:
         return self._probabilities(X, self.gains_)
+
+    @override
+    def _formula(self) -> Part:
+        if self.plugin_ is not None:
+            raise DataError(
+                f"The probabilities of this ranker are of scikit-learn's {type(self.classifier).__name__}, which has "
+                "no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its own means."
+            )
+        standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
+        weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
+        linear = Linear(standard.centre, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape))
+        return self._expected(linear, "cumulative" if ordinal else "softmax")
 
     def predict(
         self, X: Any, qid: npt.ArrayLike | None = None, *, gain: str | Sequence[float] | None = None

@@ -18,6 +18,7 @@ from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.rankers.base import warn_constant, warn_unconverged
 from toprank.rankers.contributions import LinearTerms
+from toprank.rankers.formula import Part, centred
 from toprank.rankers.path import PathRanker, penalty_path, tolerances_of
 from toprank.rankers.schema import Numbers
 from toprank.rankers.source import Score, Source, source_of
@@ -238,6 +239,11 @@ class LinearRanker(LinearTerms, PathRanker):
         scores = _linear_scores(unscaled, self.coef_, self.threads, X)
         scores += centred
         return scores
+
+    @override
+    def _formula(self) -> Part:
+        centre = self.standardisation_.centre
+        return centred(centre, self.coef_, self.intercept_ + float(self.coef_ @ centre))
 
     @property
     def feature_importances_(self) -> FloatArray:

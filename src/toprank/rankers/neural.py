@@ -21,6 +21,7 @@ from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
+from toprank.rankers.formula import Network, Part, dense_layers
 from toprank.rankers.neural_inputs import Inputs
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed
@@ -201,6 +202,20 @@ class NeuralRanker(GradeProbabilities):
 
     def _scores(self, X: Any) -> FloatArray:
         return self.predict(X)
+
+    @override
+    def _formula(self) -> Part:
+        if self.network_.shape.network != "mlp":
+            raise DataError(
+                "An attention network scores a document by the other documents of its query, and no format here is "
+                "given whole queries. Train network='mlp', or serve the model itself."
+            )
+        inputs = self.inputs_
+        mean, nothing, plain = inputs.centre, np.zeros_like(inputs.centre), inputs.kind == "none"
+        how = (nothing, nothing + 1.0, mean) if plain else (mean, inputs.spread, nothing)
+        transform: Any = inputs.kind if inputs.kind in ("log1p", "quantile") else "identity"
+        network = Network(transform, *how, inputs.knots, dense_layers(self.network_))
+        return self._expected(network) if len(self.gains_) else network
 
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)

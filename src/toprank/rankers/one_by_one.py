@@ -21,6 +21,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.rankers.contributions import Course, LinearTerms, column_of
+from toprank.rankers.formula import Forest, Part, centred, stump
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
@@ -112,6 +113,10 @@ class AdaRank(LinearTerms, Ranker):
     def _scores(self, X: Any) -> FloatArray:
         scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
         return scores
+
+    @override
+    def _formula(self) -> Part:
+        return centred(self.standardisation_.centre, self.coef_, 0.0)
 
 
 class _Pool:
@@ -247,6 +252,11 @@ class RankBoost(Ranker):
         column = column_of(feature, self.one_hot_)
         return Course(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
+    @override
+    def _formula(self) -> Part:
+        rounds = zip(self.features_.tolist(), self.thresholds_.tolist(), self.alphas_.tolist(), strict=True)
+        return Forest(tuple(stump(*one) for one in rounds), np.zeros(1), flushes=False)
+
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
     """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
@@ -358,3 +368,7 @@ class CoordinateAscent(LinearTerms, Ranker):
     def _scores(self, X: Any) -> FloatArray:
         features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
         return features.times(slice(0, X.shape[0]), self.coef_)
+
+    @override
+    def _formula(self) -> Part:
+        return centred(self.standardisation_.centre, self.coef_, 0.0)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from toprank.metrics.ranking import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
+from toprank.rankers.formula import Forest, Grades, Linear, Network
 from toprank.rankers.heads import gain_table
 
 __all__ = [
@@ -301,6 +302,13 @@ class GradeProbabilities(Ranker):
         if self.calibration_ is None:
             return probabilities
         return self.calibration_.probabilities(probabilities, self.gains_)
+
+    def _expected(self, part: Linear | Forest | Network, link: Literal["softmax", "cumulative"] = "softmax") -> Grades:
+        """The expected gain as a formula, from that of the outputs."""
+        known = self.calibration_
+        if known is None:
+            return Grades(part, link, self.gains_)
+        return Grades(part, link, self.gains_, known.steps, known.by_score)
 
     @property
     def _by_likelihood(self) -> bool:

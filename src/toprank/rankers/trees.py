@@ -22,11 +22,13 @@ from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Forest
+from toprank.rankers.formula import Forest as PlainForest
+from toprank.rankers.formula import Part, tree_of
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.tree_parameters import Columns, TreeParameters, monotone_directions
-from toprank.rankers.tree_text import only_trees, rewritten_trees
+from toprank.rankers.tree_text import only_trees, read_trees, rewritten_trees
 from toprank.rankers.tree_training import booster_of
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import grade_probabilities
@@ -194,6 +196,12 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if self.intercept_[0]:
             raw += self.intercept_[0]
         return raw
+
+    @override
+    def _formula(self) -> Part:
+        trees = read_trees(self._trees.text).trees
+        forest = PlainForest(tuple(tree_of(fields) for fields in trees), np.array(self.intercept_))
+        return self._expected(forest) if self.outputs == "grades" else forest
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
         """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""

@@ -1,0 +1,260 @@
+"""A ranker as one C file that needs the standard library alone, with the decisions and sums of `predict`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import __version__
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.exporting.c_functions import FUNCTIONS, HEAD, TAIL
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
+from toprank.exporting.formats import Format, Target
+
+__all__ = ["FORMATS"]
+
+
+class _Writer:
+    """Formulas as expressions of x, the features of a document; what they need goes into constants and functions."""
+
+    def __init__(self) -> None:
+        self.constants: list[str] = []
+        self.functions: set[str] = set()
+        self.steps: list[str] = []
+        self._numbers = 0
+
+    def _name(self, kind: str) -> str:
+        self._numbers += 1
+        return f"{kind}_{self._numbers}"
+
+    def array(self, kind: str, values: npt.NDArray[Any], of: str = "double") -> str:
+        """A table of numbers; its name. (C has no empty tables.)"""
+        name, flat = self._name(kind), np.ravel(values)
+        listed = _listed(_number(value) for value in flat.tolist()) if flat.size else "0"
+        self.constants.append(f"static const {of} {name}[] = {{{listed}}};")
+        return name
+
+    def score(self, part: Part, x: str = "x") -> str:
+        """The expression of a score; what must be computed before goes into `steps`."""
+        if isinstance(part, Blend):
+            return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
+        if isinstance(part, Wide):
+            return self.score(part.part, self._wide(part, x))
+        if not isinstance(part, Grades):
+            return f"{self.outputs(part, x)}[0]"
+        self.functions |= {"sigmoid", "expected_gain"}
+        a, b = np.array(part.steps).T if part.steps is not None else (np.zeros(0), np.zeros(0))
+        tables = ", ".join((self.array("gains", part.gains), self.array("a", a), self.array("b", b)))
+        how = f"{int(part.link == 'softmax')}, {len(part.gains)}, {tables}, {int(part.steps is not None)}"
+        return f"expected_gain({self.outputs(part.part, x)}, {how}, {int(part.by_score)}, P)"
+
+    def _wide(self, part: Wide, x: str) -> str:
+        self.functions.add("wide")
+        name = self._name("wide")
+        self.steps.append(f"double {name}[{part.width}];")
+        numbers = self.array("numbers", part.numbers, "int")
+        centre = "0" if part.centre is None else self.array("centre", part.centre)
+        self.steps.append(f"wide({x}, {len(part.numbers)}, {numbers}, {centre}, {part.width}, {name});")
+        for feature, where in part.categories:
+            table = self.array("where", where, "int")
+            self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
+        return name
+
+    def outputs(self, part: Linear | Forest | Network, x: str) -> str:
+        """The array that will hold the outputs."""
+        name = self._name("outputs")
+        self.steps.append(f"double {name}[{part.outputs}];")
+        if isinstance(part, Linear):
+            self.functions.add("linear")
+            parts = ("centre", "scale", "weights", "intercepts", "missing")
+            tables = ", ".join(self.array(table, getattr(part, table)) for table in parts)
+            self.steps.append(f"linear({x}, {len(part.centre)}, {part.outputs}, {tables}, {name});")
+        elif isinstance(part, Forest):
+            self.functions.add("forest")
+            self.steps.append(f"forest({x}, {self._trees(part)}, {name});")
+        else:
+            self._network(part, x, name)
+        return name
+
+    def _trees(self, forest: Forest) -> str:
+        rows: list[str] = []
+        roots, leaves, words = [], [], [np.zeros(0, dtype=np.int64)]
+        n_leaves = n_words = 0
+        for tree in forest.trees:
+            first = len(rows)
+            roots.append(first if len(tree.feature) else -1 - n_leaves)
+            sides = [np.where(side >= 0, side + first, side - n_leaves) for side in (tree.left, tree.right)]
+            for node in range(len(tree.feature)):
+                begin, count, wanted = 0, 0, tree.categories[node]
+                if wanted is not None:
+                    packed = np.zeros(int(wanted.max(initial=0)) // 32 + 1, dtype=np.int64)
+                    np.bitwise_or.at(packed, wanted // 32, np.int64(1) << (wanted % 32))
+                    words.append(packed)
+                    begin, count = n_words, len(packed)
+                    n_words += len(packed)
+                what = (tree.feature[node], sides[0][node], sides[1][node], begin, count, tree.missing[node])
+                asked = f"{', '.join(str(int(one)) for one in what)}, {int(tree.default_left[node])}"
+                rows.append(f"{{{_number(float(tree.threshold[node]))}, {asked}}}")
+            leaves.append(tree.values)
+            n_leaves += len(tree.values)
+        name = self._name("nodes")
+        self.constants.append(f"static const struct node {name}[] = {{{_listed(rows) if rows else '{0}'}}};")
+        tables = [
+            self.array("roots", np.array(roots, dtype=np.int64), "int"),
+            name,
+            self.array("leaves", np.concatenate(leaves) if leaves else np.zeros(0)),
+            self.array("words", np.concatenate(words), "unsigned long"),
+            self.array("intercepts", forest.intercepts),
+        ]
+        return f"{len(roots)}, {', '.join(tables)}, {forest.outputs}, {int(forest.flushes)}"
+
+    def _network(self, part: Network, x: str, name: str) -> None:
+        self.functions |= {"sigmoid", "network"}
+        d, n_knots = len(part.centre), len(part.knots)
+        sizes = [d, *(len(layer.bias) for layer in part.layers)]
+        held = self._name("layer")
+        self.steps.append(f"double {held}[2][{max(sizes)}];")
+        kind = ("identity", "log1p", "quantile").index(part.transform)
+        tables = ", ".join(self.array(table, getattr(part, table)) for table in ("centre", "spread", "missing"))
+        knots = self.array("knots", part.knots.T)
+        self.steps.append(f"inputs({x}, {d}, {kind}, {tables}, {n_knots}, {knots}, {held}[0]);")
+        for number, layer in enumerate(part.layers):
+            last = number == len(part.layers) - 1
+            weights, bias = self.array("weights", layer.weights), self.array("bias", layer.bias)
+            norm = "0, 0"
+            if layer.norm is not None:
+                norm = ", ".join(self.array("norm", side) for side in layer.norm)
+            activation = ("none", "relu", "tanh", "silu", "gelu").index(layer.activation)
+            to = name if last else f"{held}[{(number + 1) % 2}]"
+            shape = f"{sizes[number]}, {sizes[number + 1]}"
+            self.steps.append(f"dense({held}[{number % 2}], {shape}, {weights}, {bias}, {norm}, {activation}, {to});")
+
+
+def _number(value: float) -> str:
+    """To the last bit, and a double wherever it is one."""
+    if isinstance(value, int):
+        return str(value)
+    if np.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return repr(float(value))
+
+
+def _listed(words: Iterable[str]) -> str:
+    lines, line = [], ""
+    for word in words:
+        if len(line) + len(word) > 110:
+            lines.append(line)
+            line = ""
+        line += word + ", "
+    return "\n    " + "\n    ".join([*lines, line.rstrip(", ")])
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    writer = _Writer()
+    score = writer.score(form.part)
+    name = _identifier(target.name)
+    most = max((len(part.gains) for part in _grades(form.part)), default=0)
+    steps = [f"double P[{2 * most}];", *writer.steps] if most else writer.steps
+    known = {"name": name, "version": __version__, "d": form.n_features}
+    features = ", ".join(_text(one) for one in form.names)
+    pieces = [
+        HEAD.format(**known, features=features),
+        *_levels(name, form),
+        *(text for function, text in FUNCTIONS.items() if function in writer.functions),
+        *writer.constants,
+        TAIL.format(**known, steps="\n    ".join(steps), score=score),
+    ]
+    return {"": "\n".join(pieces).encode()}
+
+
+def _levels(name: str, form: Form) -> list[str]:
+    """The levels of categories, a table each."""
+    if not form.levels:
+        return []
+    said = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
+    return [said] + [
+        f"const char *const {name}_levels_{form.names.index(feature)}[] = {{{', '.join(map(_text, levels)) or '0'}}};"
+        for feature, levels in form.levels.items()
+    ]
+
+
+def _grades(part: Part) -> list[Grades]:
+    if isinstance(part, Blend):
+        return [found for _, term in part.terms for found in _grades(term)]
+    if isinstance(part, Wide):
+        return _grades(part.part)
+    return [part] if isinstance(part, Grades) else []
+
+
+def _identifier(name: str) -> str:
+    """The name of the model as C takes it.
+
+    >>> _identifier("2nd model")
+    'm2nd_model'
+    """
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return plain if re.match(r"[A-Za-z]", plain) else f"m{plain}"
+
+
+def _text(name: str) -> str:
+    """A name as a literal of C, in UTF-8, whatever it holds."""
+    plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}<>=+*/@#$&!|~^'")
+    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in name.encode()) + '"'
+
+
+# ---- scoring ----
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CC", "").split()
+    return next((found for one in (*named[:1], "cc", "gcc", "clang") if (found := shutil.which(one))), None)
+
+
+def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    del names
+    compiler = _compiler()
+    if compiler is None:
+        raise DataError("No C compiler was found.")
+    with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
+        library = Path(folder) / "model.so"
+        strict = ["-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+        done = subprocess.run(
+            [compiler, *strict, "-xc", str(path), "-xnone", "-o", str(library), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise DataError(f"{compiler} refuses the exported file: {done.stderr[:2000]}")
+        found = re.search(r"^void (\w+)_scores\(", path.read_text(), re.MULTILINE)
+        assert found is not None
+        score = getattr(ctypes.CDLL(str(library)), f"{found[1]}_scores")
+        score.argtypes, score.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p), None
+        rows, scores = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
+        score(rows.ctypes.data, len(rows), scores.ctypes.data)
+    return scores
+
+
+FORMATS = {
+    "c": Format(
+        name="c",
+        title="one C99 file without dependencies",
+        suffix=".c",
+        precision="double",
+        files=_files,
+        scores=_scores,
+        interpreter=lambda: f"a C compiler ({_compiler()})" if _compiler() else "C compiler",
+        available=lambda: _compiler() is not None,
+    )
+}

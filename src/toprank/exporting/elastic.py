@@ -1,0 +1,274 @@
+"""Files for the learning-to-rank plug-ins of Elasticsearch and OpenSearch: the body of a `_createmodel` request.
+
+Trees go as `model/xgboost+json`, linear functions as `model/linear`. The plug-ins ask `threshold > x` in single
+precision, so a threshold is the least number above LightGBM's. Where a missing value goes depends on the version of
+the server; a file is refused where it would go elsewhere than in the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.exporting.form import Form, as_forest
+from toprank.exporting.formats import Format, Target, as_rows, table_remarks
+from toprank.exporting.splits import (
+    Node,
+    Split,
+    forest_refusal,
+    least_above,
+    missing_is_zero,
+    nodes,
+    plain_trees,
+    single_text,
+)
+from toprank.exporting.targets import elastic
+from toprank.exporting.targets.elastic import Missing
+from toprank.exporting.weights import linear_remarks, weights_of
+
+__all__ = ["FORMATS", "missing_rules"]
+
+_FEATURES = 10_000  # of a model, in both plug-ins
+_GROWTH = 16  # a split that is asked first whether there is a value writes one of its sides twice
+_LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
+_CEILING = float(np.finfo(np.float32).max)
+_FEATURE_FILE = ".features.json"
+_TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
+Rules = frozenset[Missing]
+_RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
+    # From which version on: what may become of a missing value. Plug-ins for Elasticsearch 8.11 and 8.12 were built
+    # before and after the change.
+    "elasticsearch": (((8, 13), Rules({"node"})), ((8, 11), Rules({"zero", "node"})), ((0, 0), Rules({"zero"}))),
+    "opensearch": (((3, 8), Rules({"node"})), ((3, 2), Rules({"right"})), ((0, 0), Rules({"zero"}))),
+}
+_SAID: dict[Missing, str] = {
+    "zero": "takes a missing value for 0",
+    "right": "sends every missing value to the right",
+    "node": "sends a missing value where each split says",
+}
+
+
+def missing_rules(engine: str, version: str | None) -> Rules:
+    """What a server of a version may do with missing values; of an unknown one, all that any version does.
+
+    >>> sorted(missing_rules("opensearch", "3.5.0")), sorted(missing_rules("opensearch", None))
+    (['right'], ['node', 'right', 'zero'])
+    """
+    if version is None:
+        return frozenset().union(*(rules for _, rules in _RULES[engine]))
+    parts = version.removeprefix("v").split(".")[:2]
+    if not all(part.isdecimal() for part in parts):
+        raise DataError(f"The version of a server is like '3.8.0', not {version!r}.")
+    number = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
+    return next(rules for first, rules in _RULES[engine] if number >= first)
+
+
+def _trees(form: Form, rules: Rules) -> list[Node] | None:
+    """The trees for servers of these rules; None where they cannot be said."""
+    forest = as_forest(form.part)
+    assert forest is not None
+    trees = plain_trees(forest)
+    if "zero" in rules and not missing_is_zero(trees):
+        return None
+    if "right" not in rules:
+        return trees
+    room = _GROWTH * max(1, sum(1 for tree in trees for _ in nodes(tree)))
+    left = count(room, -1)
+    try:
+        return [_missing_right(tree, frozenset(), frozenset(), left) for tree in trees]
+    except OverflowError:
+        return None
+
+
+def _missing_right(node: Node, present: frozenset[int], gone: frozenset[int], room: Any) -> Node:
+    """A tree all of whose splits send missing values right: the others are asked first whether there is a value.
+
+    Args:
+        node: what to write.
+        present: features that have a value wherever this node is reached.
+        gone: features that have none.
+        room: counts the splits that may still be written.
+    """
+    if not isinstance(node, Split):
+        return node
+    feature = node.feature
+    if feature in gone:
+        return _missing_right(node.left if node.missing_left else node.right, present, gone, room)
+    if next(room) <= 0:
+        raise OverflowError
+    left = _missing_right(node.left, present | {feature}, gone, room)
+    if feature not in present and not node.missing_left:
+        return node._replace(left=left, right=_missing_right(node.right, present, gone, room))
+    right = _missing_right(node.right, present | {feature}, gone, room)
+    asked = node._replace(missing_left=False, left=left, right=right)
+    if feature in present:
+        return asked
+    without = _missing_right(node.left, present, gone | {feature}, room)
+    return Split(feature, _CEILING, False, asked, without)
+
+
+def _refuses(engine: str, form: Form, target: Target) -> str | None:
+    rules, title = missing_rules(engine, target.version), _TITLES[engine]
+    if form.n_features > _FEATURES:
+        return f"it has {form.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
+    if weights_of(form) is not None:
+        return None
+    if (reason := forest_refusal(form, f"a model of {title}")) is not None:
+        return reason
+    if _trees(form, rules) is not None:
+        return None
+    known = "the server" if target.version is None else f"{title} {target.version}"
+    does = " or ".join(_SAID[rule] for rule in sorted(rules))
+    newest = ".".join(map(str, _RULES[engine][0][0]))
+    remedy = (
+        f"Say which version it is; {newest} and later take any of our trees."
+        if target.version is None
+        else f"Use {title} {newest} or later, or train on data whose missing values are filled in as in the index."
+    )
+    return f"its splits send missing values left and right, and {known} {does}. {remedy}"
+
+
+def _files(engine: str, form: Form, target: Target) -> Mapping[str, bytes]:
+    linear = weights_of(form)
+    inner: dict[str, Any]
+    if linear is not None:
+        weights = {name: _number(weight) for name, weight in zip(form.names, linear.weights, strict=True)}
+        inner = {"type": "model/linear", "definition": _json(weights)}
+        means = {name: mean for name, mean in zip(form.names, linear.means, strict=True) if mean}
+        if means:
+            inner["feature_normalizers"] = {
+                name: {"standard": {"mean": _number(mean), "standard_deviation": 1.0}} for name, mean in means.items()
+            }
+    else:
+        trees = _trees(form, missing_rules(engine, target.version))
+        assert trees is not None
+        definition = (
+            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, form.names) for tree in trees) + "]}"
+        )
+        inner = {"type": "model/xgboost+json", "definition": definition}
+    body = {"model": {"name": target.name, "model": inner}}
+    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(form, target)).encode()}
+
+
+def _number(value: float) -> float:
+    return float(single_text(value))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _tree(tree: Node, names: tuple[str, ...]) -> str:
+    quoted, numbers = [json.dumps(name, ensure_ascii=False) for name in names], count()
+
+    def written(node: Node, number: int, depth: int) -> str:
+        if not isinstance(node, Split):
+            return f'{{"nodeid":{number},"leaf":{single_text(node)}}}'
+        yes, no = next(numbers), next(numbers)
+        children = f"{written(node.left, yes, depth + 1)},{written(node.right, no, depth + 1)}"
+        return (
+            f'{{"nodeid":{number},"depth":{depth},"split":{quoted[node.feature]},"split_condition":'
+            f'{single_text(least_above(node.threshold))},"yes":{yes},"no":{no},'
+            f'"missing":{yes if node.missing_left else no},"children":[{children}]}}'
+        )
+
+    return written(tree, next(numbers), 0)
+
+
+def _feature_set(form: Form, target: Target) -> dict[str, Any]:
+    """A feature set in which each feature is the number in the field of its name.
+
+    Where there is none, it is missing; for linear functions it takes the place of a missing value.
+    """
+    linear = weights_of(form)
+
+    def value_of(column: int, name: str) -> dict[str, Any]:
+        factor: dict[str, Any] = {"field": name}
+        query: dict[str, Any] = {"exists": {"field": name}}
+        if linear is not None and linear.filled[column]:
+            query, factor["missing"] = {"match_all": {}}, _number(linear.filled[column])
+        return {"function_score": {"query": query, "field_value_factor": factor, "boost_mode": "replace"}}
+
+    features = [
+        {"name": name, "params": [], "template_language": "mustache", "template": value_of(column, name)}
+        for column, name in enumerate(form.names)
+    ]
+    return {"featureset": {"name": target.name, "features": features}}
+
+
+def _scores(rules: Rules, path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    """What a server makes of the files; NaN where servers that may be meant differ."""
+    text = path.read_text(encoding="utf-8")
+    features = path.with_name(path.name.removesuffix(path.suffix) + _FEATURE_FILE).read_text(encoding="utf-8")
+    held, named = elastic.feature_values(features, X, names)
+    first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
+    agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
+    return np.where(agreed, first, np.nan)
+
+
+def _settled(engine: str, kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+    linear, rules, title = weights_of(form), missing_rules(engine, target.version), _TITLES[engine]
+    file = target.name + _FEATURE_FILE
+    said = [
+        f"{file} makes a feature set '{target.name}' in which each feature is the number in the field of its name; "
+        "write queries where features are none.",
+        *table_remarks(form),
+        *_negative(data, form.names, title),
+    ]
+    changes: dict[str, Any] = {"scores": partial(_scores, rules)}
+    if linear is not None:
+        said += linear_remarks(linear, form.names, file)
+        changes |= {"constant": linear.constant, "apart": frozenset({"huge"})}  # sums beyond single precision
+    else:
+        does = " or ".join(_SAID[rule] for rule in sorted(rules))
+        known = f"{title} {target.version}" if target.version else f"{title} (any version)"
+        said.append(f"{known} {does}; the splits are written for that.")
+    written = kept.files(form, target)
+    if (size := len(written[""])) > _LARGE:
+        said.append(f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search.")
+    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
+
+
+def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:
+    """A warning of features below zero, which no query may give."""
+    rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
+    if data is None:
+        return [f"{rule}."]
+    negative = np.asarray(as_rows(data.X) < 0.0)
+    rows = np.asarray(negative.any(axis=1))
+    if not rows.any():
+        return []
+    row = int(np.flatnonzero(rows)[0])
+    column = names[int(np.flatnonzero(negative[row])[0])]
+    return [
+        f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data are not (the first is row {row} from 0, "
+        f"'{column}'). Add a constant to such features before training, and in the feature set."
+    ]
+
+
+def _format(engine: str) -> Format:
+    return Format(
+        name=engine,
+        title=f"the learning-to-rank plug-in of {_TITLES[engine]}: the body of a _createmodel request",
+        suffix=".json",
+        precision="single",
+        files=partial(_files, engine),
+        scores=partial(_scores, missing_rules(engine, None)),
+        interpreter=lambda: f"the rules of {_TITLES[engine]}'s plug-in",
+        refuses=partial(_refuses, engine),
+        versioned=True,
+        settle=partial(_settled, engine),
+    )
+
+
+FORMATS = {engine: _format(engine) for engine in _TITLES}

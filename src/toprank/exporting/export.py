@@ -1,0 +1,148 @@
+"""`export`: a ranker becomes a file for another system, and the file is proved to score as `predict` does."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.data.bytesource import output
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, FileError
+from toprank.exporting.form import Form, form_of
+from toprank.exporting.formats import Format, Target, format_named, names
+from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
+
+__all__ = ["DifferenceWarning", "export", "refusals"]
+
+_SELF_TEST = 60  # rows beside the model
+
+
+class DifferenceWarning(UserWarning):
+    """An exported file scores some rows otherwise than `predict`."""
+
+
+def export(
+    ranker: Any,
+    to: str,
+    path: str | PathLike[str],
+    *,
+    check: Any = None,
+    server_version: str | None = None,
+) -> Parity:
+    """Write a fitted ranker in the format of another system, from raw features: the target takes what `predict` takes.
+
+    Before it takes its name the file is scored, by the target itself where that is installed, and compared with
+    `predict`, on rows made from the model's own thresholds and, with `check`, on data. Where the target computes in
+    double precision a difference is an error, and nothing is written.
+
+    Args:
+        ranker: a fitted ranker; its scores must not depend on the other documents of the query.
+        to: the format: see `toprank.exporting.names()`.
+        path: the file to write.
+        check: a `RankingData` to compare on as well; its first rows and some of the made ones, with their scores, are
+            written beside the model (``FILE.check.json``), for a test in the target's own pipeline.
+        server_version: of Elasticsearch, OpenSearch …, where the format depends on it.
+
+    Returns:
+        what the comparison found.
+
+    >>> import tempfile, toprank as tr
+    >>> data = tr.synthetic(n_queries=30, seed=0)
+    >>> ranker = tr.LinearRanker().fit(data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parity = tr.export(ranker, "python", f"{folder}/model.py", check=data)
+    >>> parity.rows_beyond, parity.rankings_changed
+    (0, 0)
+    """
+    target = format_named(to)
+    if not isinstance(path, str | PathLike):
+        raise DataError(f"An export is named by its path, such as 'model{target.suffix}', not by {path!r}.")
+    if check is not None and not isinstance(check, RankingData):
+        raise DataError("check must be a RankingData, to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
+    place = Path(fspath(path))
+    if place.is_dir():
+        raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
+    told = Target(place.name.removesuffix("".join(place.suffixes)) or place.name, server_version)
+    form = form_of(ranker)
+    target.check(form, told)
+    target = target.settled(form, told, check)
+    contents = target.files(form, told)
+    rows = rows_to_compare(ranker, form, check, single=target.precision == "single", tiny=target.tiny)
+    with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
+        trial = _written(Path(folder) / place.name, contents)
+        parity = compared(form, target, trial, rows, target.remarks(form, told))
+    _tell_differences(parity, target, form)
+    self_test = _self_test(form, target, rows)
+    _written(place, contents)
+    if check is not None:
+        with output(place.with_name(place.name + ".check.json")) as stream:
+            stream.write(self_test)
+    return parity
+
+
+def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """For each format the reason why it cannot hold a ranker; None where it can.
+
+    Args:
+        ranker: a fitted ranker.
+        versions: of servers, by format.
+
+    >>> import toprank as tr
+    >>> ranker = tr.LinearRanker().fit(tr.synthetic(n_queries=20, seed=0))
+    >>> [name for name, reason in refusals(ranker).items() if reason is None and name in ("json", "xgboost")]
+    ['json']
+    """
+    form = form_of(ranker)
+    return {name: format_named(name).refuses(form, Target("model", (versions or {}).get(name))) for name in names()}
+
+
+def _written(place: Path, contents: Any) -> Path:
+    for beside, content in contents.items():
+        file = place if not beside else place.with_name(place.name.removesuffix(place.suffix) + beside)
+        with output(file, compress=False) as stream:
+            stream.write(content)
+    return place
+
+
+def _tell_differences(parity: Parity, target: Format, form: Form) -> None:
+    """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
+    if target.precision == "single" and (parity.rows_beyond or parity.rankings_changed):
+        warnings.warn(
+            f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
+            f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
+            f"{parity.rankings:,} rankings change. Print what export returns to see which.",
+            DifferenceWarning,
+            stacklevel=3,
+        )
+    elif parity.rows_beyond or (parity.rankings_changed and not form.has_network):
+        raise DataError(
+            f"The export was not written: it does not score as the model does. {parity}\n"
+            "This is a fault of toprank, not of the model; please report it with the model."
+        )
+
+
+def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
+    """Some rows of each kind with their scores, for the target's own tests; a missing value is null."""
+    apart = np.isin(rows.kinds, list(target.apart))
+    kinds = [np.flatnonzero((rows.kinds == kind) & ~apart) for kind in dict.fromkeys(rows.kinds.tolist())]
+    each = max(1, _SELF_TEST // max(1, len(kinds)))
+    chosen = np.sort(np.concatenate([places[:each] for places in kinds]))
+    chosen = chosen[~np.isinf(rows.take(chosen)).any(axis=1)]  # JSON has no word for them
+    values = [[None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()]
+    said = {
+        "format": target.name,
+        "features": list(form.names),
+        "tolerance": target.tolerance_for(form),
+        "rows": "rows",
+        "scores": (rows.expected[chosen] - target.constant).tolist(),
+    }
+    whole = json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1)
+    listed = ",\n  ".join(json.dumps(row, allow_nan=False) for row in values)  # a row a line
+    return (whole.replace('"rows": "rows"', f'"rows": [\n  {listed}\n ]', 1) + "\n").encode()

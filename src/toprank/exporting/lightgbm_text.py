@@ -1,0 +1,121 @@
+"""Trees in LightGBM's own text, with the names of the features: for LightGBM, and for all who read its models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.exporting.form import Form, Tree, as_forest
+from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
+from toprank.exporting.splits import not_trees
+from toprank.rankers.tree_text import Fields, ReadTrees, written_trees
+
+__all__ = ["FORMATS"]
+
+_MARKS = r'[\s",:\[\]{}]'
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    del target
+    forest = as_forest(form.part)
+    assert forest is not None
+    trees = [_fields(tree) for tree in forest.trees]
+    if forest.intercepts[0] or not trees:
+        trees.append(_fields(_leaf(float(forest.intercepts[0]))))
+    text = written_trees(ReadTrees(1, None, None, ["none"] * form.n_features, trees))
+    names = " ".join(renamed(form.names, _MARKS))
+    return {"": re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1).encode()}
+
+
+def _leaf(value: float) -> Tree:
+    none = np.zeros(0, dtype=np.int64)
+    return Tree(none, np.zeros(0), none == 1, none, (), none, none, np.array([value]))
+
+
+def _fields(tree: Tree) -> Fields:
+    """The lines of a tree; how many training documents each node had is written as 0 where it is not known."""
+    nodes, leaves = len(tree.feature), len(tree.values)
+    sets = [(node, wanted) for node, wanted in enumerate(tree.categories) if wanted is not None]
+    by_category = np.zeros(nodes, dtype=np.int64)
+    threshold, words = tree.threshold.copy(), []
+    for number, (node, wanted) in enumerate(sets):
+        by_category[node], threshold[node] = 1, number
+        packed = np.zeros(int(wanted.max(initial=0)) // 32 + 1, dtype=np.int64)
+        np.bitwise_or.at(packed, wanted // 32, np.int64(1) << (wanted % 32))
+        words.append(packed)
+    fields: Fields = {
+        "num_leaves": np.array([leaves]),
+        "num_cat": np.array([len(sets)]),
+        "split_feature": tree.feature,
+        "split_gain": np.zeros(nodes) if tree.gains is None else tree.gains,
+        "threshold": threshold,
+        "decision_type": by_category + 2 * tree.default_left.astype(np.int64) + 4 * tree.missing,
+        "left_child": tree.left,
+        "right_child": tree.right,
+        "leaf_value": tree.values,
+        "leaf_weight": np.zeros(leaves if nodes else 0),
+        "leaf_count": np.zeros(leaves, dtype=np.int64),
+        "internal_value": np.zeros(nodes),
+        "internal_weight": np.zeros(nodes),
+        "internal_count": np.zeros(nodes, dtype=np.int64),
+        "is_linear": np.array([0]),
+        "shrinkage": np.array([1.0]),
+    }
+    if sets:
+        fields["cat_boundaries"] = np.concatenate([[0], np.cumsum([len(one) for one in words])])
+        fields["cat_threshold"] = np.concatenate(words)
+    return fields
+
+
+def _refuses(form: Form, target: Target) -> str | None:
+    del target
+    clash = name_refusal(form.names, _MARKS, "LightGBM", "blanks, quotes, commas, colons and brackets")
+    return clash or (None if as_forest(form.part) is not None else not_trees(form, "LightGBM's file"))
+
+
+def _remarks(form: Form, target: Target) -> tuple[str, ...]:
+    del target
+    return name_remarks(form.names, _MARKS, "LightGBM")
+
+
+def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    del names
+    import lightgbm
+
+    return np.asarray(lightgbm.Booster(model_file=str(path)).predict(X, raw_score=True, num_threads=1))
+
+
+def _interpreter() -> str:
+    import lightgbm
+
+    return f"LightGBM {lightgbm.__version__}"
+
+
+def _settled(format: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+    """LightGBM takes values within ±1e-35 of zero for zero; where the model does not, such rows are counted apart."""
+    del target, data
+    forest = as_forest(form.part)
+    assert forest is not None
+    return format if forest.flushes else replace(format, apart=frozenset({"tiny"}))
+
+
+FORMATS = {
+    "lightgbm": Format(
+        name="lightgbm",
+        title="LightGBM's text, which many other programs read",
+        suffix=".txt",
+        precision="double",
+        files=_files,
+        refuses=_refuses,
+        remarks=_remarks,
+        scores=_scores,
+        interpreter=_interpreter,
+        settle=_settled,
+    )
+}

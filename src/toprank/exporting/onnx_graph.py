@@ -1,0 +1,301 @@
+"""A ranker as an ONNX graph that computes in double precision, from features with NaN where a value is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank import __version__
+from toprank.compute import FloatArray
+from toprank.errors import needs
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
+from toprank.exporting.formats import Format, Target
+from toprank.exporting.onnx_nodes import Nodes
+from toprank.exporting.onnx_trees import forest_outputs, ranks_among
+from toprank.importing import first_use
+
+__all__ = ["FORMATS"]
+
+_OPSETS = {"": 18, "ai.onnx.ml": 5}
+_ROWS = 1 << 12  # scored at a time
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    onnx = needs("onnx", "export", "The format onnx")
+    from onnx import checker, helper, numpy_helper  # noqa: F401 - parts of the package that are not there by themselves
+
+    nodes, double = Nodes(onnx), onnx.TensorProto.DOUBLE
+    score = _Graph(nodes, form.n_features).score(form.part)
+    nodes.made.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
+    graph = helper.make_graph(
+        nodes.made,
+        target.name,
+        [helper.make_tensor_value_info("features", double, ["documents", form.n_features])],
+        [helper.make_tensor_value_info("scores", double, ["documents"])],
+        nodes.constants,
+    )
+    asked = {node.domain for node in nodes.made} | {""}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items() if domain in asked]
+    model = helper.make_model(
+        graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
+    )
+    model.producer_version = __version__
+    told = {"features": form.names} | ({"levels": form.levels} if form.levels else {})
+    helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()})
+    checker.check_model(model)
+    return {"": model.SerializeToString(deterministic=True)}
+
+
+class _Graph:
+    """The nodes of a formula."""
+
+    def __init__(self, nodes: Nodes, d: int, X: str = "features") -> None:
+        self.nodes, self.d, self._X = nodes, d, X
+
+    def score(self, part: Part) -> str:
+        """(n, 1), the score."""
+        nodes = self.nodes
+        if isinstance(part, Grades):
+            return self._expected_gain(part)
+        if isinstance(part, Wide):
+            return _Graph(nodes, part.width, self._wide(part)).score(part.part)
+        if not isinstance(part, Blend):
+            return self.outputs(part)
+        # One product: a runtime may join a product by one number with the one before it, in single precision.
+        members = nodes("Concat", *(self.score(term) for _, term in part.terms), axis=1)
+        return nodes("MatMul", members, nodes.constant(np.array([[factor] for factor, _ in part.terms])))
+
+    def outputs(self, part: Linear | Forest | Network) -> str:
+        """(n, outputs)."""
+        if isinstance(part, Linear):
+            return self._linear(part)
+        if isinstance(part, Forest):
+            return forest_outputs(self.nodes, self._X, part, self.d)
+        return self._network(part)
+
+    def _filled(self, values: str, missing: FloatArray) -> str:
+        nodes = self.nodes
+        return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
+
+    def _wide(self, part: Wide) -> str:
+        """Numbers, then zeros and ones for the levels of categories: each code is a row of a table."""
+        nodes, blocks, first = self.nodes, [], len(part.numbers)
+        if first:
+            numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
+            if part.centre is not None:
+                centred = nodes("Sub", numbers, nodes.constant(part.centre))
+                numbers = nodes("Where", nodes("IsNaN", numbers), nodes.constant(0.0), centred)
+            blocks.append(numbers)
+        for feature, where in part.categories:
+            size, width = len(where), int(where.max(initial=first - 1)) + 1 - first
+            table = np.zeros((size + 1, width))
+            table[np.arange(size), where - first] = 1.0
+            codes = nodes("Gather", self._X, nodes.constant(np.array(feature)), axis=1)
+            within = nodes(
+                "And",
+                nodes("GreaterOrEqual", codes, nodes.constant(0.0)),
+                nodes("Less", codes, nodes.constant(float(size))),
+            )
+            known = nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
+            row = nodes("Cast", nodes("Where", known, codes, nodes.constant(float(size))), to=nodes.INT64)
+            blocks.append(nodes("Gather", nodes.constant(table), row, axis=0))
+            first += width
+        return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
+
+    def _linear(self, part: Linear) -> str:
+        nodes = self.nodes
+        centred = nodes("Mul", nodes("Sub", self._X, nodes.constant(part.centre)), nodes.constant(part.scale))
+        product = nodes("MatMul", self._filled(centred, np.zeros(self.d)), nodes.constant(part.weights.T))
+        total = nodes("Add", product, nodes.constant(part.intercepts))
+        if not part.missing.any():
+            return total
+        gone = nodes("Cast", nodes("IsNaN", self._X), to=nodes.DOUBLE)
+        return nodes("Add", total, nodes("MatMul", gone, nodes.constant(part.missing.T)))
+
+    # ---- networks ----
+
+    def _network(self, part: Network) -> str:
+        nodes = self.nodes
+        mapped = self._X
+        if part.transform != "identity":
+            mapped = self._signed_log() if part.transform == "log1p" else self._shares(part.knots)
+        centred = nodes("Sub", mapped, nodes.constant(part.centre))
+        filled = self._filled(nodes("Div", centred, nodes.constant(part.spread)), part.missing)
+        Z = nodes("Cast", nodes("Cast", filled, to=nodes.FLOAT), to=nodes.DOUBLE)  # as the network saw it in training
+        for layer in part.layers:
+            Z = nodes("Add", nodes("MatMul", Z, nodes.constant(layer.weights.T)), nodes.constant(layer.bias))
+            if layer.norm is not None:
+                Z = self._normalised(Z, *layer.norm)
+            Z = self._activated(Z, layer.activation)
+        return Z
+
+    def _signed_log(self) -> str:
+        """sign(x) log(1 + |x|), to the last digits also where |x| is small: log(u) |x| / (u − 1) with u = 1 + |x|."""
+        nodes, one = self.nodes, self.nodes.constant(1.0)
+        size = nodes("Abs", self._X)
+        u = nodes("Add", size, one)
+        gained = nodes("Sub", u, one)
+        safe = nodes("Where", nodes("Equal", u, one), one, gained)
+        exact = nodes("Div", nodes("Mul", nodes("Log", u), size), safe)
+        log = nodes("Where", nodes("Equal", u, one), size, exact)
+        return nodes("Mul", nodes("Sign", self._X), log)
+
+    def _shares(self, knots: FloatArray) -> str:
+        """Where x stands among the knots, from 0 to 1: the mean of both interpolations."""
+        nodes = self.nodes
+        filled = self._filled(self._X, np.zeros(self.d))
+        rising = self._interpolated(filled, knots)
+        falling = self._interpolated(nodes("Neg", filled), -knots[::-1])
+        both = nodes("Add", rising, nodes("Sub", nodes.constant(1.0), falling))
+        return nodes("Mul", nodes.constant(0.5), both)
+
+    def _interpolated(self, X: str, knots: FloatArray) -> str:
+        """The lines between (knot, share), by a table of their beginnings and slopes; flat before and behind them."""
+        nodes, n = self.nodes, len(knots)
+        shares = np.linspace(0.0, 1.0, n)[:, None]
+        width = np.diff(knots, axis=0)
+        rises = np.divide(np.diff(shares, axis=0), width, out=np.zeros_like(width), where=width > 0)
+        flat = np.zeros((1, knots.shape[1]))
+        rank = nodes("Cast", ranks_among(nodes, X, knots, strict=True), to=nodes.INT64)
+
+        def found(table: FloatArray) -> str:
+            return nodes("GatherElements", nodes.constant(table), rank, axis=0)
+
+        begins, slopes = found(np.concatenate([flat, knots])), found(np.concatenate([flat, rises, flat]))
+        start = found(np.concatenate([flat, np.broadcast_to(shares, knots.shape)]))
+        return nodes("Add", nodes("Mul", slopes, nodes("Sub", X, begins)), start)
+
+    def _normalised(self, Z: str, weight: FloatArray, bias: FloatArray) -> str:
+        nodes, last = self.nodes, self.nodes.constant(np.array([1]))
+        off = nodes("Sub", Z, nodes("ReduceMean", Z, last))
+        variance = nodes("ReduceMean", nodes("Mul", off, off), last)
+        deviation = nodes("Sqrt", nodes("Add", variance, nodes.constant(1e-5)))
+        return nodes("Add", nodes("Mul", nodes("Div", off, deviation), nodes.constant(weight)), nodes.constant(bias))
+
+    def _activated(self, Z: str, activation: str) -> str:
+        nodes = self.nodes
+        if activation == "none":
+            return Z
+        if activation in ("relu", "tanh"):
+            return nodes({"relu": "Relu", "tanh": "Tanh"}[activation], Z)
+        if activation == "silu":
+            return nodes("Mul", Z, nodes("Sigmoid", Z))
+        erf = self._erf(nodes("Mul", Z, nodes.constant(np.sqrt(0.5))))
+        half = nodes("Mul", Z, nodes.constant(0.5))
+        return nodes("Add", half, nodes("Mul", half, erf))
+
+    def _erf(self, u: str) -> str:
+        """The error function: runtimes have it in single precision alone.
+
+        erf(u) = 1 − exp(−u²) g(t) for u ≥ 0, with t = 2/(2 + u) and a Chebyshev series for g.
+        """
+        nodes, one = self.nodes, self.nodes.constant(1.0)
+        size = nodes("Abs", u)
+        t = nodes("Div", nodes.constant(4.0), nodes("Add", size, nodes.constant(2.0)))
+        x2 = nodes("Mul", nodes.constant(2.0), nodes("Sub", t, one))  # twice the place in [−1, 1]
+        first, *rest = _erf_series()
+        after, now = nodes.constant(0.0), nodes.constant(float(rest[-1]))
+        for coefficient in rest[-2::-1]:
+            raised = nodes("Add", nodes("Mul", x2, now), nodes.constant(float(coefficient)))
+            after, now = now, nodes("Sub", raised, after)
+        place = nodes("Mul", x2, nodes.constant(0.5))
+        g = nodes("Sub", nodes("Add", nodes("Mul", place, now), nodes.constant(float(first))), after)
+        rest_of_one = nodes("Mul", nodes("Exp", nodes("Neg", nodes("Mul", size, size))), g)
+        return nodes("Mul", nodes("Sign", u), nodes("Sub", one, rest_of_one))
+
+    # ---- grades ----
+
+    def _expected_gain(self, part: Grades) -> str:
+        nodes, outputs, gains = self.nodes, self.outputs(part.part), part.gains
+        n_grades = len(gains)
+        if part.link == "softmax":
+            P = nodes("Softmax", outputs, axis=1)
+        else:
+            # P(k) = P(≥ k) − P(≥ k + 1), where P(≥ 0) = 1
+            steps = np.eye(n_grades)[1:] - np.eye(n_grades)[:-1]
+            first = nodes.constant(np.eye(n_grades)[0])
+            raw = nodes("Add", nodes("MatMul", nodes("Sigmoid", outputs), nodes.constant(steps)), first)
+            kept = nodes("Max", raw, nodes.constant(0.0))
+            P = nodes("Div", kept, nodes("ReduceSum", kept, nodes.constant(np.array([1]))))
+        if part.steps is None:
+            return nodes("MatMul", P, nodes.constant(gains[:, None]))
+        return self._calibrated(P, part)
+
+    def _calibrated(self, P: str, part: Grades) -> str:
+        """G(0) + Σ_k (G(k) − G(k − 1)) P(≥ k), with P(≥ k) a product of steps."""
+        nodes, gains = self.nodes, part.gains
+        n = len(gains)
+        up, down = np.tri(n, k=-1)[:, : n - 1], np.eye(n)[:, : n - 1]
+        if part.by_score:
+            up, down = (np.repeat(side[:, None], n - 1, axis=1) for side in (gains - gains.min(), gains.max() - gains))
+        least = nodes.constant(1e-12)
+        logs = [nodes("Log", nodes("Max", nodes("MatMul", P, nodes.constant(side)), least)) for side in (up, down)]
+        a, b = np.array(part.steps).T
+        odds = nodes("Add", nodes("Mul", nodes("Sub", *logs), nodes.constant(b)), nodes.constant(a))
+        chances, reached, total = nodes("Sigmoid", odds), "", nodes.constant(gains[:1])
+        for k, rise in enumerate(np.diff(gains)):
+            chance = nodes("Gather", chances, nodes.constant(np.array([k])), axis=1)
+            reached = nodes("Mul", reached, chance) if reached else chance
+            total = nodes("Add", total, nodes("Mul", reached, nodes.constant(float(rise))))
+        return total
+
+
+def _erf_series() -> FloatArray:
+    """Chebyshev coefficients of exp(u²) erfc(u) over t = 2/(2 + u), placed in [−1, 1] by 2t − 1."""
+    from scipy.special import erfcx
+
+    def scaled(place: FloatArray) -> Any:
+        return erfcx(4.0 / (place + 1.0) - 2.0)
+
+    return np.polynomial.chebyshev.chebinterpolate(scaled, 36)
+
+
+# ---- scoring ----
+
+
+def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    del names
+    parts = [X[first : first + _ROWS] for first in range(0, len(X), _ROWS)]
+    session = _session(path)
+    return np.concatenate([session.run(None, {"features": part})[0] for part in parts])
+
+
+def _session(path: Path) -> Any:
+    """Something that runs the model: onnxruntime, or where that is not installed onnx itself, slowly."""
+    runtime = _runtime()
+    if runtime is None:
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(str(path))
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _runtime() -> Any:
+    try:
+        return first_use("onnxruntime")
+    except ModuleNotFoundError:
+        return None
+
+
+def _interpreter() -> str:
+    runtime = _runtime()
+    return "onnx's reference evaluator" if runtime is None else f"onnxruntime {runtime.__version__}"
+
+
+FORMATS = {
+    "onnx": Format(
+        name="onnx",
+        title="a graph for ONNX runtimes, in double precision",
+        suffix=".onnx",
+        precision="double",
+        files=_files,
+        scores=_scores,
+        interpreter=_interpreter,
+    )
+}

@@ -1,0 +1,228 @@
+"""`Parity`: what an exported file scores, beside what `predict` does, row by row and ranking by ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+from toprank.exporting.form import Form
+from toprank.exporting.formats import Format, as_rows
+from toprank.exporting.made_rows import KINDS, TINY, MadeRows, is_tiny, made_rows
+from toprank.showing.tables import Shown, Table
+
+__all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
+
+_BLOCK = 1 << 16  # rows scored at a time
+_SOME = 2000  # rows of the data whose values made rows are built around
+_TOGETHER = 10  # made rows of a made-up query
+_ROUNDING = 1e-12  # of the largest score of a query: scores so close are equal, but for the order of sums
+
+
+class OfKind(NamedTuple):
+    """What the comparison found on rows of one kind."""
+
+    kind: str
+    rows: int
+    largest: float
+    rows_beyond: int
+    rankings: int
+    rankings_changed: int
+    apart: bool
+    """Whether the target is known to treat such rows in another way; totals leave them out."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Parity(Shown):
+    """An exported file compared with `predict`, on rows of data and on rows made to catch mistakes.
+
+    Differences are shares of the score (of 1, where its size is smaller). A ranking changes where two documents whose
+    scores by `predict` differ, by more than the rounding of double precision, change places or become equal.
+    """
+
+    format: str
+    interpreter: str
+    """Who scored the file."""
+    tolerance: float
+    kinds: tuple[OfKind, ...]
+    """What was found on each kind of rows."""
+    remarks: tuple[str, ...] = ()
+    """What the target asks of its users."""
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(kind, name) for kind in self.kinds if not kind.apart)
+
+    @property
+    def rows(self) -> int:
+        """Rows compared."""
+        return self._sum("rows")
+
+    @property
+    def largest(self) -> float:
+        """The largest difference."""
+        return max((kind.largest for kind in self.kinds if not kind.apart), default=0.0)
+
+    @property
+    def rows_beyond(self) -> int:
+        """Rows whose difference is beyond the tolerance."""
+        return self._sum("rows_beyond")
+
+    @property
+    def rankings(self) -> int:
+        """Rankings compared: the queries of the data, and made rows by tens."""
+        return self._sum("rankings")
+
+    @property
+    def rankings_changed(self) -> int:
+        """Rankings with another order."""
+        return self._sum("rankings_changed")
+
+    @property
+    def holds(self) -> bool:
+        """Whether no row is beyond the tolerance."""
+        return self.rows_beyond == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `toprank export --json`."""
+        whole = ("format", "interpreter", "tolerance", "rows", "largest", "rows_beyond", "rankings", "rankings_changed")
+        return {
+            **{name: getattr(self, name) for name in whole},
+            "kinds": {kind.kind: {k: v for k, v in kind._asdict().items() if k != "kind"} for kind in self.kinds},
+            "remarks": list(self.remarks),
+        }
+
+    @override
+    def _parts(self) -> Sequence[Any]:
+        said = (
+            f"{self.format}, scored by {self.interpreter}: {self.rows:,} rows compared with predict, largest "
+            f"difference {self.largest:.2g}, {self.rows_beyond:,} rows beyond {self.tolerance:g}; "
+            f"{self.rankings_changed:,} of {self.rankings:,} rankings changed."
+        )
+        if not self.kinds:
+            said = f"{self.format}: not compared with predict, since there is no {self.interpreter} here to score it."
+        header = ("rows", "number", "largest difference", f"beyond {self.tolerance:g}", "rankings", "changed")
+        lines = [
+            (
+                KINDS[k.kind] + (" (counted apart)" if k.apart else ""),
+                f"{k.rows:,}", f"{k.largest:.2g}", f"{k.rows_beyond:,}", f"{k.rankings:,}", f"{k.rankings_changed:,}",
+            )
+            for k in self.kinds
+        ]  # fmt: skip
+        return [said, *([Table(header, lines, names=1)] if lines else []), self.remarks]
+
+
+class Rows(NamedTuple):
+    """Rows to compare, the kind of each, the rankings that they form, and what `predict` gives them."""
+
+    given: Any
+    """Rows of data, as the data hold them: an array of any type, or sparse."""
+    made: FloatArray
+    kinds: npt.NDArray[np.str_]
+    queries: Queries
+    expected: FloatArray
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """All rows in double precision, some at a time: the data may be large."""
+        for first in range(0, self.given.shape[0], _BLOCK):
+            yield as_rows(self.given[first : first + _BLOCK])
+        yield self.made
+
+    def take(self, places: IntArray) -> FloatArray:
+        """Some rows."""
+        n = self.given.shape[0]
+        return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
+
+
+def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single: bool, tiny: float = TINY) -> Rows:
+    """Rows of the data, where some are given, and rows made for the form; scored by the ranker's own `predict`."""
+    given: Any = np.zeros((0, form.n_features))
+    sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
+    if data is not None:
+        data = data.as_grouped()
+        given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
+    made = made_rows(form, _some(given), single=single, tiny=tiny)
+    try:
+        scores = _predicted(ranker, made.X)
+    except DataError:  # what the ranker itself refuses need not be compared
+        kept = made.kinds != "huge"
+        made = MadeRows(made.X[kept], made.kinds[kept])
+        scores = _predicted(ranker, made.X)
+    counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
+    queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
+    rows = Rows(given, made.X, np.zeros(0, dtype="<U1"), queries, np.concatenate([expected, scores]))
+    own = [np.where(is_tiny(block, tiny), "tiny", "data") for block in rows.blocks()]
+    return rows._replace(kinds=np.concatenate([*own[:-1], made.kinds]))
+
+
+def _some(given: Any) -> FloatArray | None:
+    """Rows from all over the data, for their values."""
+    n = given.shape[0]
+    return as_rows(given[:: max(1, n // _SOME)]) if n else None
+
+
+def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
+    """How many neighbours are of the same kind, for each run of them."""
+    ends = np.flatnonzero(np.append(kinds[1:] != kinds[:-1], True)) + 1
+    return np.diff(np.concatenate([[0], ends])).tolist() if len(kinds) else []
+
+
+def _predicted(ranker: Any, X: FloatArray) -> FloatArray:
+    names = getattr(ranker, "feature_names_in_", None)
+    known = {"feature_names": None if names is None else list(names), "encoding": ranker.encoding_}
+    return np.asarray(ranker.predict(RankingData(X, **known)))
+
+
+def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[str, ...] = ()) -> Parity:
+    """Score the file at a path and compare.
+
+    Raises:
+        DataError: the file gives numbers of another count, or ones that are not finite.
+    """
+    if not target.available():
+        return Parity(target.name, target.interpreter(), target.tolerance_for(form), (), remarks)
+    parts = [np.asarray(target.scores(path, block, form.names), dtype=np.float64) for block in rows.blocks()]
+    scores, tolerance = np.concatenate(parts) + target.constant, target.tolerance_for(form)
+    if scores.shape != rows.expected.shape:
+        raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(scores - rows.expected) / np.maximum(1.0, np.abs(rows.expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    changed = changed_rankings(rows.expected, scores, rows.queries)
+    first = rows.kinds[rows.queries.offsets[:-1]]
+    found = []
+    for kind in KINDS:
+        here, rankings = rows.kinds == kind, first == kind
+        if here.any():
+            beyond = int((difference[here] > tolerance).sum())
+            counts = (int(rankings.sum()), int(changed[rankings].sum()))
+            found.append(
+                OfKind(kind, int(here.sum()), float(difference[here].max()), beyond, *counts, kind in target.apart)
+            )
+    return Parity(target.name, target.interpreter(), tolerance, tuple(found), remarks)
+
+
+def changed_rankings(expected: FloatArray, scores: FloatArray, queries: Queries) -> npt.NDArray[np.bool_]:
+    """For each query whether a document that was strictly better is no longer so.
+
+    >>> changed_rankings(np.array([3.0, 2.0, 1.0, 1.0]), np.array([3.0, 3.5, 1.0, 1.5]), Queries([0, 2, 4])).tolist()
+    [True, False]
+    """
+    changed = np.zeros(len(queries), dtype=bool)
+    for q in range(len(queries)):
+        rows = slice(queries.offsets[q], queries.offsets[q + 1])
+        order = np.argsort(-expected[rows], kind="stable")
+        before, after = expected[rows][order], scores[rows][order]
+        # the worst new score of those that were better than each, beyond rounding
+        better = np.searchsorted(-before, -(before + _ROUNDING * max(1.0, np.abs(before).max())), side="left")
+        worst = np.append(np.inf, np.minimum.accumulate(after))
+        changed[q] = not (worst[better] > after).all()
+    return changed

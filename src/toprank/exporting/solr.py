@@ -1,0 +1,273 @@
+"""Files for Solr's learning-to-rank module: a model, its feature store, and a wrapper where the model is large.
+
+Solr adds 1e-6 to every threshold that it reads, so thresholds are written less that, such that after the sum, rounded
+to single precision, LightGBM's is there again. Small networks go as well: those of Solr are dense layers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.exporting.form import Form, Grades, Linear, Network, as_forest
+from toprank.exporting.formats import Format, Target, table_remarks
+from toprank.exporting.singles import single_below
+from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
+from toprank.exporting.targets import solr
+from toprank.exporting.weights import linear_remarks, weights_of
+
+__all__ = ["FORMATS", "before_slack"]
+
+_MODEL, _NORM = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm.StandardNormalizer"
+_FIELD = "org.apache.solr.ltr.feature.FieldValueFeature"
+_FEATURE_FILE, _WRAPPER_FILE = ".features.json", ".wrapper.json"
+_ZOOKEEPER = 1_000_000  # bytes: a little less than ZooKeeper takes by default
+_MISSING = (9, 2)  # the first version with `missing`
+_ACTIVATIONS = {"relu": "relu", "tanh": "tanh", "none": "identity"}
+
+
+def before_slack(threshold: float) -> np.float32:
+    """What to write so that Solr, having added 1e-6, splits where x <= threshold does, for x in single precision.
+
+    Within 1e-6 of zero not every single can be reached; then Solr's is the next one below that can, 1.2e-13 away at
+    most, and on the same side of zero.
+
+    >>> float(before_slack(0.5) + np.float32(1e-6)) == 0.5
+    True
+    """
+    wanted = single_below(threshold)[()]
+    with np.errstate(over="ignore"):
+        found = np.float32(wanted - solr.SLACK)
+        while found + solr.SLACK <= wanted:
+            above = np.nextafter(found, np.float32(np.inf))
+            if above + solr.SLACK > wanted or found == above:
+                return np.float32(found)
+            found = above
+        while found + solr.SLACK > wanted:
+            found = np.nextafter(found, np.float32(-np.inf))
+    return np.float32(found)
+
+
+class _Network(NamedTuple):
+    """A network as Solr has it: (x − average) / deviation, then layers with their activations."""
+
+    average: FloatArray
+    deviation: FloatArray
+    filled: FloatArray
+    """What to put in the place of a missing value, for the same score."""
+    layers: list[tuple[FloatArray, FloatArray, str]]
+
+
+def _network(form: Form) -> _Network | str:
+    """The network of a form, or why Solr cannot have it."""
+    part = form.part
+    inner = part.part if isinstance(part, Grades) else part
+    remedy = "Export it to onnx, c or python"
+    if isinstance(inner, Network):
+        if inner.transform != "identity":
+            return (
+                f"its network takes features by {inner.transform}, and Solr's as they are. {remedy}, or train with "
+                "input_transform='standard'."
+            )
+        if any(layer.norm is not None for layer in inner.layers):
+            return f"its network has layer norms, and Solr's have none. {remedy}, or train with norm='none' or 'batch'."
+        if unknown := sorted({layer.activation for layer in inner.layers} - _ACTIVATIONS.keys()):
+            return f"Solr has no activation '{unknown[0]}'. {remedy}, or train with activation='relu' or 'tanh'."
+        layers = [(layer.weights, layer.bias, _ACTIVATIONS[layer.activation]) for layer in inner.layers]
+        made = _Network(inner.centre, inner.spread, inner.centre + inner.spread * inner.missing, layers)
+    elif isinstance(inner, Linear) and not inner.missing.any():
+        layers = [(inner.weights, inner.intercepts, "identity")]
+        made = _Network(inner.centre, 1.0 / inner.scale, inner.centre, layers)
+    else:
+        return f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {remedy}."
+    return _with_grades(made, part, remedy) if isinstance(part, Grades) else made
+
+
+def _with_grades(made: _Network, part: Grades, remedy: str) -> _Network | str:
+    """Expected gains as two more layers: sums of sigmoids, which softmax is for two grades alone."""
+    weights, bias, _ = made.layers[-1]
+    if part.steps is not None:
+        return f"its probabilities are calibrated, and a model of Solr has no layer that could do it. {remedy}."
+    if part.link == "cumulative":
+        steps = np.diff(part.gains)
+    elif len(bias) == 2:
+        weights, bias, steps = weights[1:] - weights[:1], bias[1:] - bias[:1], np.diff(part.gains)
+    else:
+        return f"its score comes from the probabilities of {len(bias)} grades, and Solr has no softmax. {remedy}."
+    last = (steps[None, :], part.gains[:1], "identity")
+    return made._replace(layers=[*made.layers[:-1], (weights, bias, "sigmoid"), last])
+
+
+def _version(target: Target) -> tuple[int, int] | None:
+    if target.version is None:
+        return None
+    parts = target.version.removeprefix("v").split(".")[:2]
+    if not all(part.isdecimal() for part in parts):
+        raise DataError(f"The version of a server is like '9.7', not {target.version!r}.")
+    return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
+
+
+def _refuses(form: Form, target: Target) -> str | None:
+    version = _version(target)
+    if weights_of(form) is not None:
+        return None
+    forest = as_forest(form.part)
+    if forest is None and isinstance(form.part, Grades | Network):
+        network = _network(form)
+        return network if isinstance(network, str) else None
+    if (reason := forest_refusal(form, "a model of Solr")) is not None:
+        return reason
+    assert forest is not None
+    if version is not None and version < _MISSING and not missing_is_zero(plain_trees(forest)):
+        return (
+            f"its splits send missing values left and right, and Solr {target.version} takes them for 0. Use Solr 9.2 "
+            "or later, or train on data whose missing values are filled in as in the index."
+        )
+    return None
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    kind, params, norms, defaults = _contents(form)
+    features = [{"name": name, **norm} for name, norm in zip(form.names, norms, strict=True)]
+    model = {"class": _MODEL + kind, "name": target.name, "store": target.name, "features": features}
+    text = f'{_json(model)[:-1]},"params":{params}}}'
+    store = [
+        {"store": target.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
+        for name, default in zip(form.names, defaults, strict=True)
+    ]
+    files = {"": text.encode(), _FEATURE_FILE: _json(store).encode()}
+    if len(files[""]) > _ZOOKEEPER:
+        wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{target.name}_wrapper", "store": target.name}
+        files[_WRAPPER_FILE] = _json({**wrapper, "params": {"resource": f"{target.name}.json"}}).encode()
+    return files
+
+
+def _contents(form: Form) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
+    """The class of a model, its params as JSON, and the normalizer and the default of each feature."""
+    nothing: list[dict[str, Any]] = [{} for _ in form.names]
+    linear = weights_of(form)
+    if linear is not None:
+        weights = {name: float(single_text(weight)) for name, weight in zip(form.names, linear.weights, strict=True)}
+        norms = [_norm(mean, 1.0) for mean in linear.means]
+        return "LinearModel", _json({"weights": weights}), norms, [_default(value) for value in linear.filled]
+    forest = as_forest(form.part)
+    if forest is not None:
+        trees = plain_trees(forest)
+        directed = not missing_is_zero(trees)
+        written = ",".join(f'{{"weight":"1","root":{_tree(tree, form.names, directed)}}}' for tree in trees)
+        null = '"isNullSameAsZero":false,' if directed else ""
+        defaults = [_default(np.nan) for _ in form.names] if directed else nothing
+        return "MultipleAdditiveTreesModel", f'{{{null}"trees":[{written}]}}', nothing, defaults
+    network = _network(form)
+    assert isinstance(network, _Network)
+    layers = [
+        {"matrix": _floats(weights), "bias": _floats(bias), "activation": activation}
+        for weights, bias, activation in network.layers
+    ]
+    norms = [_norm(mean, spread) for mean, spread in zip(network.average, network.deviation, strict=True)]
+    return "NeuralNetworkModel", _json({"layers": layers}), norms, [_default(value) for value in network.filled]
+
+
+def _norm(average: float, deviation: float) -> dict[str, Any]:
+    if average == 0.0 and deviation == 1.0:
+        return {}
+    return {"norm": {"class": _NORM, "params": {"avg": single_text(average), "std": single_text(deviation)}}}
+
+
+def _default(value: float) -> dict[str, str]:
+    if np.isnan(value):
+        return {"defaultValue": "NaN"}
+    return {"defaultValue": single_text(value)} if value else {}
+
+
+def _floats(values: FloatArray) -> Any:
+    """Numbers with a decimal point, as Solr needs them."""
+    if values.ndim > 1:
+        return [_floats(row) for row in values]
+    return [float(single_text(value)) for value in values]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
+    if not isinstance(tree, Split):
+        return f'{{"value":"{single_text(tree)}"}}'
+    missing = f',"missing":"{"left" if tree.missing_left else "right"}"' if directed else ""
+    left, right = (_tree(side, names, directed) for side in (tree.left, tree.right))
+    feature = json.dumps(names[tree.feature], ensure_ascii=False)
+    threshold = single_text(before_slack(tree.threshold))
+    return f'{{"feature":{feature},"threshold":"{threshold}"{missing},"left":{left},"right":{right}}}'
+
+
+def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    features = path.with_name(path.name.removesuffix(path.suffix) + _FEATURE_FILE).read_text(encoding="utf-8")
+    held, named = solr.feature_values(features, X, names)
+    return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
+
+
+def _settled(kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+    del data
+    file, linear, forest = target.name + _FEATURE_FILE, weights_of(form), as_forest(form.part)
+    said = [
+        f"{file} makes a feature store '{target.name}' in which each feature is the value of the field of its name; "
+        "write other features where they are none.",
+        *table_remarks(form),
+    ]
+    constant, apart = 0.0, frozenset({"huge"})  # sums beyond single precision
+    if linear is not None:
+        said += linear_remarks(linear, form.names, file)
+        constant = linear.constant
+    elif forest is not None:
+        said += _tree_remarks(plain_trees(forest))
+        apart = frozenset({"tiny"})  # closer to zero than Solr's slack can be undone
+    else:
+        said.append(f"A missing value counts as its mean, which is the default of the feature in {file}.")
+    written = kept.files(form, target)
+    if _WRAPPER_FILE in written:
+        said.append(
+            f"The model is {len(written['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
+            f"node's resources as {target.name}.json, and upload {target.name}{_WRAPPER_FILE} in its place."
+        )
+    changes: dict[str, Any] = {"constant": constant, "apart": apart}
+    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
+
+
+def _tree_remarks(trees: list[Node]) -> list[str]:
+    said = []
+    if not missing_is_zero(trees):
+        said.append("Missing values need Solr 9.2 or later, and features whose default is NaN, as the store has them.")
+    cuts = {node.threshold for tree in trees for node in nodes(tree)}
+    coarse = sum(1 for cut in cuts if before_slack(cut) + solr.SLACK != single_below(cut))
+    if coarse:
+        said.append(
+            f"Solr adds 1e-6 to thresholds, which can be undone but for 1e-13 where they are within 1e-6 of zero: "
+            f"{coarse:,} of {len(cuts):,} are. Values so close to them may go the other way."
+        )
+    return said
+
+
+FORMATS = {
+    "solr": Format(
+        name="solr",
+        title="Solr's learning-to-rank module: a model for its model store",
+        suffix=".json",
+        precision="single",
+        files=_files,
+        scores=_scores,
+        interpreter=lambda: "the rules of Solr's module",
+        refuses=_refuses,
+        versioned=True,
+        tiny=2e-13,
+        settle=_settled,
+    )
+}

@@ -1,0 +1,213 @@
+"""Trees in the one word that search engines know: a feature is up to a threshold, or above it, or missing.
+
+LightGBM knows more: it takes values within ±1e-35 for zero, and a node can send zeros where it sends missing values.
+Here all that is said by thresholds alone, exactly, with more nodes where one does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from toprank.exporting.form import (
+    MISSING_ZERO,
+    Blend,
+    Forest,
+    Form,
+    Grades,
+    Linear,
+    Network,
+    Tree,
+    Wide,
+    as_forest,
+    as_linear,
+)
+from toprank.exporting.formats import blend_refusal
+from toprank.exporting.made_rows import TINY
+from toprank.exporting.singles import next_single
+
+__all__ = [
+    "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
+    "plain_trees", "single_text",
+]  # fmt: skip
+
+BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
+"""The largest number that LightGBM takes for less than zero."""
+_DEPTH = 200  # a level of a tree is two or three of JSON's, and parsers stop at 1,000
+_REMEDY = "Export it to onnx, c or python."
+_GROWTH = 16  # a node that sends zeros elsewhere doubles all that is below it
+
+
+class Split(NamedTuple):
+    """A node: left where x <= threshold, right where it is above; missing values by `missing_left`."""
+
+    feature: int
+    threshold: float
+    missing_left: bool
+    left: Node
+    right: Node
+
+
+Node = Split | float
+"""A split, or the value of a leaf."""
+
+
+def plain_trees(forest: Forest) -> list[Node]:
+    """The trees of a forest with one output, and its intercept as a last tree of one leaf, where there is one."""
+    trees = [_plain(tree, forest.flushes) for tree in forest.trees]
+    intercept = float(forest.intercepts[0])
+    return [*trees, intercept] if intercept or not trees else trees
+
+
+def _plain(tree: Tree, flushes: bool) -> Node:
+    made: dict[int, Node] = {-1 - leaf: float(value) for leaf, value in enumerate(tree.values)}
+    missing_left = tree.nan_left
+    for node in reversed(_from_the_root(tree)):
+        sides = made[int(tree.left[node])], made[int(tree.right[node])]
+        threshold, goes_left = float(tree.threshold[node]), bool(missing_left[node])
+        if tree.missing[node] == MISSING_ZERO:
+            made[node] = _with_zeros(int(tree.feature[node]), threshold, goes_left, *sides)
+        else:
+            kept = _unflushed(threshold) if flushes else threshold
+            made[node] = Split(int(tree.feature[node]), kept, goes_left, *sides)
+    return made[0] if len(tree.feature) else made[-1]
+
+
+def _from_the_root(tree: Tree) -> list[int]:
+    """The inner nodes, each after its parent."""
+    found = [0] if len(tree.feature) else []
+    for node in found:
+        found.extend(int(child) for child in (tree.left[node], tree.right[node]) if child >= 0)
+    return found
+
+
+def _unflushed(threshold: float) -> float:
+    """A threshold for x itself that does what t does for x with ±1e-35 taken for zero."""
+    if 0.0 <= threshold <= TINY:
+        return TINY
+    return BELOW_TINY if -TINY <= threshold < 0.0 else threshold
+
+
+def _with_zeros(feature: int, threshold: float, default_left: bool, left: Node, right: Node) -> Node:
+    """A node that sends zeros and missing values to its default side, whatever its threshold says of zero.
+
+    Every node here sends missing values where it sends a zero, so that engines without missing values agree.
+    """
+    if -TINY <= threshold <= TINY:  # what is no zero is below or above by its sign
+        return Split(feature, TINY if default_left else BELOW_TINY, default_left, left, right)
+    inner = Split(feature, threshold, threshold >= 0.0, left, right)
+    if (threshold >= 0.0) == default_left:
+        return inner
+    if default_left:  # zeros lie above the threshold, and go left all the same
+        return Split(feature, BELOW_TINY, False, inner, Split(feature, TINY, True, left, right))
+    return Split(feature, TINY, True, Split(feature, BELOW_TINY, False, left, right), inner)
+
+
+def nodes(tree: Node) -> Iterator[Split]:
+    """Every split of a tree, as often as it occurs."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, Split):
+            yield node
+            left.extend((node.right, node.left))
+
+
+def missing_is_zero(trees: list[Node]) -> bool:
+    """Whether a missing value goes where a zero goes, at every split."""
+    return all(node.missing_left == (node.threshold >= 0.0) for tree in trees for node in nodes(tree))
+
+
+def forest_refusal(form: Form, file: str) -> str | None:
+    """Why a file of plain splits cannot hold a form; None: it can.
+
+    Args:
+        form: a form that is no linear function, or one that the file has to hold as trees.
+        file: what holds it, as in "a model of Solr".
+    """
+    forest, remedy = as_forest(form.part), _REMEDY
+    if forest is None:
+        return not_trees(form, file)
+    if forest.by_category:
+        return (
+            f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
+            "columns of 0 and 1 in their place."
+        )
+    deepest = max((_depth(tree) for tree in forest.trees), default=0)
+    if deepest > _DEPTH:
+        limit = "extra={'max_depth': 60}"
+        return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
+    return _growth_refusal(forest, file, remedy)
+
+
+def not_trees(form: Form, file: str) -> str:
+    """Why a form that is no forest with one output is none."""
+    part, remedy = form.part, _REMEDY
+    if isinstance(part, Wide):
+        return (
+            f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"
+        )
+    if as_linear(part) is not None:
+        return f"it is a linear function, and {file} holds trees. Export it to json, onnx, c or python."
+    if isinstance(part, Grades | Forest):
+        return f"its score comes from the probabilities of several grades, and {file} has one sum. {remedy}"
+    if isinstance(part, Network):
+        return f"it is a neural network, and {file} holds trees or a linear function. {remedy}"
+    if isinstance(part, Linear):
+        return f"it is a linear function with several outputs, and {file} has one. {remedy}"
+    assert isinstance(part, Blend)
+    return blend_refusal("one kind of model")
+
+
+def _depth(tree: Tree) -> int:
+    level = {0: 1}
+    for node in _from_the_root(tree):
+        for child in (int(tree.left[node]), int(tree.right[node])):
+            if child >= 0:
+                level[child] = level[node] + 1
+    return max(level.values()) if len(tree.feature) else 0
+
+
+def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
+    """Zeros that go with the missing values double what is below them; refuse where that is no longer reasonable."""
+    if all((tree.missing != MISSING_ZERO).all() for tree in forest.trees):
+        return None
+    before = sum(len(tree.values) for tree in forest.trees)
+    after = sum(_grown(_plain(tree, forest.flushes), {}) for tree in forest.trees)
+    if after <= _GROWTH * before:
+        return None
+    return (
+        f"it was trained with zero_as_missing, and {file} knows no such split; said by others, its {before:,} leaves "
+        f"become {after:,}. {remedy} Or train without zero_as_missing."
+    )
+
+
+def _grown(tree: Node, known: dict[int, int]) -> int:
+    """How many leaves a tree has when it is written, without walking what occurs twice twice."""
+    if not isinstance(tree, Split):
+        return 1
+    if id(tree) not in known:
+        known[id(tree)] = _grown(tree.left, known) + _grown(tree.right, known)
+    return known[id(tree)]
+
+
+def single_text(value: float | np.floating) -> str:
+    """A number as text that gives the same single precision number by way of a double and without.
+
+    >>> single_text(0.1), single_text(1.0)
+    ('0.1', '1.0')
+    """
+    kept = np.float32(value)
+    short = str(kept)
+    return short if np.float32(float(short)) == kept else repr(float(kept))
+
+
+def least_above(threshold: float) -> np.float32:
+    """L, for engines that ask x < L; the largest number of all where nothing lies above.
+
+    >>> float(least_above(1e300)) == float(np.finfo(np.float32).max)
+    True
+    """
+    return np.float32(min(float(next_single(threshold)), float(np.finfo(np.float32).max)))

@@ -1,0 +1,98 @@
+"""What the readers of all targets share: JSON as a strict parser takes it, numbers in single precision, and trees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.errors import FormatError
+
+__all__ = ["BoolArray", "Single", "Trees", "fields", "single", "singles", "strict_json"]
+
+Single = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+
+
+def strict_json(text: str) -> Any:
+    """JSON without NaN, Infinity and repeated keys, which the parsers of search engines refuse."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise FormatError("An object names a field twice.")
+        return found
+
+    def refuse(word: str) -> None:
+        raise FormatError(f"{word} is no JSON.")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise FormatError(f"This is no JSON that a parser takes: {error}.") from None
+
+
+def fields(value: Any, kinds: Mapping[str, type | tuple[type, ...]], what: str) -> dict[str, Any]:
+    """An object whose fields are all known and of their kind, as a strict parser reads it."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{what} should be an object, not {type(value).__name__}.")
+    for key, found in value.items():
+        if key not in kinds:
+            raise FormatError(f"{what} has the field '{key}', which the parser does not know.")
+        if not isinstance(found, kinds[key]) or isinstance(found, bool) != (kinds[key] is bool):
+            raise FormatError(f"Field '{key}' of {what} cannot be a {type(found).__name__}.")
+    return value
+
+
+def single(text: str | float) -> np.float32:
+    """A number of a file in single precision."""
+    with np.errstate(over="ignore"):
+        return np.float32(float(text))
+
+
+def singles(X: Any) -> Single:
+    """Features as the targets hold them."""
+    with np.errstate(over="ignore"):
+        return np.asarray(X, dtype=np.float32)
+
+
+class Trees:
+    """Trees of a file: nodes by number; `feature` −1 is a leaf."""
+
+    def __init__(self) -> None:
+        self.roots: list[int] = []
+        self._rows: list[tuple[int, float, int, int, float, int]] = []
+
+    def leaf(self, value: float | np.floating[Any]) -> int:
+        """A new leaf; gives its number."""
+        self._rows.append((-1, 0.0, -1, -1, float(value), 0))
+        return len(self._rows) - 1
+
+    def split(self, feature: int, threshold: float | np.floating[Any], left: int, right: int, mark: int = 0) -> int:
+        """A new node above two others; `mark` is the target's own."""
+        self._rows.append((feature, float(threshold), left, right, 0.0, mark))
+        return len(self._rows) - 1
+
+    def leaves(self, X: Array, goes_left: Callable[[Array, Array, Array], BoolArray], kind: Any) -> Iterator[Array]:
+        """The leaf values of each tree in turn, in precision `kind`, one for each row of X.
+
+        Args:
+            X: features as the target holds them.
+            goes_left: of values, thresholds (in precision `kind`) and marks.
+            kind: np.float32 or np.float64.
+        """
+        feature, _, left, right, _, mark = (np.array(column) for column in zip(*self._rows, strict=True))
+        with np.errstate(over="ignore"):
+            threshold = np.array([row[1] for row in self._rows]).astype(kind)
+            value = np.array([row[4] for row in self._rows]).astype(kind)
+        for root in self.roots:
+            node = np.full(len(X), root)
+            while len(rows := np.flatnonzero(feature[node] >= 0)):
+                at = node[rows]
+                goes = goes_left(X[rows, feature[at]], threshold[at], mark[at])
+                node[rows] = np.where(goes, left[at], right[at])
+            yield value[node]

@@ -1,0 +1,148 @@
+"""Files for Vespa: trees as a LightGBM model in JSON, rewritten such that Vespa's importer means what LightGBM does.
+
+The importer asks `x < t` where LightGBM asks `x <= t`, and knows one direction of missing values a node. So a threshold
+is the least number above LightGBM's, and the direction is what LightGBM does at that node, whatever its missing type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.exporting.form import Form, as_forest
+from toprank.exporting.formats import Format, Target, table_remarks
+from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
+from toprank.exporting.targets import vespa
+
+__all__ = ["FORMATS"]
+
+_MARGIN = 0.8  # of Vespa's limits for double precision, which versions may set otherwise
+_LARGEST = np.finfo(np.float64).max
+
+
+def _trees(form: Form) -> list[Node]:
+    """The trees, the intercept within the first: a sum of conditions alone is what Vespa makes fast."""
+    forest = as_forest(form.part)
+    assert forest is not None
+    intercept = float(forest.intercepts[0])
+    trees = plain_trees(replace(forest, intercepts=np.zeros(1)))
+    return [_raised(trees[0], intercept), *trees[1:]] if intercept else trees
+
+
+def _raised(node: Node, by: float) -> Node:
+    if not isinstance(node, Split):
+        return node + by
+    return node._replace(left=_raised(node.left, by), right=_raised(node.right, by))
+
+
+def _single(trees: list[Node]) -> bool:
+    """Whether to write thresholds that are right in single and in double precision."""
+    depths = [_depths(tree, 0) for tree in trees]
+    paths, leaves = [np.mean(found) / _MARGIN for found in depths], [len(found) / _MARGIN for found in depths]
+    return vespa.holds_singles(paths, leaves)
+
+
+def _depths(node: Node, depth: int) -> list[int]:
+    if not isinstance(node, Split):
+        return [depth]
+    return _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
+
+
+def _refuses(form: Form, target: Target) -> str | None:
+    del target
+    if as_forest(form.part) is None:
+        return "Vespa takes trees from LightGBM's JSON, and all other models as ONNX. Export it to onnx."
+    if (reason := forest_refusal(form, "Vespa's importer of trees")) is not None:
+        return reason
+    used = {node for tree in _trees(form) for node in _features(tree)}
+    wrong = [form.names[column] for column in sorted(used) if not vespa.is_rank_feature(form.names[column])]
+    if wrong:
+        return (
+            f"'{wrong[0]}' can be no name in a ranking expression, and Vespa takes names of features as they are. Name "
+            "the features as Vespa does (attribute(price), bm25(title)) or as functions of the profile (title_length)."
+        )
+    return None
+
+
+def _features(node: Node) -> set[int]:
+    return {node.feature} | _features(node.left) | _features(node.right) if isinstance(node, Split) else set()
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    del target
+    trees = _trees(form)
+    single = _single(trees)
+    written = ",".join(
+        f'{{"tree_index":{number},"num_leaves":{len(_depths(tree, 0))},"tree_structure":{_tree(tree, single)}}}'
+        for number, tree in enumerate(trees)
+    )
+    head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
+    rest = {**head, "feature_names": list(form.names), "feature_infos": {}, "pandas_categorical": []}
+    text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+    return {"": f'{text[:-1]},"tree_info":[{written}]}}'.encode()}
+
+
+def _tree(node: Node, single: bool) -> str:
+    if not isinstance(node, Split):
+        return f'{{"leaf_value":{node!r}}}'
+    with np.errstate(over="ignore"):
+        above = least_above(node.threshold) if single else min(np.nextafter(node.threshold, np.inf), _LARGEST)
+    left, right = _tree(node.left, single), _tree(node.right, single)
+    return (
+        f'{{"split_feature":{node.feature},"threshold":{float(above)!r},"decision_type":"<=","default_left":'
+        f'{"true" if node.missing_left else "false"},"missing_type":"NaN","left_child":{left},"right_child":{right}}}'
+    )
+
+
+def _scores(single: bool | None, path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    """What Vespa makes of the file; where a model is large, NaN where single and double precision differ in a split."""
+    text = path.read_text(encoding="utf-8")
+    if not single:
+        return vespa.score(text, X, names, single=single)
+    kept, other = (vespa.score(text, X, names, single=one) for one in (True, False))
+    return np.where(np.abs(kept - other) <= 1e-6 * np.maximum(1.0, np.abs(kept)), kept, np.nan)
+
+
+def _settled(kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+    del data
+    single = _single(_trees(form))
+    said = [
+        f'Put the file into models/ of the application package; in a rank profile it is lightgbm("{target.name}.json").'
+    ]
+    said += table_remarks(form)
+    if not form.named:
+        said.append(
+            f"The features have made-up names ({form.names[0]} …): define functions of these names in the profile."
+        )
+    if single:
+        said.append(
+            "The model is so large that Vespa may hold it in single precision; its thresholds are right in both."
+        )
+    return replace(
+        kept,
+        remarks=lambda _form, _target: tuple(said),
+        precision="single" if single else "double",
+        scores=partial(_scores, single),
+    )
+
+
+FORMATS = {
+    "vespa": Format(
+        name="vespa",
+        title="Vespa: trees as a LightGBM model that its importer reads",
+        suffix=".json",
+        precision="double",
+        files=_files,
+        scores=partial(_scores, None),
+        interpreter=lambda: "the rules of Vespa's importer",
+        refuses=_refuses,
+        settle=_settled,
+    )
+}

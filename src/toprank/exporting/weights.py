@@ -1,0 +1,62 @@
+"""Linear functions for search engines: weights in single precision of features about their means, and no intercept.
+
+Weights of raw features would do, but where a mean dwarfs the spread (a date, a count) single precision would round
+away what the other features say. Engines can subtract a mean first, so they are asked to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.exporting.form import Blend, Form, Linear, Part, as_linear
+
+__all__ = ["Weights", "linear_remarks", "weights_of"]
+
+
+class Weights(NamedTuple):
+    """Σ_j w_j (x_j − mean_j), which is the score less `constant`."""
+
+    weights: FloatArray
+    means: FloatArray
+    """Single precision numbers; 0 where nothing is to be subtracted."""
+    constant: float
+    filled: FloatArray
+    """What to put in the place of a missing value, for the same score."""
+
+
+def weights_of(form: Form) -> Weights | None:
+    """The linear function of a form; None where it is no linear function with one output."""
+    linear = as_linear(form.part)
+    if linear is None:
+        return None
+    weights = linear.weights[0]
+    used = weights != 0.0
+    centre = np.where(used, _first(form.part).centre, 0.0).astype(np.float32).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        filled = np.where(used, linear.missing[0] / weights, 0.0)
+    return Weights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)
+
+
+def _first(part: Part) -> Linear:
+    while isinstance(part, Blend):
+        part = part.terms[0][1]
+    assert isinstance(part, Linear)
+    return part
+
+
+def linear_remarks(linear: Weights, names: tuple[str, ...], file: str) -> list[str]:
+    """What to know about a linear function in an engine without intercepts and missing values."""
+    said = []
+    if linear.constant:
+        said.append(f"Scores there lack the constant {linear.constant:.6g}, which changes no order.")
+    filled = np.flatnonzero(linear.filled)
+    if len(filled):
+        column = int(filled[0])
+        said.append(
+            f"A missing value counts as its mean in the model, and as 0 in the engine: {file} has means as defaults "
+            f"('{names[column]}': {linear.filled[column]:.6g}); give them to features of your own as well."
+        )
+    return said

@@ -1,0 +1,173 @@
+"""Trees in XGBoost's JSON, in single precision, with thresholds that send every such number the way LightGBM does.
+
+XGBoost goes left where x < L, so L is the next single precision number above the threshold. Its predictor takes for
+granted that the right child of a node follows the left one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.exporting.form import Form, as_forest
+from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
+from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
+from toprank.importing import first_use
+
+__all__ = ["FORMATS"]
+
+_MARKS = r"[\[\]<]"
+_NO_PARENT = 2147483647
+_VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+    del target
+    forest = as_forest(form.part)
+    assert forest is not None
+    trees = [_tree(number, _finite(node), form.n_features) for number, node in enumerate(plain_trees(forest))]
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+        "iteration_indptr": list(range(len(trees) + 1)),
+        "tree_info": [0] * len(trees),
+        "trees": trees,
+    }
+    learner = {
+        "attributes": {},
+        "feature_names": renamed(form.names, _MARKS),
+        "feature_types": ["float"] * form.n_features,
+        "gradient_booster": {"model": model, "name": "gbtree"},
+        "learner_model_param": {
+            "base_score": "0E0",
+            "boost_from_average": "1",
+            "num_class": "0",
+            "num_feature": str(form.n_features),
+            "num_target": "1",
+        },
+        "objective": {"name": "rank:pairwise", "lambdarank_param": {}},
+    }
+    return {"": json.dumps({"learner": learner, "version": _VERSION}, ensure_ascii=False, allow_nan=False).encode()}
+
+
+def _finite(node: Node) -> Node:
+    """The same with thresholds that JSON can say: one beyond all numbers becomes one below all, children swapped."""
+    if not isinstance(node, Split):
+        return node
+    left, right = _finite(node.left), _finite(node.right)
+    if node.threshold < _LARGEST:
+        return node._replace(left=left, right=right)
+    return Split(node.feature, -np.inf, not node.missing_left, right, left)
+
+
+def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
+    """The columns of a tree: nodes level by level, so that both children of a node are neighbours."""
+    nodes, parents, left, right = [root], [_NO_PARENT], [-1], [-1]
+    for place, node in enumerate(nodes):
+        if isinstance(node, Split):
+            left[place], right[place] = len(nodes), len(nodes) + 1
+            for child in (node.left, node.right):
+                nodes.append(child)
+                parents.append(place)
+                left.append(-1)
+                right.append(-1)
+    n = len(nodes)
+    splits = [node if isinstance(node, Split) else None for node in nodes]
+    values = [float(least_above(node.threshold) if isinstance(node, Split) else np.float32(node)) for node in nodes]
+    return {
+        "base_weights": [0.0 if split else value for split, value in zip(splits, values, strict=True)],
+        **{name: [] for name in ("categories", "categories_nodes", "categories_segments", "categories_sizes")},
+        "default_left": [int(split is not None and split.missing_left) for split in splits],
+        "id": number,
+        "left_children": left,
+        "loss_changes": [0.0] * n,
+        "parents": parents,
+        "right_children": right,
+        "split_conditions": values,
+        "split_indices": [0 if split is None else split.feature for split in splits],
+        "split_type": [0] * n,
+        "sum_hessian": [0.0] * n,
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(n_features),
+            "num_nodes": str(n),
+            "size_leaf_vector": "1",
+        },
+    }
+
+
+def _refuses(form: Form, target: Target) -> str | None:
+    del target
+    return name_refusal(form.names, _MARKS, "XGBoost", "'[', ']' and '<'") or forest_refusal(form, "XGBoost's file")
+
+
+def _remarks(form: Form, target: Target) -> tuple[str, ...]:
+    del target
+    return name_remarks(form.names, _MARKS, "XGBoost")
+
+
+# ---- scoring ----
+
+
+def _library() -> Any:
+    try:
+        return first_use("xgboost")
+    except ModuleNotFoundError:
+        return None
+
+
+def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+    library = _library()
+    if library is None:
+        return interpreted(path, X)
+    with np.errstate(over="ignore"):
+        if np.isinf(X.astype(np.float32)).any():
+            raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
+    booster = library.Booster(params={"nthread": 1}, model_file=str(path))
+    rows = library.DMatrix(
+        X.astype(np.float32), feature_names=renamed(names, _MARKS), feature_types=["float"] * len(names)
+    )
+    return np.asarray(booster.predict(rows, output_margin=True))
+
+
+def interpreted(path: Path, X: FloatArray) -> FloatArray:
+    """The file as XGBoost's predictor reads it: single precision, left where x < L, the right child after the left."""
+    trees = json.loads(path.read_text())["learner"]["gradient_booster"]["model"]["trees"]
+    rows, total = X.astype(np.float32), np.zeros(len(X), dtype=np.float32)
+    for tree in trees:
+        left, feature = np.array(tree["left_children"]), np.array(tree["split_indices"])
+        value, by_default = np.array(tree["split_conditions"], dtype=np.float32), np.array(tree["default_left"]) == 1
+        node = np.zeros(len(X), dtype=np.int64)
+        while (inside := np.flatnonzero(left[node] >= 0)).size:
+            at = node[inside]
+            x = rows[inside, feature[at]]
+            goes_left = np.where(np.isnan(x), by_default[at], x < value[at])
+            node[inside] = left[at] + ~goes_left
+        total += value[node]
+    return total.astype(np.float64)
+
+
+def _interpreter() -> str:
+    library = _library()
+    return "our own reader of the file" if library is None else f"XGBoost {library.__version__}"
+
+
+FORMATS = {
+    "xgboost": Format(
+        name="xgboost",
+        title="XGBoost's JSON",
+        suffix=".json",
+        precision="single",
+        files=_files,
+        refuses=_refuses,
+        remarks=_remarks,
+        scores=_scores,
+        interpreter=_interpreter,
+    )
+}

@@ -1,0 +1,278 @@
+"""What a ranker makes of a document's own features, as plain numbers: what can be written down for others.
+
+Every ranker that scores documents one by one is one of five parts: a linear function, boosted trees, a dense network,
+expected gains of grade probabilities that come from one of these, or a weighted sum of such parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import OneHot
+from toprank.rankers.tree_text import Fields
+
+__all__ = [
+    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Forest", "Grades", "Layer", "Linear", "Network",
+    "Part", "Tree", "Wide", "centred", "dense_layers", "stump", "tree_of",
+]  # fmt: skip
+
+BoolArray = npt.NDArray[np.bool_]
+MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
+"""LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
+NaN takes it at one of the third."""
+TINY = float(np.float32(1e-35))
+"""LightGBM takes what is at most this far from zero for zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Outputs k: b_k + Σ_j (w_kj (x_j − c_j) a_j, or m_kj where x_j is missing)."""
+
+    centre: FloatArray
+    scale: FloatArray
+    """a, what a centred feature is multiplied by."""
+    weights: FloatArray
+    """(outputs, features)."""
+    intercepts: FloatArray
+    missing: FloatArray
+    """m, (outputs, features): what a missing value adds."""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a document gets."""
+        return len(self.intercepts)
+
+    def folded(self) -> Linear:
+        """The same of raw features, centre and scale folded into weights and intercepts; equal but for rounding."""
+        weights = self.weights * self.scale
+        d = len(self.centre)
+        shift = weights @ self.centre
+        return Linear(np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.centre)
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree in LightGBM's terms: node 0 is the root, a child n ≥ 0 is an inner node, −1, −2 … are the leaves 0, 1 …
+
+    A document goes left where x <= threshold (in double precision), or where (int)x is one of the node's categories.
+    """
+
+    feature: IntArray
+    threshold: FloatArray
+    default_left: BoolArray
+    missing: IntArray
+    """Of each node: MISSING_NONE, MISSING_ZERO or MISSING_NAN; see there."""
+    categories: tuple[IntArray | None, ...]
+    """Of each node: the categories that go left; None where it compares."""
+    left: IntArray
+    right: IntArray
+    values: FloatArray
+    """Of each leaf."""
+    gains: FloatArray | None = None
+    """Of each node, where it is known: what the split lowered the objective by."""
+
+    @property
+    def nan_left(self) -> BoolArray:
+        """Whether a missing value (NaN) goes left at each node."""
+        by_category = np.array([found is not None for found in self.categories], dtype=bool)
+        as_zero = self.threshold >= 0.0
+        return np.where(by_category, False, np.where(self.missing == MISSING_NONE, as_zero, self.default_left))
+
+    @property
+    def zero_left(self) -> BoolArray:
+        """Whether a 0 goes left at each node."""
+        by_category = np.array([found is not None for found in self.categories], dtype=bool)
+        holds_zero = np.array([found is not None and 0 in found for found in self.categories], dtype=bool)
+        as_number = np.where(self.missing == MISSING_ZERO, self.default_left, self.threshold >= 0.0)
+        return np.where(by_category, holds_zero, as_number)
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Output k: intercepts[k] + Σ of the trees k, k + outputs, k + 2·outputs …"""
+
+    trees: tuple[Tree, ...]
+    intercepts: FloatArray
+    flushes: bool = True
+    """Whether |x| <= 1e-35 (in single precision) counts as 0, as LightGBM has it."""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a document gets."""
+        return len(self.intercepts)
+
+    @property
+    def by_category(self) -> bool:
+        """Whether a node asks for categories."""
+        return any(found is not None for tree in self.trees for found in tree.categories)
+
+    @property
+    def missing_types(self) -> set[int]:
+        """The missing types that occur."""
+        return {int(kind) for tree in self.trees for kind in np.unique(tree.missing)}
+
+    def unflushed(self) -> Forest:
+        """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
+        if not self.flushes:
+            return self
+        below = float(np.nextafter(-TINY, -np.inf))
+        moved = [
+            replace(tree, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], below))
+            for tree in self.trees
+            for t in [tree.threshold]
+        ]
+        return Forest(tuple(moved), self.intercepts, flushes=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """x -> activation(norm(W x + b))."""
+
+    weights: FloatArray
+    bias: FloatArray
+    activation: Literal["relu", "gelu", "silu", "tanh", "none"]
+    norm: tuple[FloatArray, FloatArray] | None = None
+    """Weight and bias of a layer norm, whose ε is 1e-5."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Dense layers over features that are mapped, standardised and rounded to single precision.
+
+    z_j = (f(x_j) − centre_j) / spread_j, or `missing_j` where x_j is missing. f is the identity, sign(x) log(1 + |x|)
+    (``log1p``), or the share of the training documents below (``quantile``, see `knots`).
+    """
+
+    transform: Literal["identity", "log1p", "quantile"]
+    centre: FloatArray
+    spread: FloatArray
+    missing: FloatArray
+    knots: FloatArray
+    """(knots, features), for ``quantile``: the mean of the linear interpolation from below and from above."""
+    layers: tuple[Layer, ...]
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a document gets."""
+        return len(self.layers[-1].bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Grades:
+    """Σ_k gains[k] P(k | x), with P from the outputs of a part.
+
+    ``softmax``: P(k) ∝ exp(output k). ``cumulative``: P(grade ≥ k) = σ(output k − 1). Then, where `steps` are given,
+    logit P(y ≥ k | y ≥ k − 1) = a_k + b_k h_k; h_k are the log odds of that step, or `by_score` those of the expected
+    gain within the range of the gains.
+    """
+
+    part: Linear | Forest | Network
+    link: Literal["softmax", "cumulative"]
+    gains: FloatArray
+    steps: tuple[tuple[float, float], ...] | None = None
+    by_score: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Σ factor · part."""
+
+    terms: tuple[tuple[float, Part], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Wide:
+    """A part of other columns: the features that are numbers, then zeros and ones for the levels of the categories."""
+
+    numbers: IntArray
+    """The features that are numbers."""
+    centre: FloatArray | None
+    """What is subtracted from these, missing values being 0 then; None: they stay as they are."""
+    categories: tuple[tuple[int, IntArray], ...]
+    """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
+    width: int
+    part: Linear | Forest | Network | Grades
+
+    @classmethod
+    def of(cls, one_hot: OneHot, part: Linear | Forest | Network | Grades) -> Wide:
+        """The columns that a ranker has learnt from."""
+        encoding = one_hot.encoding
+        numbers = np.setdiff1d(np.arange(len(encoding.columns)), encoding.categories)
+        centre = None if one_hot.centre is None else np.array(one_hot.centre)
+        return cls(numbers, centre, tuple(one_hot.places()), one_hot.width, part)
+
+
+Part = Linear | Forest | Network | Grades | Blend | Wide
+
+
+# ---- how rankers make them ----
+
+
+def centred(centre: FloatArray, weights: FloatArray, intercept: float) -> Linear:
+    """An intercept and Σ_j w_j (x_j − c_j), where a missing value adds nothing."""
+    return Linear(centre, np.ones(len(centre)), weights[None, :], np.array([intercept]), np.zeros((1, len(centre))))
+
+
+def stump(feature: int, threshold: float, above: float) -> Tree:
+    """`above` where the feature is above a threshold, else 0, also where it is missing."""
+    one, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
+    where = (one * feature, np.array([threshold]), one == 1, one * MISSING_NAN, (None,))
+    return Tree(*where, *sides, np.array([0.0, above]))
+
+
+def tree_of(fields: Fields) -> Tree:
+    """A tree of a text that was read."""
+    decision = fields["decision_type"]
+    sets: list[IntArray | None] = [None] * len(decision)
+    for node in np.flatnonzero(decision % 2 == 1).tolist():
+        place = int(fields["threshold"][node])
+        begin, end = fields["cat_boundaries"][place : place + 2]
+        words = fields["cat_threshold"][begin:end].astype("<u4")
+        sets[node] = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    return Tree(
+        fields["split_feature"],
+        np.where(decision % 2 == 1, 0.0, fields["threshold"]),
+        decision // 2 % 2 == 1,
+        decision // 4,
+        tuple(sets),
+        fields["left_child"],
+        fields["right_child"],
+        fields["leaf_value"],
+        fields["split_gain"],
+    )
+
+
+_EPSILON = 1e-5  # of PyTorch's norms
+
+
+def dense_layers(network: Any) -> tuple[Layer, ...]:
+    """The layers of an MLP; batch norms, which in prediction are fixed, are folded into the layer beside them."""
+    arrays = {name: np.asarray(value.numpy(), dtype=np.float64) for name, value in network.state_dict().items()}
+    kind, layers = network.shape.norm, []
+    count = len(network.shape.hidden)
+    for number in range(count):
+        weights, bias = arrays[f"layer.{number}.weight"], arrays[f"layer.{number}.bias"]
+        norm = None
+        if kind == "batch":
+            factor, shift = _batch_norm(arrays, f"norm.{number}")
+            weights, bias = weights * factor[:, None], bias * factor + shift
+        elif kind == "layer":
+            norm = (arrays[f"norm.{number}.weight"], arrays[f"norm.{number}.bias"])
+        layers.append(Layer(weights, bias, network.shape.activation, norm))
+    layers.append(Layer(arrays["output.weight"], arrays["output.bias"], "none"))
+    if kind == "batch":  # it also normalises the inputs
+        factor, shift = _batch_norm(arrays, "input_norm")
+        first = layers[0]
+        layers[0] = replace(first, weights=first.weights * factor, bias=first.bias + first.weights @ shift)
+    return tuple(layers)
+
+
+def _batch_norm(arrays: dict[str, FloatArray], name: str) -> tuple[FloatArray, FloatArray]:
+    """Batch norm as factor · x + shift."""
+    factor = arrays[f"{name}.weight"] / np.sqrt(arrays[f"{name}.running_var"] + _EPSILON)
+    return factor, arrays[f"{name}.bias"] - arrays[f"{name}.running_mean"] * factor

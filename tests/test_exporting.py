@@ -1,0 +1,706 @@
+"""Models out: whatever a format takes, it scores as `predict` does, on every threshold; and the proof can fail."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import toprank as tr
+from toprank.data.queries import Queries
+from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
+from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, xgboost_json
+from toprank.exporting.export import DifferenceWarning
+from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Tree, as_forest, as_linear
+from toprank.exporting.formats import Target
+from toprank.exporting.lightgbm_text import _fields
+from toprank.exporting.made_rows import KINDS, TINY, made_rows
+from toprank.exporting.parity import changed_rankings
+from toprank.exporting.singles import next_single, single_below
+from toprank.rankers.forest import Forest as Kernel
+from toprank.rankers.tree_text import ReadTrees
+
+EVERYTHING = ("onnx", "c", "python")  # take every formula
+TREES = ("xgboost", "lightgbm")
+OURS = (*EVERYTHING, *TREES, "json")
+
+
+@cache
+def data(holes: bool = True) -> tr.RankingData:
+    made = tr.synthetic(n_queries=30, truth="nonlinear", n_grades=3, seed=0)
+    rng, X = np.random.default_rng(0), made.X.copy()
+    X[:, 3] = np.floor(made.labels + rng.integers(0, 4, len(X)))  # something for a category to find
+    X[:, 5] = np.round(X[:, 5])
+    if holes:
+        X[rng.random(X.shape) < 0.1] = np.nan
+    return made.replace(X=X.astype(np.float32))
+
+
+@cache
+def table() -> tr.RankingData:
+    import pandas as pd
+
+    rng, like = np.random.default_rng(1), data()
+    levels = np.array(["acme", "zenith", 'a "b", c', "öl", "rare"])
+    places = (like.labels.astype(int) + rng.integers(0, 3, like.n_documents)) % 4
+    brand = levels[np.where(rng.random(len(places)) < 0.01, 4, places)].astype(object)
+    brand[rng.random(len(brand)) < 0.1] = None
+    price = like.labels + rng.normal(100, 2, len(brand))
+    price[rng.random(len(brand)) < 0.1] = np.nan
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 400, len(brand)), unit="D")
+    frame = pd.DataFrame({"price in €": price, "brand": brand, "day": day, "y": like.labels})
+    frame["qid"] = like.queries.document_query
+    return tr.RankingData.from_frame(frame, label="y", qid="qid")
+
+
+def trees(**more: Any) -> tr.TreeRanker:
+    return tr.TreeRanker(**({"n_trees": 8, "num_leaves": 8, "threads": 1, "min_data_in_leaf": 5} | more))
+
+
+def network(**more: Any) -> Any:
+    return tr.NeuralRanker(more.pop("loss", "ListNet"), **({"hidden": (6, 3), "epochs": 1, "threads": 1} | more))
+
+
+def half(name: str) -> tr.RankingData:
+    return tr.split(data(), (0.5, 0.5))[0 if name == "first" else 1]
+
+
+RANKERS = {
+    "linear": lambda: tr.LinearRanker().fit(data()),
+    "ada": lambda: tr.AdaRank(max_rounds=20).fit(data()),
+    "coordinates": lambda: tr.CoordinateAscent(restarts=1, max_cycles=1).fit(data()),
+    "two lines": lambda: tr.BlendRanker.of([ranker("linear"), ranker("ada")], data()),
+    "boost": lambda: tr.RankBoost(max_rounds=15).fit(data()),
+    "trees": lambda: trees().fit(data(False)),
+    "trees with holes": lambda: trees().fit(data()),
+    "zeros are missing": lambda: trees(extra={"zero_as_missing": True}).fit(data()),
+    "squares": lambda: trees(loss="Squared").fit(data()),  # with an intercept
+    "categories": lambda: trees(categorical=[3, 5], extra={"min_data_per_group": 5, "cat_smooth": 1.0}).fit(whole()),
+    "two forests": lambda: tr.BlendRanker.of([ranker("squares"), ranker("zeros are missing")], data()),
+    "boost and trees": lambda: tr.BlendRanker.of([ranker("boost"), ranker("zeros are missing")], data()),
+    "table, trees": lambda: trees(extra={"min_data_per_group": 5}).fit(table()),
+    "expected gain": lambda: tr.ExpectedGainRanker().fit(data()),
+    "ordinal": lambda: tr.ExpectedGainRanker("Ordinal").fit(data()),
+    "calibrated": lambda: tr.ExpectedGainRanker("ListNet", l2=0.1).fit(half("first")).calibrate(half("second")),
+    "grades of trees": lambda: trees(loss="Multinomial", outputs="grades").fit(half("first")).calibrate(half("second")),
+    "mlp": lambda: network().fit(data()),
+    "mlp of quantiles": lambda: network(input_transform="quantile", norm="layer", activation="gelu").fit(data()),
+    "mlp of batches": lambda: network(input_transform="none", norm="batch", activation="silu").fit(data()),
+    "mlp of grades": lambda: network(loss="Multinomial", outputs="grades", activation="tanh", hidden=(4,)).fit(data()),
+    "no hidden layer": lambda: network(hidden=(), norm="batch", input_transform="standard").fit(data()),
+    "blend": lambda: tr.BlendRanker.of(
+        [ranker("linear"), ranker("trees"), ranker("calibrated"), ranker("mlp")], data()
+    ),
+    "table, linear": lambda: tr.LinearRanker().fit(table()),
+    "table, thresholds": lambda: tr.RankBoost(max_rounds=15).fit(table()),
+    "table, blend": lambda: tr.BlendRanker.of([ranker("table, linear"), ranker("table, trees")], table()),
+}
+HELD = {
+    **{(name, format): None for name in RANKERS for format in EVERYTHING},
+    **{(name, "json"): None for name in ("linear", "ada", "coordinates", "two lines")},
+    **{
+        (name, format): None
+        for name in (
+            "boost",
+            "trees",
+            "trees with holes",
+            "zeros are missing",
+            "squares",
+            "two forests",
+            "boost and trees",
+        )
+        for format in TREES
+    },
+    ("categories", "lightgbm"): None,
+    ("table, trees", "lightgbm"): None,
+}
+
+
+def whole() -> tr.RankingData:
+    """Categories must be whole numbers from 0 on."""
+    X = data().X.copy()
+    X[:, 5] = np.abs(X[:, 5])
+    return data().replace(X=X)
+
+
+@cache
+def ranker(name: str) -> Any:
+    if "mlp" in name or name in ("blend", "no hidden layer"):
+        pytest.importorskip("torch")
+    return RANKERS[name]()
+
+
+def given_data(name: str) -> tr.RankingData:
+    return table() if name.startswith("table") else whole() if name == "categories" else data()
+
+
+# ---- every pair ----
+
+
+@pytest.mark.parametrize("format", OURS)
+@pytest.mark.parametrize("name", RANKERS)
+def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> None:
+    model, path = ranker(name), tmp_path / f"model{format_named(format).suffix}"
+    if (name, format) not in HELD:
+        with pytest.raises(DataError, match=r"cannot hold this model: .*(Export it to|Rename)"):
+            tr.export(model, format, path)
+        assert not list(tmp_path.iterdir())
+        return
+    parity = tr.export(model, format, path, check=given_data(name))
+    assert parity.rows_beyond == 0, str(parity)
+    assert parity.rankings_changed == 0, str(parity)
+    assert parity.largest < (1e-9 if format_named(format).precision == "double" else 1e-5)
+    found = {kind.kind: kind.rows for kind in parity.kinds}
+    assert found["data"] == given_data(name).n_documents
+    assert found.keys() >= {"usual", "missing", "zeros", "tiny", "huge"}
+    apart = {kind.kind for kind in parity.kinds if kind.apart}
+    assert apart == ({"tiny"} if format == "lightgbm" and "boost" in name else set())
+    assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, f"{path.name}.check.json"]
+
+
+def test_every_format_is_known_and_says_what_it_is() -> None:
+    assert set(names()) == {*OURS, "elasticsearch", "opensearch", "solr", "vespa", "ranklib"}
+    for name in names():
+        assert format_named(name).name == name
+        assert format_named(name.upper()).title
+
+
+def test_what_the_rankers_above_are_there_for() -> None:
+    def forest(name: str) -> Forest:
+        found = as_forest(form_of(ranker(name)).part)
+        assert found is not None
+        return found
+
+    assert forest("trees").missing_types == {MISSING_NONE}
+    assert MISSING_NAN in forest("trees with holes").missing_types
+    assert forest("zeros are missing").missing_types == {MISSING_ZERO}
+    assert forest("categories").by_category
+    assert forest("table, trees").by_category
+    assert forest("squares").intercepts[0] != 0
+    assert ranker("calibrated").calibration_.by_score
+    assert not ranker("grades of trees").calibration_.by_score
+    assert ranker("table, linear").one_hot_ is not None
+    assert as_linear(form_of(ranker("two lines")).part) is not None
+
+
+# ---- any forest ----
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> Forest:
+    """Small trees with every kind of node."""
+    odd = [0.0, -0.0, 1e-36, -1e-36, TINY, -TINY, 0.1, -0.3, 1e300, 2.5, float(np.float32(0.1)), 16777217.0]
+    thresholds = st.sampled_from(odd) | st.floats(-5, 5)
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        nodes = draw(st.integers(0, 4))
+        left, right = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+        ends = [(left, 0), (right, 0)] if nodes else []
+        for node in range(1, nodes):  # hang the next node on any open end
+            side, place = ends.pop(draw(st.integers(0, len(ends) - 1)))
+            side[place] = node
+            ends += [(left, node), (right, node)]
+        for leaf, (side, place) in enumerate(ends):
+            side[place] = -1 - leaf
+        sets = tuple(
+            np.array(sorted(draw(st.sets(st.sampled_from([0, 1, 3, 31, 32, 70]), min_size=1))))
+            if draw(st.integers(0, 4)) == 0
+            else None
+            for _ in range(nodes)
+        )
+        numbers = [draw(thresholds) if wanted is None else 0.0 for wanted in sets]
+        made.append(
+            Tree(
+                np.array([draw(st.integers(0, 2)) for _ in range(nodes)], dtype=np.int64),
+                np.array(numbers, dtype=np.float64),
+                np.array([draw(st.booleans()) for _ in range(nodes)], dtype=bool),
+                np.array([draw(st.sampled_from([0, 1, 2])) for _ in range(nodes)], dtype=np.int64),
+                sets,
+                left,
+                right,
+                np.array([draw(st.floats(-1, 1).map(lambda x: round(x, 3))) for _ in range(nodes + 1)]),
+            )
+        )
+    return Forest(tuple(made), np.array([draw(st.sampled_from([0.0, 0.7]))]))
+
+
+def by_kernel(forest: Forest, X: np.ndarray) -> np.ndarray:
+    read = ReadTrees(1, None, None, ["none"] * X.shape[1], [_fields(tree) for tree in forest.trees])
+    return Kernel.from_numbers(read).predict(X, 1) + forest.intercepts[0]
+
+
+def scores(form: Form, format: str, X: np.ndarray) -> np.ndarray:
+    target = format_named(format)
+    target.check(form, Target("m"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"m{target.suffix}"
+        path.write_bytes(target.files(form, Target("m"))[""])
+        return np.asarray(target.scores(path, X, form.names))
+
+
+def exact_on(forest: Forest, format: str) -> None:
+    form = Form(("a", "b", "c"), forest)
+    if format_named(format).refuses(form, Target("m")) is not None:
+        assert forest.by_category
+        assert format == "xgboost"
+        return
+    made = made_rows(form, single=format == "xgboost")
+    np.testing.assert_allclose(scores(form, format, made.X), by_kernel(forest, made.X), rtol=1e-6, atol=1e-6)
+
+
+@given(forests())
+@settings(max_examples=60)
+@pytest.mark.parametrize("format", ["python", "onnx", "lightgbm", "xgboost"])
+def test_any_forest(format: str, forest: Forest) -> None:
+    exact_on(forest, format)
+
+
+@given(forests())
+@settings(max_examples=12)
+def test_any_forest_in_c(forest: Forest) -> None:
+    exact_on(forest, "c")
+
+
+@given(forests())
+@settings(max_examples=15)
+def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
+    """onnx's own evaluator beside onnxruntime, and our reader of XGBoost's files beside XGBoost."""
+    from onnx.reference import ReferenceEvaluator
+
+    form = Form(("a", "b", "c"), forest)
+    X = made_rows(form).X[::7]
+    content = format_named("onnx").files(form, Target("m"))[""]
+    [found] = ReferenceEvaluator(content).run(None, {"features": X})
+    np.testing.assert_allclose(found, by_kernel(forest, X), rtol=1e-12, atol=1e-12)
+    if not forest.by_category:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "m.json"
+            path.write_bytes(format_named("xgboost").files(form, Target("m"))[""])
+            X = made_rows(form, single=True).X
+            theirs = format_named("xgboost").scores(path, X, form.names)
+            np.testing.assert_array_equal(xgboost_json.interpreted(path, X), theirs)
+
+
+@given(st.floats(allow_nan=False) | st.floats(-1, 1), st.floats(width=32, allow_nan=False))
+@example(0.1, float(np.float32(0.1)))
+@example(-TINY, 0.0)
+@example(3.4028234663852886e38, 3.4028234663852886e38)
+def test_thresholds_in_single_precision_decide_the_same(threshold: float, x: float) -> None:
+    near = [np.float32(x), single_below(threshold), next_single(threshold)]
+    for value in near:
+        left = float(value) <= threshold
+        if np.isfinite(value):
+            assert (value <= single_below(threshold)) == left
+            assert (value < next_single(threshold)) == left
+
+
+# ---- the proof ----
+
+
+def nearest(threshold: Any) -> Any:
+    with np.errstate(over="ignore"):
+        return np.float32(threshold)
+
+
+def test_thresholds_rounded_to_the_nearest_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of the data pass: they lie on no threshold. The made ones do not."""
+    monkeypatch.setattr(xgboost_json, "least_above", nearest)
+    with pytest.warns(DifferenceWarning, match=r"does not score every row as the model does: \d+ of"):
+        parity = tr.export(ranker("trees"), "xgboost", tmp_path / "m.json", check=data(False))
+    found = {kind.kind: kind for kind in parity.kinds}
+    assert found["data"].rows_beyond == 0
+    assert found["thresholds"].rows_beyond > 0
+    assert found["thresholds"].rankings_changed > 0
+    assert parity.rows_beyond >= found["thresholds"].rows_beyond
+    assert not parity.holds
+
+
+def _rounded(tree: Tree) -> Tree:
+    return Tree(**{**vars(tree), "threshold": nearest(tree.threshold).astype(np.float64)})
+
+
+def _other_default(tree: Tree) -> Tree:
+    return Tree(**{**vars(tree), "default_left": ~tree.default_left})
+
+
+def _none_missing(tree: Tree) -> Tree:
+    return Tree(**{**vars(tree), "missing": np.full_like(tree.missing, MISSING_NONE)})
+
+
+@pytest.mark.parametrize("format", EVERYTHING)
+@pytest.mark.parametrize("broken", [_rounded, _other_default, _none_missing])
+def test_a_writer_that_is_wrong_writes_nothing(format: str, broken: Any, tmp_path: Path) -> None:
+    """A form that is not the ranker's stands for a writer that does not write what it is given."""
+    model = ranker("trees with holes")
+    wrong = Forest(tuple(broken(tree) for tree in form_of(model).part.trees), form_of(model).part.intercepts)
+    model = _Telling(model, wrong)
+    with pytest.raises(DataError, match="was not written: it does not score as the model does"):
+        tr.export(model, format, tmp_path / "m", check=data())
+    assert not list(tmp_path.iterdir())
+
+
+class _Telling(tr.TreeRanker):
+    """A ranker that tells another formula than its own."""
+
+    def __init__(self, model: Any, formula: Forest) -> None:
+        self.__dict__.update(vars(model))
+        self._told = formula
+
+    def _formula(self) -> Forest:
+        return self._told
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=12))
+def test_changed_rankings_are_those_of_pairs(rows: list[tuple[int, int, int]]) -> None:
+    rows = sorted(rows, key=lambda row: row[2])
+    before, after, query = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    queries = Queries(np.append(np.flatnonzero(np.append(True, np.diff(query) > 0)), len(query)))
+    expected = [
+        any(
+            before[i] > before[j] and not after[i] > after[j]
+            for i in range(a, b)
+            for j in range(a, b)
+        )
+        for a, b in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
+    ]  # fmt: skip
+    assert changed_rankings(before, after, queries).tolist() == expected
+    assert not changed_rankings(before, before * (1 + 1e-15), queries).any(), "rounding changes nothing"
+
+
+def test_made_rows_hold_every_threshold_and_its_neighbours() -> None:
+    form = form_of(ranker("trees with holes"))
+    made = made_rows(form)
+    assert set(made.kinds) <= set(KINDS)
+    for tree in form.part.trees:
+        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
+            column = made.X[:, feature]
+            for wanted in (threshold, np.nextafter(threshold, -np.inf), np.nextafter(threshold, np.inf)):
+                assert (column == wanted).any()
+            assert (column == float(single_below(threshold))).any()
+            assert (column == float(next_single(threshold))).any()
+    single = made_rows(form, single=True).X
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(single, single.astype(np.float32))
+    assert "doubles" not in made_rows(form, single=True).kinds
+
+
+def test_what_a_parity_says(tmp_path: Path) -> None:
+    parity = tr.export(ranker("trees"), "onnx", tmp_path / "m.onnx", check=data(False))
+    said = parity.to_dict()
+    assert json.loads(json.dumps(said)) == said
+    assert said["rows"] == sum(kind["rows"] for kind in said["kinds"].values())
+    assert said["rankings"] == parity.rankings > data().n_queries
+    assert f"{parity.rows:,} rows compared" in str(parity)
+    assert "onnxruntime" in parity.interpreter
+    assert parity.holds
+    assert "<table" in parity._repr_html_()
+
+
+def test_rows_that_the_model_refuses_are_not_compared(tmp_path: Path) -> None:
+    """A feature that hardly varies makes infinities of huge values, which predict refuses."""
+    pytest.importorskip("torch")
+    small = data(False).replace(X=data(False).X * 1e-12)
+    model = network(input_transform="standard").fit(small)
+    parity = tr.export(model, "python", tmp_path / "m.py", check=small)
+    assert "huge" not in {kind.kind for kind in parity.kinds}
+    assert parity.holds
+
+
+def test_large_and_sparse_data_are_compared_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scipy import sparse
+
+    from toprank.exporting import parity as room
+
+    X = np.nan_to_num(data().X)
+    X[X < 0.5] = 0.0
+    thin = data().replace(X=sparse.csr_matrix(X))
+    model = tr.LinearRanker().fit(thin)
+    monkeypatch.setattr(room, "_BLOCK", 100)
+    parity = tr.export(model, "json", tmp_path / "m.json", check=thin)
+    assert {kind.kind: kind.rows for kind in parity.kinds}["data"] == thin.n_documents
+    assert (parity.rows_beyond, parity.rankings_changed) == (0, 0)
+
+
+def test_data_beyond_single_precision_are_counted(tmp_path: Path) -> None:
+    """Half-way between two values of the training a threshold lies between two single precision numbers."""
+    tree = form_of(ranker("trees")).part.trees[0]
+    X = np.repeat(data(False).X[:1].astype(np.float64), 2, axis=0)
+    feature, threshold = tree.feature[0], tree.threshold[0]
+    X[:, feature] = threshold, np.nextafter(threshold, np.inf)
+    assert np.float32(X[0, feature]) == np.float32(X[1, feature])
+    close = tr.RankingData(X, feature_names=data().feature_names)
+    assert len(set(ranker("trees").predict(close))) == 2
+    with pytest.warns(DifferenceWarning, match="does not score every row"):
+        parity = tr.export(ranker("trees"), "xgboost", tmp_path / "m.json", check=close)
+    found = {kind.kind: kind for kind in parity.kinds}
+    assert (found["data"].rows_beyond, found["data"].rankings_changed) == (1, 1)
+    assert parity.rows_beyond == 1, "and no made row"
+
+
+def test_infinite_values_are_compared_where_a_target_takes_them(tmp_path: Path) -> None:
+    X = data().X.copy()
+    X[::3, 2], X[1::3, 3] = np.inf, -np.inf
+    endless = data().replace(X=X)
+    for format in (*EVERYTHING, "lightgbm"):
+        assert tr.export(ranker("trees with holes"), format, tmp_path / "m", check=endless).holds
+    with pytest.raises(DataError, match="XGBoost takes no values beyond single precision"):
+        tr.export(ranker("trees with holes"), "xgboost", tmp_path / "m.json", check=endless)
+    assert not (tmp_path / "m.json").exists()
+
+
+# ---- the files ----
+
+
+def test_the_self_test_holds_rows_with_their_scores(tmp_path: Path) -> None:
+    model = ranker("trees with holes")
+    tr.export(model, "python", tmp_path / "m.py", check=data())
+    told = json.loads((tmp_path / "m.py.check.json").read_text())
+    X = np.array([[np.nan if value is None else value for value in row] for row in told["rows"]])
+    predicted = model.predict(tr.RankingData(X, feature_names=told["features"]))
+    np.testing.assert_allclose(predicted, told["scores"], rtol=told["tolerance"])
+    assert told["features"] == list(form_of(model).names)
+    assert np.isnan(X).any()
+    assert 20 < len(X) < 100
+    (tmp_path / "m.py.check.json").unlink()
+    tr.export(model, "python", tmp_path / "m.py")
+    assert not (tmp_path / "m.py.check.json").exists()
+
+
+def test_the_python_file_needs_numpy_alone(tmp_path: Path) -> None:
+    rows = np.nan_to_num(table().X[:5], nan=np.nan)
+    tr.export(ranker("table, blend"), "python", tmp_path / "model.py")
+    np.save(tmp_path / "rows.npy", rows)
+    code = (
+        "import sys, numpy as np; sys.path.insert(0, '.'); import model; before = set(sys.modules); "
+        "print(model.score(np.load('rows.npy')).tolist()); "
+        "print([name for name in sys.modules if name.split('.')[0] in ('toprank', 'scipy', 'lightgbm', 'torch')]); "
+        "print(model.LEVELS['brand'])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found, loaded, levels = map(eval, done.stdout.splitlines())
+    np.testing.assert_allclose(found, ranker("table, blend").predict(table())[:5], rtol=1e-9)
+    assert loaded == []
+    assert tuple(levels) == form_of(ranker("table, blend")).levels["brand"]
+    wrong = "import sys; sys.path.insert(0, '.'); import model; model.score([[1.0]])"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", wrong], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "X must have a column for each of the 3 features" in done.stderr
+
+
+def test_the_c_file_says_its_features_and_levels(tmp_path: Path) -> None:
+    tr.export(ranker("table, linear"), "c", tmp_path / "2nd model.c")
+    library = tmp_path / "m.so"
+    compiler = c_source._compiler()
+    assert compiler is not None
+    source = str(tmp_path / "2nd model.c")
+    subprocess.run([compiler, "-std=c99", "-shared", "-fPIC", source, "-o", library, "-lm"], check=True)
+    loaded = ctypes.CDLL(str(library))
+    names = (ctypes.c_char_p * 3).in_dll(loaded, "m2nd_model_features")
+    assert [name.decode() for name in names] == ["price in €", "brand", "day"]
+    levels = form_of(ranker("table, linear")).levels["brand"]
+    found = (ctypes.c_char_p * len(levels)).in_dll(loaded, "m2nd_model_levels_1")
+    assert tuple(level.decode() for level in found) == levels
+    loaded.m2nd_model_score.restype = ctypes.c_double
+    row = (ctypes.c_double * 3)(*table().X[0].tolist())
+    assert loaded.m2nd_model_score(row) == pytest.approx(ranker("table, linear").predict(table())[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["blend", "table, blend", "ordinal", "categories", "mlp of quantiles"])
+def test_compilers_have_nothing_to_say_about_the_c_file(name: str, tmp_path: Path) -> None:
+    content = format_named("c").files(form_of(ranker(name)), Target("m"))[""]
+    (tmp_path / "m.c").write_bytes(content)
+    compiler = c_source._compiler()
+    assert compiler is not None
+    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion", "-Werror", "-c"]
+    done = subprocess.run(
+        [compiler, *strict, "m.c", "-o", "m.o"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_that_a_target_does_not_take(tmp_path: Path) -> None:
+    import lightgbm
+    import xgboost
+
+    odd = ["bm25 title", "a[0]", "x<y", *(f"f{j}" for j in range(7))]
+    model = trees().fit(data().replace(feature_names=odd))
+    parity = tr.export(model, "lightgbm", tmp_path / "m.txt")
+    assert "2 features are renamed, 'bm25 title' to 'bm25_title'" in str(parity)
+    assert lightgbm.Booster(model_file=tmp_path / "m.txt").feature_name()[:3] == ["bm25_title", "a_0_", "x<y"]
+    tr.export(model, "xgboost", tmp_path / "m.json")
+    assert xgboost.Booster(model_file=tmp_path / "m.json").feature_names[:3] == ["bm25 title", "a_0_", "x_y"]
+    clash = trees().fit(data().replace(feature_names=["a b", "a_b", *(f"f{j}" for j in range(8))]))
+    with pytest.raises(DataError, match="two have one name"):
+        tr.export(clash, "lightgbm", tmp_path / "other.txt")
+
+
+def test_lightgbm_keeps_what_the_splits_gained(tmp_path: Path) -> None:
+    import lightgbm
+
+    model = ranker("trees")
+    tr.export(model, "lightgbm", tmp_path / "m.txt")
+    gains = lightgbm.Booster(model_file=tmp_path / "m.txt").feature_importance("gain")
+    np.testing.assert_allclose(gains / gains.sum(), model.feature_importances_, rtol=1e-4)
+
+
+def test_the_weights_as_json(tmp_path: Path) -> None:
+    model = ranker("linear")
+    tr.export(model, "json", tmp_path / "m.json")
+    told = json.loads((tmp_path / "m.json").read_text())
+    np.testing.assert_allclose(list(told["weights"].values()), model.coef_)
+    assert told["intercept"] == pytest.approx(model.intercept_)
+    np.testing.assert_allclose(list(told["missing"].values()), model.coef_ * model.standardisation_.centre)
+
+
+def test_the_onnx_graph_says_its_features(tmp_path: Path) -> None:
+    import onnxruntime
+
+    tr.export(ranker("table, trees"), "onnx", tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["features"]) == ["price in €", "brand", "day"]
+    assert "zenith" in json.loads(told["levels"])["brand"]
+    [inputs], [outputs] = session.get_inputs(), session.get_outputs()
+    assert (inputs.name, inputs.type, outputs.name) == ("features", "tensor(double)", "scores")
+
+
+@pytest.mark.parametrize("name", ["blend", "table, blend"])
+def test_a_model_file_is_exported_as_the_ranker_was(name: str, tmp_path: Path) -> None:
+    model, files = ranker(name), []
+    model.save(tmp_path / "m.toprank")
+    for one in (model, tr.load(tmp_path / "m.toprank")):
+        tr.export(one, "python", tmp_path / "m.py")
+        files.append((tmp_path / "m.py").read_bytes())
+    assert files[0] == files[1]
+
+
+# ---- what cannot be ----
+
+
+def test_without_a_compiler_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_source, "_compiler", lambda: None)
+    parity = tr.export(ranker("linear"), "c", tmp_path / "m.c", check=data())
+    assert (parity.rows, parity.kinds) == (0, ())
+    assert "not compared with predict, since there is no C compiler here" in str(parity)
+    assert (tmp_path / "m.c").exists()
+
+
+def test_without_onnx_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"toprank\[export\]"):
+        tr.export(ranker("linear"), "onnx", tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_onnxruntime_onnx_itself_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_graph, "_runtime", lambda: None)
+    parity = tr.export(ranker("linear"), "onnx", tmp_path / "m.onnx", check=data())
+    assert parity.interpreter == "onnx's reference evaluator"
+    assert parity.holds
+
+
+def test_rankers_without_a_formula_are_told_so(tmp_path: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    def refused(model: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            tr.export(model, "onnx", tmp_path / "m.onnx")
+        assert not list(tmp_path.iterdir())
+
+    refused(make_pipeline(tr.LinearRanker()), "Only rankers of toprank can be exported, not a Pipeline")
+    refused(tr.LinearRanker(), "not fitted")
+    plugin = tr.ExpectedGainRanker(classifier=LogisticRegression()).fit(data())
+    refused(plugin, "scikit-learn's LogisticRegression")
+
+
+def test_networks_that_look_at_whole_queries_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    attention = tr.NeuralRanker("ListNet", network="attention", width=4, n_heads=1, n_layers=1, epochs=1, threads=1)
+    blend = tr.BlendRanker.of([ranker("linear"), attention.fit(data())], data())
+    for model in (attention, blend):
+        with pytest.raises(DataError, match="by the other documents of its query"):
+            tr.export(model, "onnx", tmp_path / "m.onnx")
+
+
+def test_wrong_arguments_are_sentences(tmp_path: Path) -> None:
+    model = ranker("linear")
+    with pytest.raises(UnknownNameError, match="did you mean 'onnx'"):
+        tr.export(model, "onx", tmp_path / "m")
+    with pytest.raises(DataError, match="does not depend on a server"):
+        tr.export(model, "python", tmp_path / "m.py", server_version="3.0")
+    with pytest.raises(DataError, match="check must be a RankingData"):
+        tr.export(model, "python", tmp_path / "m.py", check=data().X)
+    with pytest.raises(DataError, match="expecting 10 features"):
+        tr.export(model, "python", tmp_path / "m.py", check=data().replace(X=data().X[:, :4], feature_names=None))
+    with pytest.raises(FileError, match="is a folder; name a file in it"):
+        tr.export(model, "python", tmp_path)
+    with pytest.raises(FileError, match="cannot be written"):
+        tr.export(model, "python", tmp_path / "nowhere" / "m.py")
+    with pytest.raises(DataError, match="named by its path"):
+        tr.export(model, "python", 3)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    ranker("trees").save("m.toprank")
+    ranker("linear").save("linear.toprank")
+    tr.write(data(False), "test.parquet")
+    return tmp_path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toprank", "export", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_says_what_was_compared(folder: Path) -> None:
+    done = run("m.toprank", "--to", "python", "-o", "m.py", "--check", "test.parquet")
+    assert done.returncode == 0, done.stderr
+    assert "0 rows beyond 1e-09; 0 of" in done.stdout
+    assert "rows of the data that were given" in done.stdout
+    assert {file.name for file in folder.iterdir()} >= {"m.py", "m.py.check.json"}
+    done = run("linear.toprank", "--to", "json", "-o", "m.json", "--json")
+    told = json.loads(done.stdout)
+    assert (told["file"], told["rows_beyond"], told["rankings_changed"]) == ("m.json", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("m.toprank", "--to", "json", "-o", "out"), 1, "no weighted sum"),
+        (("m.toprank", "--to", "jsn", "-o", "out"), 2, "did you mean 'json'"),
+        (("m.toprank", "--to", "c", "-o", "out", "--server-version", "3"), 1, "does not depend on a server"),
+        (("test.parquet", "--to", "c", "-o", "out"), 1, "not a whole toprank model"),
+        (("m.toprank", "--to", "c", "-o", "nowhere/out"), 1, "does not exist"),
+        (("m.toprank", "--to", "c", "-o", "."), 1, "is a folder"),
+        (("m.toprank", "--to", "c", "-o", "out", "--check", "linear.toprank"), 1, "linear.toprank"),
+        (("m.toprank", "-o", "out"), 2, "--to"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_a_status(
+    folder: Path, arguments: tuple[str, ...], status: int, words: str
+) -> None:
+    before = set(folder.rglob("*"))
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(folder.rglob("*")) == before
