@@ -21,7 +21,17 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, xgboost_json
 from toprank.exporting.export import DifferenceWarning
-from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Tree, as_forest, as_linear
+from toprank.exporting.form import (
+    MISSING_NAN,
+    MISSING_NONE,
+    MISSING_ZERO,
+    Forest,
+    Form,
+    Linear,
+    Tree,
+    as_forest,
+    as_linear,
+)
 from toprank.exporting.formats import Target
 from toprank.exporting.lightgbm_text import _fields
 from toprank.exporting.made_rows import KINDS, TINY, made_rows
@@ -263,6 +273,29 @@ def exact_on(forest: Forest, format: str) -> None:
 @pytest.mark.parametrize("format", ["python", "onnx", "lightgbm", "xgboost"])
 def test_any_forest(format: str, forest: Forest) -> None:
     exact_on(forest, format)
+
+
+@pytest.mark.parametrize("default_left", [False, True])
+@pytest.mark.parametrize("missing", [MISSING_NONE, MISSING_ZERO, MISSING_NAN])
+@pytest.mark.parametrize("threshold", [1e300, np.inf])
+def test_splits_that_ask_whether_there_is_a_value(threshold: float, missing: int, default_left: bool) -> None:
+    one = np.ones(1, dtype=np.int64)
+    node = (one * 0, np.array([threshold]), np.array([default_left]), one * missing, (None,))
+    tree = Tree(*node, np.array([-1]), np.array([-2]), np.array([1.0, 2.0]))
+    form = Form(("a",), Forest((tree,), np.zeros(1)))
+    X = np.array([[np.nan], [0.0], [1.0], [-3e38], [3e38]])
+    for format in (*EVERYTHING, *TREES):
+        np.testing.assert_array_equal(scores(form, format, X), by_kernel(form.part, X), err_msg=format)
+
+
+@pytest.mark.parametrize("format", [*EVERYTHING, "json"])
+def test_linear_functions_whose_missing_values_add_something(format: str) -> None:
+    rng = np.random.default_rng(0)
+    centre, scale, missing = rng.normal(size=3), rng.uniform(1, 2, 3), rng.normal(size=(1, 3))
+    part = Linear(centre, scale, rng.normal(size=(1, 3)), np.array([0.3]), missing)
+    X = np.where(rng.random((50, 3)) < 0.4, np.nan, rng.normal(size=(50, 3)))
+    terms = np.where(np.isnan(X), missing, (X - centre) * scale * part.weights)
+    np.testing.assert_allclose(scores(Form(("a", "b", "c"), part), format, X), 0.3 + terms.sum(axis=1), rtol=1e-12)
 
 
 @given(forests())
