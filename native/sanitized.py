@@ -15,7 +15,6 @@ from pathlib import Path
 
 from build import HERE, is_current, system_compiler
 
-
 LEFT_OUT = {
     "a browser does not start with the sanitizer loaded into it": ("tests/test_report_browser.py",),
     "the sanitizer's own memory counts": (
