@@ -32,6 +32,7 @@ FLOORS = [
     {"comparison", "explaining", "selection"},
     {"portfolio", "tuning", "monitoring"},
     {"experiment", "cluster"},
+    {"serving"},
     {"report", "reproduce"},
     {"cli"},
 ]

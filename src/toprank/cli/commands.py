@@ -19,6 +19,7 @@ from toprank.cli import (
     options,
     predicting,
     preparing,
+    serving,
     training,
 )
 
@@ -72,6 +73,7 @@ for _function in (
     monitoring.monitor,
     explaining.explain,
     exporting.export,
+    serving,
     training.systems,
     demonstrating.demo,
 ):

@@ -207,6 +207,18 @@ class Ranker(Estimator):
     def _scores(self, X: Any) -> FloatArray:
         """Scores of rows; their number of columns is checked."""
 
+    @property
+    def looks_at_queries(self) -> bool:
+        """Whether the score of a document depends on the other documents of its query."""
+        return False
+
+    def query_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of the documents of one query, for who asks often.
+
+        X is not looked at again: float64 in C order, NaN where missing, the columns of training in their order.
+        """
+        return finite(self._scores(X))
+
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better.
 

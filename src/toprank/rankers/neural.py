@@ -217,6 +217,15 @@ class NeuralRanker(GradeProbabilities):
         network = Network(transform, *how, inputs.knots, dense_layers(self.network_))
         return self._expected(network) if len(self.gains_) else network
 
+    @property
+    @override
+    def looks_at_queries(self) -> bool:
+        return bool(self.network_.shape.network == "attention")
+
+    @override
+    def query_scores(self, X: FloatArray) -> FloatArray:
+        return self.predict(RankingData(X, feature_names=getattr(self, "feature_names_in_", None)))
+
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)
         from toprank.rankers import neural_scoring as scoring
@@ -260,7 +269,7 @@ class NeuralRanker(GradeProbabilities):
     @property
     def _needs_qid(self) -> bool:
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
-        return bool(self.network_.shape.network == "attention" and self.training_.get("queries", 1) > 1)
+        return self.looks_at_queries and self.training_.get("queries", 1) > 1
 
     @available_if(has_grades)
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:

@@ -1,0 +1,57 @@
+"""Serving: models behind HTTP, in a process that starts fast, stays small and says what it does.
+
+`toprank serve` runs it; `application` is the same as an ASGI application, for servers of other kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from toprank.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from toprank.serving.service import Service
+
+__all__ = ["application", "check_installed", "write_check"]
+
+_PACKAGES = ("uvicorn", "msgspec", "prometheus_client")
+
+
+def check_installed() -> None:
+    """Say which extra is needed, where it is not installed."""
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise MissingExtraError(f"Serving needs {package}, which is not installed: pip install 'toprank[serve]'.")
+
+
+def application(models: Sequence[str | PathLike[str]], **options: Any) -> Service:
+    """An ASGI application that answers with models, as `toprank serve` runs it.
+
+    Args:
+        models: model files, each a path or ``NAME=PATH``; the first is the primary one.
+        **options: ``token``, ``limits``, ``shadows``, ``interleave`` and ``log`` of `Service`.
+
+    >>> import tempfile, toprank as tr
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tr.LinearRanker().fit(tr.synthetic(n_queries=5, seed=0)).save(f"{folder}/m.toprank")
+    ...     service = application([f"{folder}/m.toprank"])
+    >>> [model.name for model in service.models]
+    ['m']
+    """
+    check_installed()
+    from toprank.serving.models import Models, named_files
+    from toprank.serving.service import Service
+
+    return Service(Models(named_files([fspath(model) for model in models])), **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "write_check":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    check_installed()
+    from toprank.serving.models import write_check
+
+    return write_check

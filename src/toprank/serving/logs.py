@@ -1,0 +1,50 @@
+"""What a service tells of itself: one JSON object a line on standard error, and never what clients sent."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any, TextIO
+
+import msgspec
+
+__all__ = ["Log"]
+
+
+class Log:
+    """Lines of JSON; lines about requests are left out where `requests` is False."""
+
+    def __init__(self, stream: TextIO | None = None, *, requests: bool = True) -> None:
+        self._stream, self.requests = stream or sys.stderr, requests
+
+    def __call__(self, event: str, **told: Any) -> None:
+        """Write a line."""
+        now = time.time()
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        line = msgspec.json.encode({"time": when, "event": event, **told}).decode()
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # nobody reads them any more: no reason to stop serving
+            self.requests = False
+
+    def request(self, endpoint: str, status: int, seconds: float, **told: Any) -> None:
+        """A request that was answered."""
+        if self.requests:
+            self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **told)
+
+    def hear(self, name: str) -> None:
+        """Write what a library says at the level of warnings as lines of ours."""
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [_Lines(self)], False
+        logger.setLevel(logging.WARNING)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log("server", level=record.levelname.lower(), says=record.getMessage())

@@ -1,0 +1,274 @@
+"""The models that a service answers with: read from files, tested before they serve, replaced when their file is.
+
+A file that is replaced is read beside the model that serves. It takes over only where it passes its self-test and takes
+the same columns; otherwise the old one goes on, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.bytesource import output
+from toprank.errors import DataError, FormatError, ToprankError, nearest
+from toprank.metrics.ranking import rank_block
+from toprank.rankers.files import load
+from toprank.serving.requests import RefusedError
+from toprank.serving.rows import Columns
+
+__all__ = ["Models", "Served", "named_files", "write_check"]
+
+_ROWS = 100  # of a self-test
+_TOLERANCE = 1e-9  # relative, of the scores of a check file: other machines round the last bits otherwise
+_SLOW = 0.005  # seconds for so many rows, beyond which a model is asked on a thread of its own
+_TRIES = 5
+_ONE = (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A model that answers."""
+
+    name: str
+    path: Path
+    ranker: Any
+    version: str
+    """The first digits of the SHA-256 of its file."""
+    columns: Columns
+    slow: bool
+    """Whether scoring takes so long that others should not wait for it."""
+    signature: tuple[Any, ...]
+    """What the files were when they were read."""
+
+    @property
+    def looks_at_queries(self) -> bool:
+        """Whether a score depends on the other documents of the query."""
+        return bool(self.ranker.looks_at_queries)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """The scores of the documents of one query."""
+        try:
+            return np.asarray(self.ranker.query_scores(X))
+        except DataError as problem:
+            raise RefusedError(422, str(problem)) from None
+
+    def order(self, scores: FloatArray, top: int | None = None) -> list[int]:
+        """Rows, best first; equal scores in the order given, as everywhere in toprank."""
+        n = len(scores)
+        ranked = rank_block(scores, np.array([0, n]), _ONE, top, keep_ties=False)
+        places: list[int] = ranked.order[: n if top is None else min(top, n)].tolist()
+        return places
+
+    def described(self) -> dict[str, Any]:
+        """What a client may want to know."""
+        names = self.columns.names
+        return {
+            "name": self.name,
+            "version": self.version,
+            "kind": type(self.ranker).__name__,
+            "n_features": self.columns.count,
+            "features": None if names is None else list(names),
+            "needs_query": self.looks_at_queries,
+            "trained_on": {
+                key: value for key, value in self.ranker.training_.items() if key in ("queries", "documents", "system")
+            },
+        }
+
+
+def named_files(given: Sequence[str]) -> dict[str, Path]:
+    """Models by name: NAME=FILE, or a file whose name without its suffix is the model's.
+
+    >>> named_files(["models/a.toprank", "b=models/x.toprank"])
+    {'a': PosixPath('models/a.toprank'), 'b': PosixPath('models/x.toprank')}
+    """
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or "/" in name:
+            name, path = Path(text).stem, text
+        if not name or name in found:
+            raise DataError(f"Two models would be called '{name}'; name them: toprank serve one={path} two=….")
+        found[name] = Path(path)
+    return found
+
+
+class Models:
+    """The models of a service by name; the first is the one that answers where a request names none."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        if not files:
+            raise DataError("A service needs at least one model.")
+        self.primary = next(iter(files))
+        self._served = {name: read_model(name, path) for name, path in files.items()}
+        self._refused: dict[str, tuple[Any, ...]] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._served.values())
+
+    def get(self, name: str | None) -> Served:
+        """The model of a name; without a name, the primary one."""
+        found = self._served.get(self.primary if name is None else name)
+        if found is None:
+            close = nearest(str(name), self._served)
+            hint = f"did you mean '{close}'?" if close else f"there are {', '.join(self._served)}."
+            raise RefusedError(404, f"There is no model called '{name}'; {hint}")
+        return found
+
+    def changed(self) -> list[str]:
+        """Models whose files are other ones than those that were read, and not those that were refused last."""
+        found = []
+        for name, served in self._served.items():
+            now = signature_of(served.path)
+            if now not in (served.signature, self._refused.get(name)):
+                found.append(name)
+        return found
+
+    def reload(self, name: str) -> Served:
+        """Read a model again; an error says why the old one stays."""
+        old = self._served[name]
+        before = signature_of(old.path)
+        try:
+            new = read_model(name, old.path)
+            _check_same_columns(new, old)
+        except ToprankError:
+            self._refused[name] = before
+            raise
+        self._refused.pop(name, None)
+        self._served[name] = new
+        return new
+
+
+def _check_same_columns(new: Served, old: Served) -> None:
+    if (new.columns.names, new.columns.count) != (old.columns.names, old.columns.count):
+        raise DataError(
+            f"{new.path}: the new model takes other columns than the one that serves; clients would have to change, so "
+            "start a service of its own for it."
+        )
+
+
+# ---- reading and testing ----
+
+
+def check_file(path: Path) -> Path:
+    """The file beside a model that holds rows and the scores that they must get."""
+    return path.with_name(path.name + ".check.json")
+
+
+def signature_of(path: Path) -> tuple[Any, ...]:
+    """What tells a file, and its check file, from others of the same names."""
+    return tuple(_stat(one) for one in (path, check_file(path)))
+
+
+def _stat(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""  # reading it will say why
+
+
+def read_model(name: str, path: Path) -> Served:
+    """A model that passed its self-test; what is read is one file, not the halves of two."""
+    for _ in range(_TRIES):
+        signature, digest = signature_of(path), _digest(path)
+        ranker = load(path)
+        if _digest(path) == digest and signature_of(path) == signature:
+            break
+    else:
+        raise FormatError("The file changes while it is read.", path=path)
+    columns = Columns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_)
+    _self_test(ranker, path, digest)
+    X = np.zeros((_ROWS, columns.count))
+    ranker.query_scores(X)  # what is made at first use is made before the first request
+    start = time.perf_counter()
+    ranker.query_scores(X)
+    slow = time.perf_counter() - start > _SLOW
+    return Served(name, path, ranker, digest[:12], columns, slow, signature)
+
+
+def _self_test(ranker: Any, path: Path, digest: str) -> None:
+    """Refuse a model that does not give the scores of its check file, or not finite ones."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(_ROWS, ranker.n_features_in_))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    try:
+        scores = np.asarray(ranker.query_scores(X))
+    except DataError as problem:
+        raise FormatError(f"The model fails its self-test: {problem}", path=path) from None
+    if scores.shape != (_ROWS,) or not np.isfinite(scores).all():
+        raise FormatError("The model fails its self-test: it does not give a finite score for each row.", path=path)
+    beside = check_file(path)
+    if not beside.exists():
+        return
+    rows, wanted = _read_check(beside, digest, ranker.n_features_in_)
+    found = np.asarray(ranker.query_scores(rows))
+    far = np.abs(found - wanted) > _TOLERANCE * np.maximum(1.0, np.abs(wanted))
+    if far.any():
+        row = int(np.argmax(far))
+        raise FormatError(
+            f"The model fails its self-test: row {row} (from 0) of {beside.name} must get {wanted[row]}, but gets "
+            f"{found[row]}.",
+            path=path,
+        )
+
+
+def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatArray]:
+    try:
+        told = json.loads(path.read_bytes())
+        model = told["model"]
+        rows, scores = np.array(told["rows"], dtype=np.float64), np.array(told["scores"], dtype=np.float64)
+    except (OSError, ValueError, TypeError, KeyError):
+        raise FormatError('A check file is {"model": sha256, "rows": [[…]], "scores": […]}.', path=path) from None
+    if model != digest:
+        raise FormatError("The check file belongs to another model file: write both anew, or remove it.", path=path)
+    if rows.ndim != 2 or rows.shape[1] != width or scores.shape != (len(rows),) or not np.isfinite(scores).all():
+        raise FormatError(f"A check file has rows of {width} values, and a finite score for each.", path=path)
+    return rows, scores
+
+
+def write_check(model: str | os.PathLike[str], X: Any) -> Path:
+    """Write the check file of a model: rows, and the scores that it gives them as one query, here and now.
+
+    A service refuses to load the model where it gives other scores: on a machine that computes otherwise, or after a
+    mistake in copying.
+
+    Args:
+        model: the model file.
+        X: a few rows of features, NaN where missing.
+
+    >>> import tempfile, toprank as tr
+    >>> data = tr.synthetic(n_queries=5, seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tr.LinearRanker().fit(data).save(f"{folder}/m.toprank")
+    ...     write_check(f"{folder}/m.toprank", data.X[:5]).name
+    'm.toprank.check.json'
+    """
+    path = Path(model)
+    ranker, rows = load(path), np.array(X, dtype=np.float64, ndmin=2)
+    if rows.shape[1] != ranker.n_features_in_ or not len(rows):
+        raise DataError(f"The rows have {rows.shape[1]} columns, but the model takes {ranker.n_features_in_}.")
+    told = {
+        "model": _digest(path),
+        "rows": [[None if np.isnan(value) else value for value in row] for row in rows.tolist()],
+        "scores": np.asarray(ranker.query_scores(rows)).tolist(),
+    }
+    with output(check_file(path)) as stream:
+        stream.write(json.dumps(told, allow_nan=False).encode())
+    return check_file(path)

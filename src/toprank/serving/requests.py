@@ -1,0 +1,119 @@
+"""What clients send, and how it is understood: JSON becomes typed values, and mistakes become sentences with a status.
+
+The values of documents stay text at first: `rows.py` makes them a matrix, for which it asks the model's columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from toprank.errors import ToprankError
+
+__all__ = ["Clicks", "Document", "ExplainRequest", "Id", "RankRequest", "RefusedError", "understood"]
+
+_SAFE = 2**53 - 1  # beyond it, a number of JSON is another one in JavaScript
+Id = Annotated[int, Meta(ge=-_SAFE, le=_SAFE)] | str
+
+
+class RefusedError(ToprankError):
+    """A request that is not answered: the HTTP status, and why in a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        self.status = status
+        super().__init__(sentence)
+
+
+class Document(Struct, forbid_unknown_fields=True, gc=False):
+    """A document: its id, and the text of its values."""
+
+    id: Id
+    values: Raw
+
+
+class RankRequest(Struct, forbid_unknown_fields=True):
+    """The documents of one query, to be scored or ranked."""
+
+    documents: list[Document]
+    model: str | None = None
+    query: Id | None = None
+    features: list[str] | None = None
+    top: Annotated[int, Meta(ge=1, le=_SAFE)] | None = None
+
+
+class ExplainRequest(Struct, forbid_unknown_fields=True):
+    """The documents of one query, and the two of them whose order is to be explained."""
+
+    documents: list[Document]
+    a: Id
+    b: Id
+    model: str | None = None
+    query: Id | None = None
+    features: list[str] | None = None
+
+
+class Clicks(Struct, forbid_unknown_fields=True):
+    """Documents of an interleaved list that were clicked."""
+
+    impression: str
+    clicked: list[Id]
+
+
+Asked = TypeVar("Asked", RankRequest, ExplainRequest, Clicks)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (RankRequest, ExplainRequest, Clicks)}
+_NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
+
+
+def understood(kind: type[Asked], body: bytes) -> Asked:
+    """The request that a body spells.
+
+    >>> understood(Clicks, b'{"impression": "i", "clicked": [3]}').clicked
+    [3]
+    >>> understood(Clicks, b'{"impression": NaN}')
+    Traceback (most recent call last):
+    ...
+    toprank.serving.requests.RefusedError: The body is not JSON, which has no NaN or Infinity: a missing value is null.
+    """
+    try:
+        asked: Asked = _DECODERS[kind].decode(body)
+    except msgspec.ValidationError as problem:
+        raise RefusedError(422, f"The request has not the form that is asked for: {plain_fault(problem)}.") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        raise malformed(body, problem) from None
+    return asked
+
+
+def malformed(body: bytes, problem: Exception) -> RefusedError:
+    """The refusal of what is not JSON."""
+    if _NO_NUMBER.search(body):
+        return RefusedError(400, "The body is not JSON, which has no NaN or Infinity: a missing value is null.")
+    if isinstance(problem, RecursionError):
+        return RefusedError(400, "The body is not what is asked for: it is nested too deeply.")
+    return RefusedError(400, f"The body is not JSON: {plain_fault(problem)}.")
+
+
+def plain_fault(problem: Exception) -> str:
+    """What the decoder says, without its marks: the place is told as JavaScript would write it.
+
+    >>> plain_fault(ValueError("Expected `int`, got `str` - at `$.documents[0].id`"))
+    'expected int, got str at $.documents[0].id'
+    """
+    said = str(problem).replace("`", "").replace(" - at ", " at ").removesuffix(".")
+    said = said.replace("JSON is malformed: ", "")
+    return said[:1].lower() + said[1:]
+
+
+def check_ids(documents: Sequence[Document], limit: int) -> list[Any]:
+    """The ids of the documents; refused where there are too many, or two documents share one."""
+    if len(documents) > limit:
+        raise RefusedError(413, f"There are {len(documents):,} documents; this service takes {limit:,} at a time.")
+    ids = [document.id for document in documents]
+    if len(set(ids)) < len(ids):
+        seen: set[Any] = set()
+        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        raise RefusedError(422, f"Two documents have the id {twice!r}; the ids of a request must differ.")
+    return ids

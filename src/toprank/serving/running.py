@@ -1,0 +1,168 @@
+"""A service on a socket: it starts, watches its files, and stops when its last request is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ipaddress
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from typing_extensions import override
+
+from toprank.errors import DataError, FileError
+from toprank.serving.service import Service
+
+__all__ = ["listening", "read_token", "serve"]
+
+_SHORTEST = 16  # characters of a token
+_LOOK = 1.0  # seconds between looks at the files and the connections
+_KEEP_ALIVE = 30
+
+
+def read_token(path: Path | None, host: str) -> str | None:
+    """The token of a file; refused where the service can be reached from elsewhere and there is none."""
+    if path is None:
+        if not _is_loopback(host):
+            raise DataError(
+                f"On {host} others can reach the service, so it needs a token: write a long random word into a file, "
+                "and give it as --token-file. (On 127.0.0.1, the default, only this machine can.)"
+            )
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as problem:
+        raise FileError(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: a token consists of letters, digits and signs of ASCII.") from None
+    if len(token) < _SHORTEST or not token.isprintable() or " " in token:
+        raise DataError(
+            f"{path}: a token is one word of at least {_SHORTEST} characters, such as `openssl rand -hex 32`."
+        )
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise FileError(f"Port {port} of {host} cannot be listened on: {why}. Choose another by --port.") from None
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours."""
+
+    @contextmanager
+    @override
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(service: Service, bound: socket.socket, *, watch: bool = True) -> None:
+    """Answer until SIGTERM or Ctrl-C, and then until the last request under way is answered."""
+    service.log.hear("uvicorn.error")
+    config = uvicorn.Config(
+        service,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(2 * service.limits.seconds)),
+    )
+    server = _Server(config)
+    gc.collect()
+    gc.freeze()  # what is there now stays; it need not be looked through again and again
+    try:
+        asyncio.run(_serve(server, service, bound, watch))
+    finally:
+        service.close()
+        bound.close()
+
+
+async def _serve(server: _Server, service: Service, bound: socket.socket, watch: bool) -> None:
+    loop, again = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop(name: str) -> None:
+        if service.draining:
+            server.force_exit = True  # asked a second time
+        else:
+            service.log("stopping", signal=name)
+        service.draining = server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, again.set)
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    tasks = [loop.create_task(_look_after(server, service, again, watch))]
+    tasks.append(loop.create_task(_tell_ready(server, service, f"http://{shown}:{port}")))
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        service.log("stopped")
+
+
+async def _tell_ready(server: _Server, service: Service, url: str) -> None:
+    while not server.started:
+        await asyncio.sleep(0.001)
+    models = {one.name: one.version for one in service.models}
+    service.log("ready", url=url, primary=service.models.primary, models=models)
+
+
+async def _look_after(server: _Server, service: Service, again: asyncio.Event, watch: bool) -> None:
+    """Read replaced files, all on SIGHUP, and close connections whose request does not come."""
+    idle: dict[Any, float] = {}
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(again.wait(), _LOOK)
+        everything = again.is_set()
+        again.clear()
+        try:
+            if watch or everything:
+                await service.reload(everything=everything)
+            _close_idle(server, idle, service.limits.seconds)
+        except Exception as problem:  # noqa: BLE001 - the old models go on serving
+            service.log("failure", endpoint="watch", error=type(problem).__name__)
+
+
+def _close_idle(server: _Server, idle: dict[Any, float], seconds: float) -> None:
+    """Close connections on which the head of a request has not arrived in time: the server itself waits for ever."""
+    now = time.monotonic()
+    waiting = {one for one in server.server_state.connections if _waits_for_head(one)}
+    for gone in [one for one in idle if one not in waiting]:
+        del idle[gone]
+    for one in waiting:
+        if now - idle.setdefault(one, now) > seconds:
+            one.transport.close()
+
+
+def _waits_for_head(connection: Any) -> bool:
+    """Whether no request is under way, and no timer of the server's runs (it has one between two requests)."""
+    cycle = getattr(connection, "cycle", None)
+    answered = cycle is None or cycle.response_complete
+    return answered and getattr(connection, "timeout_keep_alive_task", None) is None

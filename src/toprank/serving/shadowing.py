@@ -1,0 +1,62 @@
+"""A shadow scores what the primary model is asked, without being answered with: what would it change?"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
+
+from toprank.compute import FloatArray
+from toprank.errors import ToprankError
+from toprank.serving.counting import Counters
+from toprank.serving.models import Models, Served
+from toprank.serving.requests import RankRequest
+
+__all__ = ["Shadow"]
+
+_WAITING = 32  # requests that may wait for a shadow; the next ones are skipped, and counted
+_TOP = 10
+
+
+class Shadow:
+    """One model in the shadow of the primary one. It works on a thread of its own, after the answer."""
+
+    def __init__(self, name: str, models: Models, counters: Counters) -> None:
+        self.name, self._models, self._counters = name, models, counters
+        self._pool, self._room = ThreadPoolExecutor(1, thread_name_prefix="shadow"), Semaphore(_WAITING)
+
+    def look(self, asked: RankRequest, X: FloatArray, scores: FloatArray) -> None:
+        """Score the documents of a request that was answered, some time soon."""
+        pair = (self._models.primary, self.name)
+        if not self._room.acquire(blocking=False):
+            self._counters.shadow_skipped.add(*pair)
+            return
+        self._pool.submit(self._compare, asked, X, scores, pair)
+
+    def _compare(self, asked: RankRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]) -> None:
+        counters = self._counters
+        try:
+            model, shadow = self._models.get(pair[0]), self._models.get(pair[1])
+            own = shadow.scores(self._rows(asked, X, model, shadow))
+            before, now = model.order(scores), shadow.order(own)
+        except (ToprankError, ValueError):
+            counters.shadow_failed.add(*pair)
+            return
+        finally:
+            self._room.release()
+        counters.shadowed.add(*pair)
+        if before != now:
+            counters.shadow_changed.add(*pair)
+        if before[0] != now[0]:
+            counters.shadow_first.add(*pair)
+        top = min(_TOP, len(now))
+        counters.shadow_overlap.add(len({*before[:top]} & {*now[:top]}) / top, *pair)
+
+    def _rows(self, asked: RankRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
+        """The rows as the shadow takes them: by name, where it has other columns than the model."""
+        if (model.columns.names, model.columns.count) == (shadow.columns.names, shadow.columns.count):
+            return X
+        return shadow.columns.matrix(asked.documents, asked.features, select=True)
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
