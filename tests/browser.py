@@ -111,15 +111,16 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width=1400, height=900, dark=False):
-        """A page from a file, as a double click would open it."""
+        """A page from a file, as a double click would open it; or from a service, by its address."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        address = path if isinstance(path, str) else path.resolve().as_uri()
+        page = Page(self, session, address if isinstance(path, str) else "file:")
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
         page.prefer("dark" if dark else "light")
-        page.call("Page.navigate", url=path.resolve().as_uri())
+        page.call("Page.navigate", url=address)
         self.wait_for("Page.loadEventFired", session)
         return page
 
@@ -127,8 +128,8 @@ class Browser:
 class Page:
     """One tab."""
 
-    def __init__(self, browser, session):
-        self.browser, self.session = browser, session
+    def __init__(self, browser, session, home):
+        self.browser, self.session, self.home = browser, session, home
 
     def call(self, method, **parameters):
         return self.browser.call(method, self.session, **parameters)
@@ -177,7 +178,7 @@ class Page:
         return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
 
     def complaints(self):
-        """Everything that the console would show in red or yellow, and every request that is not the file itself."""
+        """Everything that the console would show in red or yellow, and every request to elsewhere."""
         self.run("0")  # events before this answer have arrived
         found = []
         for event in self.browser.events:
@@ -190,6 +191,6 @@ class Page:
                 found.append(json.dumps(what)[:500])
             elif name == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
                 found.append(what["entry"]["text"])
-            elif name == "Network.requestWillBeSent" and not what["request"]["url"].startswith("file:"):
+            elif name == "Network.requestWillBeSent" and not what["request"]["url"].startswith(self.home):
                 found.append(f"request to {what['request']['url']}")
         return found

@@ -57,7 +57,7 @@ class Served:
     def scores(self, X: FloatArray) -> FloatArray:
         """The scores of the documents of one query."""
         try:
-            return np.asarray(self.ranker.query_scores(X))
+            return _scores(self.ranker, X)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
 
@@ -82,6 +82,11 @@ class Served:
                 key: value for key, value in self.ranker.training_.items() if key in ("queries", "documents", "system")
             },
         }
+
+
+def _scores(ranker: Any, X: FloatArray) -> FloatArray:
+    with np.errstate(all="ignore"):  # what overflows is refused, in a sentence
+        return np.asarray(ranker.query_scores(X))
 
 
 def named_files(given: Sequence[str]) -> dict[str, Path]:
@@ -196,9 +201,9 @@ def read_model(name: str, path: Path) -> Served:
     columns = Columns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_)
     _self_test(ranker, path, digest)
     X = np.zeros((_ROWS, columns.count))
-    ranker.query_scores(X)  # what is made at first use is made before the first request
+    _scores(ranker, X)  # what is made at first use is made before the first request
     start = time.perf_counter()
-    ranker.query_scores(X)
+    _scores(ranker, X)
     slow = time.perf_counter() - start > _SLOW
     return Served(name, path, ranker, digest[:12], columns, slow, signature)
 
@@ -209,7 +214,7 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     X = rng.normal(size=(_ROWS, ranker.n_features_in_))
     X[rng.random(X.shape) < 0.1] = np.nan
     try:
-        scores = np.asarray(ranker.query_scores(X))
+        scores = _scores(ranker, X)
     except DataError as problem:
         raise FormatError(f"The model fails its self-test: {problem}", path=path) from None
     if scores.shape != (_ROWS,) or not np.isfinite(scores).all():
@@ -218,7 +223,7 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     if not beside.exists():
         return
     rows, wanted = _read_check(beside, digest, ranker.n_features_in_)
-    found = np.asarray(ranker.query_scores(rows))
+    found = _scores(ranker, rows)
     far = np.abs(found - wanted) > _TOLERANCE * np.maximum(1.0, np.abs(wanted))
     if far.any():
         row = int(np.argmax(far))

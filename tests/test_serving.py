@@ -1,0 +1,704 @@
+"""The service as a client meets it: rankings are the library's, and whatever is wrong is a 4xx with a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+import time
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import toprank as tr
+from toprank import kernels
+from toprank.errors import DataError, FileError, FormatError, MissingExtraError
+from toprank.serving import application, check_installed, write_check
+from toprank.serving.interleaving import Interleaving, preference, team_draft
+from toprank.serving.logs import Log
+from toprank.serving.models import Models, named_files
+from toprank.serving.running import listening, read_token
+from toprank.serving.service import Limits
+
+NAMES = ("price", "age", "bm25")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models of several kinds: with names, without, one that looks at whole queries, and two to compare."""
+    where, rng = tmp_path_factory.mktemp("models"), np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y, qid = (X @ [1.0, -0.5, 2.0] > 0.5).astype(int) + (X[:, 0] > 1), np.repeat(np.arange(20), 10)
+    named = tr.RankingData(X, y, qid=qid, feature_names=NAMES)
+    tr.LinearRanker().fit(named).save(where / "linear.toprank")
+    tr.LinearRanker(l2=10.0).fit(named).save(where / "other.toprank")
+    tr.LinearRanker().fit(X, y, qid=qid).save(where / "unnamed.toprank")
+    tr.TreeRanker(n_trees=10, num_leaves=4, threads=1).fit(named).save(where / "trees.toprank")
+    tr.LinearRanker().fit(tr.RankingData(X[:, :2], y, qid=qid, feature_names=NAMES[:2])).save(where / "fewer.toprank")
+    return where
+
+
+@pytest.fixture(scope="module")
+def attention(folder):
+    rng = np.random.default_rng(1)
+    X, y, qid = rng.normal(size=(60, 3)), rng.integers(0, 3, 60), np.repeat(np.arange(6), 10)
+    network = tr.NeuralRanker("ListNet", network="attention", width=8, n_heads=2, n_layers=1, epochs=2, threads=1)
+    network.fit(X, y, qid=qid).save(folder / "attention.toprank")
+    return folder / "attention.toprank"
+
+
+class Client:
+    """Asks an application without a socket."""
+
+    def __init__(self, service, runner):
+        self.service, self._runner = service, runner
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(service), base_url="http://test")
+
+    def request(self, method, path, **options):
+        return self._runner.run(self._client.request(method, path, **options))
+
+    def get(self, path, **options):
+        return self.request("GET", path, **options)
+
+    def post(self, path, **options):
+        return self.request("POST", path, **options)
+
+
+@contextlib.contextmanager
+def serving(folder, *names, log=None, **options):
+    service = application([folder / f"{name}.toprank" for name in names], log=log or Log(io.StringIO()), **options)
+    with asyncio.Runner() as runner:
+        yield Client(service, runner)
+    service.close()
+
+
+@pytest.fixture
+def client(folder):
+    with serving(folder, "linear", "trees", "unnamed") as found:
+        yield found
+
+
+def rows(n=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def plain(X):
+    return [[None if math.isnan(value) else value for value in row] for row in X.tolist()]
+
+
+def documents(X):
+    return [{"id": f"d{number}", "values": row} for number, row in enumerate(plain(X))]
+
+
+def refused(answer, status, words):
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error"}
+    assert re.search(words, answer.json()["error"]), answer.json()["error"]
+    assert "Traceback" not in answer.text
+    assert answer.json()["error"].endswith((".", "?"))
+
+
+# ---- rankings ----
+
+
+@pytest.mark.parametrize("model", ["linear", "trees", "unnamed"])
+def test_scores_and_rankings_are_those_of_the_library(folder, client, model):
+    X, ranker = rows(30), tr.load(folder / f"{model}.toprank")
+    names = NAMES if hasattr(ranker, "feature_names_in_") else None
+    data = tr.RankingData(X, document_ids=[f"d{number}" for number in range(30)], feature_names=names)
+    scores = ranker.predict(data)
+    asked = {"model": model, "query": "q", "documents": documents(X)}
+    told = client.post("/v1/score", json=asked).json()
+    assert [one["id"] for one in told["scores"]] == list(data.document_ids)
+    assert [one["score"] for one in told["scores"]] == scores.tolist()
+    told = client.post("/v1/rank", json=asked).json()
+    assert [one["id"] for one in told["ranking"]] == next(iter(ranker.rank(data, None).values()))
+    assert [one["rank"] for one in told["ranking"]] == list(range(1, 31))
+    best = client.post("/v1/rank", json={**asked, "top": 4}).json()
+    assert best["ranking"] == told["ranking"][:4]
+    assert best["model"] == model
+
+
+def test_equal_scores_keep_the_order_given(client):
+    same = [{"id": one, "values": [1, 2, 3]} for one in ("z", 5, "a", 2)]
+    told = client.post("/v1/rank", json={"documents": same}).json()
+    assert [one["id"] for one in told["ranking"]] == ["z", 5, "a", 2]
+
+
+def test_columns_by_name_are_put_in_their_places(client):
+    X = rows(5)
+    wanted = client.post("/v1/score", json={"documents": documents(X)}).json()
+    by_name = [{"id": f"d{i}", "values": dict(zip(NAMES, row, strict=True))} for i, row in enumerate(plain(X))]
+    assert client.post("/v1/score", json={"documents": by_name}).json() == wanted
+    turned = [{"id": one["id"], "values": one["values"][::-1]} for one in documents(X)]
+    for _ in range(2):  # the second time, the order is remembered
+        assert client.post("/v1/score", json={"documents": turned, "features": NAMES[::-1]}).json() == wanted
+
+
+def test_the_first_model_is_primary_and_no_documents_are_an_empty_ranking(client):
+    told = client.post("/v1/rank", json={"documents": []}).json()
+    assert (told["model"], told["ranking"]) == ("linear", [])
+    assert client.get("/v1/models").json()["primary"] == "linear"
+
+
+def test_models_tell_their_columns(client):
+    told = {one["name"]: one for one in client.get("/v1/models").json()["models"]}
+    assert told["linear"]["features"] == list(NAMES)
+    assert told["unnamed"]["features"] is None
+    assert told["trees"]["kind"] == "TreeRanker"
+    assert not told["trees"]["needs_query"]
+
+
+def test_a_model_that_looks_at_queries_asks_for_the_query(folder, attention):
+    X = rows(8)
+    with serving(folder, "attention") as client:
+        refused(client.post("/v1/rank", json={"documents": documents(X)}), 422, "give query")
+        told = client.post("/v1/score", json={"documents": documents(X), "query": 3}).json()
+        assert client.get("/v1/models").json()["models"][0]["needs_query"]
+    wanted = tr.load(attention).predict(tr.RankingData(X))
+    np.testing.assert_allclose([one["score"] for one in told["scores"]], wanted, rtol=1e-6)
+
+
+# ---- refusals ----
+
+GOOD = {"id": "a", "values": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ({"documents": [GOOD], "model": "lineer"}, 404, "did you mean 'linear'"),
+        ({"documents": [GOOD, GOOD]}, 422, "Two documents have the id 'a'"),
+        ({"documents": [{"id": "a", "values": [1, 2]}]}, 422, "'a' has 2 values, but the model takes 3"),
+        ({"documents": [{"id": "a", "values": {"price": 1, "age": 2}}]}, 422, "'bm25' is missing.*null"),
+        ({"documents": [{"id": "a", "values": {"price": 1, "age": 2, "bm2": 3}}]}, 422, "no feature 'bm2'.*'bm25'"),
+        ({"documents": [GOOD], "features": ["price", "age"]}, 422, "'bm25' is missing"),
+        ({"documents": [GOOD], "features": ["price", "age", "bm25", "x"]}, 422, "no feature 'x'"),
+        ({"documents": [GOOD], "features": ["price", "age", "age"]}, 422, "'age' is named twice"),
+        ({"documents": [{"id": "a", "values": [1, 2]}], "features": NAMES}, 422, "3 features are named"),
+        ({"documents": [{"id": "a", "values": [1, "x", 3]}]}, 422, "word 'x' for the feature 'age'"),
+        ({"documents": [{"id": "a", "values": [1, True, 3]}]}, 422, "Document 'a', value number 1.*bool"),
+        ({"documents": [{"id": "a", "values": [1, [2], 3]}]}, 422, "Document 'a', value number 1.*array"),
+        ({"documents": [{"id": "a", "values": 3}]}, 422, "Document 'a': expected"),
+        ({"documents": [{"id": 1.5, "values": []}]}, 422, r"expected int \| str, got float at \$.documents\[0\].id"),
+        ({"documents": [{"id": 2**60, "values": []}]}, 422, "expected int"),
+        ({"documents": [{"values": []}]}, 422, "required field id"),
+        ({"documents": [{**GOOD, "value": 1}]}, 422, "unknown field value"),
+        ({"documents": [GOOD], "top": 0}, 422, "int >= 1"),
+        ({}, 422, "required field documents"),
+        ([], 422, "expected object, got array"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused_in_a_sentence(client, asked, status, words):
+    refused(client.post("/v1/rank", json=asked), status, words)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "not JSON"),
+        (b"{", 400, "not JSON"),
+        (b'{"documents": [{"id": "a", "values": [NaN, 1, 2]}]}', 400, "no NaN.*null"),
+        (b'{"documents": [{"id": "a", "values": [-Infinity, 1, 2]}]}', 400, "no NaN or Infinity"),
+        (b'{"documents": [{"id": "a", "values": [1e400, 1, 2]}]}', 422, "out of range"),
+        (b'{"documents": [{"id": "a", "values": [01, 1, 2]}]}', 400, "not JSON"),
+        (b'{"documents": [{"id": "a", "values": [1,, 2]}]}', 400, "not JSON"),
+        (b'{"documents": [{"id": "a", "values": ' + b"[" * 50_000 + b"]" * 50_000 + b"}]}", 400, "nested too deeply"),
+        (b'{"documents": [{"id": "\\ud800", "values": [1, 2, 3]}]}', 400, "surrogate"),
+        (b'{"documents": [{"id": "a", "values": ["\xff", 2, 3]}]}', 400, "not JSON"),
+        (b"\xef\xbb\xbf{}", 400, "not JSON"),
+    ],
+)
+def test_what_is_not_json_is_refused_in_a_sentence(client, body, status, words):
+    refused(client.post("/v1/rank", content=body, headers={"content-type": "application/json"}), status, words)
+
+
+def test_scores_that_no_number_can_hold_are_refused(folder, tmp_path):
+    ranker = tr.load(folder / "linear.toprank")
+    ranker.coef_ = ranker.coef_ * 1e3
+    ranker.save(tmp_path / "steep.toprank")
+    with serving(tmp_path, "steep") as client:
+        asked = {"documents": [{"id": "a", "values": [1.7e308, -1.7e308, 1.7e308]}]}
+        refused(client.post("/v1/rank", json=asked), 422, "enormous")
+
+
+def test_names_for_a_model_without_names_are_refused(client):
+    asked = {"model": "unnamed", "documents": [GOOD], "features": NAMES}
+    refused(client.post("/v1/rank", json=asked), 422, "by their order, not by names")
+
+
+def test_limits_paths_and_methods(folder):
+    with serving(folder, "linear", limits=Limits(body=2000, documents=3)) as client:
+        refused(client.post("/v1/rank", json={"documents": documents(rows(4))}), 413, "4 documents; .* takes 3")
+        much = {"documents": [{"id": "a" * 3000, "values": [1, 2, 3]}]}
+        refused(client.post("/v1/rank", json=much), 413, "larger than 2,000 bytes")
+
+        async def pieces():
+            for _ in range(40):
+                yield b" " * 100
+
+        answer = client.post("/v1/rank", content=pieces(), headers={"content-type": "application/json"})
+        refused(answer, 413, "larger")
+        refused(client.get("/v2/rank"), 404, "nothing at /v2/rank")
+        answer = client.get("/v1/rank")
+        refused(answer, 405, "takes POST")
+        assert answer.headers["allow"] == "POST"
+        refused(client.post("/v1/rank", content=b"{}"), 415, "Content-Type")
+        assert client.request("HEAD", "/healthz").content == b""
+        refused(client.post("/v1/score", json={"documents": [], "top": 3}), 422, "top belongs to /v1/rank")
+
+
+def test_a_failure_of_ours_is_a_sentence_and_a_line_without_the_payload(folder, monkeypatch):
+    written = io.StringIO()
+    with serving(folder, "linear", log=Log(written)) as client:
+        monkeypatch.setattr(type(client.service.models.get(None)), "scores", lambda *_: 1 / 0)
+        secret = {"id": "secret", "values": [1, 2, 3]}
+        refused(client.post("/v1/rank", json={"documents": [secret]}), 500, "log says where")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["failure", "request"]
+    assert lines[0]["error"] == "ZeroDivisionError"
+    assert "secret" not in written.getvalue()
+
+
+def test_every_request_is_a_line_of_json_without_payload(folder):
+    written = io.StringIO()
+    with serving(folder, "linear", log=Log(written)) as client:
+        client.post("/v1/rank", json={"query": "my secret", "documents": documents(rows(4))})
+        client.post("/v1/rank", json={"documents": [{"id": "my secret", "values": []}]})
+        client.get("/my secret")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [(line["endpoint"], line["status"]) for line in lines] == [
+        ("/v1/rank", 200),
+        ("/v1/rank", 422),
+        ("other", 404),
+    ]
+    assert lines[0]["documents"] == 4
+    assert "secret" not in written.getvalue()
+
+
+# ---- who may ask ----
+
+
+def test_a_token_is_asked_for_everywhere_but_at_probes_and_the_page(folder):
+    with serving(folder, "linear", token="a-long-random-word") as client:
+        asked = {"json": {"documents": [GOOD]}}
+        for headers in ({}, {"authorization": "Bearer a-long-random-wor"}, {"authorization": "a-long-random-word"}):
+            answer = client.post("/v1/rank", **asked, headers=headers)
+            refused(answer, 401, "asks for a token")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        right = {"authorization": "Bearer a-long-random-word"}
+        assert client.post("/v1/rank", **asked, headers=right).status_code == 200
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/interleaving"):
+            assert client.get(path).status_code == 401
+        for path in ("/healthz", "/readyz", "/", "/page.js", "/page.css"):
+            assert client.get(path).status_code == 200
+
+
+def test_other_addresses_than_loopback_need_a_token(tmp_path):
+    assert read_token(None, "127.0.0.1") is None
+    assert read_token(None, "::1") is None
+    for host in ("0.0.0.0", "::", "example.org", "192.168.0.1"):
+        with pytest.raises(DataError, match="needs a token"):
+            read_token(None, host)
+    (tmp_path / "t").write_text("0123456789abcdef\n")
+    assert read_token(tmp_path / "t", "0.0.0.0") == "0123456789abcdef"
+    for wrong in ("", "short", "0123456789 abcdef0"):
+        (tmp_path / "t").write_text(wrong)
+        with pytest.raises(DataError, match="at least 16"):
+            read_token(tmp_path / "t", "0.0.0.0")
+    with pytest.raises(FileError, match="cannot be read"):
+        read_token(tmp_path / "none", "127.0.0.1")
+
+
+def test_a_port_that_is_taken_is_said():
+    with listening("127.0.0.1", 0) as taken, pytest.raises(FileError, match="cannot be listened on"):
+        listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setattr("toprank.serving.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"toprank\[serve\]"):
+        check_installed()
+
+
+def test_names_of_models(tmp_path):
+    assert list(named_files(["a/m.toprank", "b=a/m.toprank"])) == ["m", "b"]
+    with pytest.raises(DataError, match="Two models would be called 'm'"):
+        named_files(["a/m.toprank", "b/m.toprank"])
+    with pytest.raises(FileError, match="cannot be read"):
+        Models({"m": tmp_path / "none"})
+
+
+# ---- what is counted ----
+
+
+def counted(client):
+    text = client.get("/metrics").text
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def test_metrics_count_requests_documents_and_missing_values(client):
+    X = rows(10)
+    client.post("/v1/rank", json={"documents": documents(X)})
+    client.post("/v1/rank", json={"documents": [GOOD, GOOD]})
+    found = counted(client)
+    assert found['toprank_requests_total{endpoint="/v1/rank",status="200"}'] == 1
+    assert found['toprank_requests_total{endpoint="/v1/rank",status="422"}'] == 1
+    assert found['toprank_missing_values_total{model="linear"}'] == np.isnan(X).sum()
+    assert found['toprank_documents_sum{model="linear"}'] == 10
+    assert found['toprank_documents_bucket{le="5.0",model="linear"}'] == 0
+    assert found['toprank_documents_bucket{le="10.0",model="linear"}'] == 1
+    assert sum("toprank_model_info" in key for key in found) == 3
+
+
+def test_gauges_of_others_are_told(client):
+    client.service.counters.gauge("my_drift", "Drift.", ("feature",), lambda: {("price",): 0.25})
+    assert counted(client)['my_drift{feature="price"}'] == 0.25
+
+
+def waited(client, key, least):
+    until = time.monotonic() + 30
+    while (found := counted(client)).get(key, 0) < least and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+def test_a_shadow_is_compared_and_never_answered_with(folder):
+    pair = '{model="linear",shadow="trees"}'
+    live, shadow = (tr.load(folder / f"{name}.toprank") for name in ("linear", "trees"))
+    changed, first, overlap = 0, 0, 0.0
+    with serving(folder, "linear", "trees", shadows=("trees",)) as client:
+        for seed in range(5):
+            X = rows(12, seed)
+            data = tr.RankingData(X, feature_names=NAMES)
+            (a,), (b,) = live.rank(data, None).values(), shadow.rank(data, None).values()
+            changed, first, overlap = (
+                changed + (a != b),
+                first + (a[0] != b[0]),
+                overlap + len({*a[:10]} & {*b[:10]}) / 10,
+            )
+            told = client.post("/v1/rank", json={"documents": documents(X)}).json()
+            assert [int(one["id"][1:]) for one in told["ranking"]] == a
+        client.post("/v1/rank", json={"model": "trees", "documents": documents(X)})  # not to the primary: no shadow
+        found = waited(client, f"toprank_shadow_requests_total{pair}", 5)
+    assert found[f"toprank_shadow_requests_total{pair}"] == 5
+    assert found.get(f"toprank_shadow_rankings_changed_total{pair}", 0) == changed > 0
+    assert found.get(f"toprank_shadow_first_changed_total{pair}", 0) == first
+    assert found[f"toprank_shadow_overlap_at_10_sum{pair}"] == pytest.approx(overlap)
+
+
+def test_a_shadow_of_other_columns_takes_what_it_knows_by_name(folder):
+    pair = '{model="linear",shadow="fewer"}'
+    with serving(folder, "linear", "fewer", shadows=("fewer",)) as client:
+        X = rows(4)
+        client.post("/v1/rank", json={"documents": documents(X), "features": NAMES})
+        client.post("/v1/rank", json={"documents": documents(X)})  # three numbers without names say nothing to it
+        found = waited(client, f"toprank_shadow_failures_total{pair}", 1)
+    assert found[f"toprank_shadow_requests_total{pair}"] == found[f"toprank_shadow_failures_total{pair}"] == 1
+
+
+def test_an_unknown_shadow_is_refused(folder):
+    with pytest.raises(DataError, match="There is no model called 'x'"):
+        application([folder / "linear.toprank"], shadows=("x",))
+
+
+# ---- interleaving ----
+
+
+@given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 10), st.integers(0, 1000))
+def test_team_draft_takes_the_best_that_is_left_of_each_team_in_turn(a, b, top, seed):
+    drafted = team_draft(a, b, top, random.Random(seed))
+    assert len(drafted) == len({document for document, _ in drafted}) == min(top, 8)
+    teams = [team for _, team in drafted]
+    for place in range(0, len(teams) - 1, 2):
+        assert {*teams[place : place + 2]} == {0, 1}  # each round, each captain chooses once
+    taken = set()
+    for document, team in drafted:
+        ranking = (a, b)[team]
+        assert document == next(one for one in ranking if one not in taken)
+        taken.add(document)
+
+
+def test_each_model_begins_half_of_the_rounds():
+    rng = random.Random(0)
+    first = sum(team_draft([0, 1], [1, 0], 2, rng)[0][1] for _ in range(4000))
+    assert abs(first - 2000) < 5 * math.sqrt(1000)
+
+
+def test_interleaved_lists_and_their_clicks(folder):
+    with serving(folder, "linear", "other", interleave=("linear", "other")) as client:
+        X = rows(6)
+        told = client.post("/v1/interleave", json={"query": "q", "documents": documents(X), "top": 4}).json()
+        assert [one["rank"] for one in told["ranking"]] == [1, 2, 3, 4]
+        ids = [one["id"] for one in told["ranking"]]
+        refused(
+            client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ["x"]}), 422, "not in this"
+        )
+        refused(client.post("/v1/clicks", json={"impression": "x", "clicked": []}), 404, "no interleaved list")
+        for _ in range(2):  # told twice, counted once
+            assert client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids[:1]}).json()[
+                "counted"
+            ]
+        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
+        assert comparison["wins"] + comparison["losses"] == comparison["lists"] == 1
+        assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 1
+        client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids})
+        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
+        assert (comparison["ties"], comparison["lists"], comparison["p"]) == (1, 1, None)  # two clicks for each team
+        refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "leave model out")
+        assert client.post("/v1/interleave", json={"documents": []}).json()["ranking"] == []
+    with serving(folder, "linear") as client:
+        refused(client.post("/v1/interleave", json={"documents": []}), 404, "--interleave")
+
+
+def test_models_of_other_columns_are_not_interleaved(folder):
+    with serving(folder, "linear", "fewer", interleave=("linear", "fewer")) as client:
+        refused(client.post("/v1/interleave", json={"documents": [GOOD]}), 422, "different columns")
+
+
+def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(folder):
+    """Simulated users click the better documents, or any; the test's level is kept, and a preference is found."""
+    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
+    served = (models.get("a"), models.get("b"))
+    rng, found = random.Random(1), {}
+    for kind in ("prefers a", "any"):
+        interleaving = Interleaving("a", "b", random.Random(2))
+        for _ in range(300):
+            good, bad = list(range(10)), random.Random(3).sample(range(10), 10)
+            impression, ids = interleaving.shown(served, (good, bad), list(range(10)), 4)
+            clicked = min(ids) if kind == "prefers a" else rng.choice(ids)
+            interleaving.click(impression, [clicked])
+        (found[kind],) = interleaving.analysis()["comparisons"]
+    assert found["prefers a"]["p"] < 1e-3
+    assert found["prefers a"]["interval"][0] > 0.5
+    assert found["prefers a"]["words"].startswith("Users prefer the first")
+    assert found["any"]["p"] > 1e-3
+
+
+def test_the_test_is_the_sign_test():
+    wins, losses = 9, 3
+    tail = sum(math.comb(12, k) for k in range(9, 13)) / 2**12
+    assert preference(wins, losses, 5, 100)["p"] == pytest.approx(2 * tail)
+    assert preference(wins, losses, 5, 100)["share"] == wins / (wins + losses)
+
+
+def test_old_lists_are_forgotten(folder, monkeypatch):
+    monkeypatch.setattr("toprank.serving.interleaving._KEPT", 2)
+    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
+    interleaving = Interleaving("a", "b")
+    shown = [interleaving.shown((models.get("a"), models.get("b")), ([0], [0]), ["x"], 1)[0] for _ in range(3)]
+    with pytest.raises(tr.ToprankError, match="too old"):
+        interleaving.click(shown[0], ["x"])
+    assert interleaving.click(shown[1], ["x"]) in (["a"], ["b"])
+
+
+# ---- models that are replaced ----
+
+
+def test_a_replaced_file_is_served_and_one_that_fails_is_not(folder, tmp_path):
+    file = tmp_path / "m.toprank"
+    file.write_bytes((folder / "linear.toprank").read_bytes())
+    models = Models({"m": file})
+    before = models.get(None)
+    assert models.changed() == []
+    for content, words in (
+        (file.read_bytes()[:-30], "not a whole toprank model"),
+        ((folder / "fewer.toprank").read_bytes(), "other columns"),
+    ):
+        file.write_bytes(content)
+        assert models.changed() == ["m"]
+        with pytest.raises(tr.ToprankError, match=words):
+            models.reload("m")
+        assert models.get(None) is before
+        assert models.changed() == []  # refused once, not again every second
+    file.unlink()
+    assert models.changed() == ["m"]
+    with pytest.raises(FileError, match="cannot be read"):
+        models.reload("m")
+    assert models.get(None) is before
+    file.write_bytes((folder / "other.toprank").read_bytes())
+    assert models.changed() == ["m"]
+    assert models.reload("m").version != before.version
+    assert models.get(None).version == models.reload("m").version
+
+
+def test_a_check_file_must_be_met(folder, tmp_path):
+    file = tmp_path / "m.toprank"
+    file.write_bytes((folder / "linear.toprank").read_bytes())
+    models = Models({"m": file})
+    beside = write_check(file, rows(4))
+    assert models.changed() == ["m"]
+    models.reload("m")
+    told = json.loads(beside.read_text())
+    told["scores"][2] += 1e-3
+    beside.write_text(json.dumps(told))
+    with pytest.raises(FormatError, match="fails its self-test: row 2"):
+        models.reload("m")
+    beside.write_text(json.dumps({**told, "model": "0" * 64}))
+    with pytest.raises(FormatError, match="belongs to another model"):
+        models.reload("m")
+    for wrong in ("{}", "no", json.dumps({**told, "rows": [[1.0]]})):
+        beside.write_text(wrong)
+        with pytest.raises(FormatError, match="check file"):
+            models.reload("m")
+    with pytest.raises(DataError, match="2 columns"):
+        write_check(file, [[1.0, 2.0]])
+
+
+def test_a_model_whose_scores_are_not_finite_is_not_served(folder, tmp_path):
+    ranker = tr.load(folder / "linear.toprank")
+    ranker.coef_ = np.full(3, 1e308)
+    ranker.save(tmp_path / "m.toprank")
+    with pytest.raises(FormatError, match="self-test"):
+        Models({"m": tmp_path / "m.toprank"})
+
+
+# ---- numbers straight from their text ----
+
+digits = st.integers(0, 10**22)
+texts = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(10**25), 10**25).map(str),
+    st.builds("{}{}.{}e{}".format, st.sampled_from(["", "-"]), digits, digits, st.integers(-330, 280)),
+    st.builds("{}.{:030d}".format, st.integers(0, 99), st.integers(0, 10**30 - 1)),
+    st.just("null"),
+)  # fmt: skip
+
+
+def read_rows(text, n, d):
+    out = np.full((n, d), 7.0)
+    padded = np.frombuffer(text + b",".ljust(41, b"\0"), np.uint8)
+    return kernels.json_rows(padded, out), out
+
+
+@settings(max_examples=300)
+@given(st.lists(st.lists(texts, min_size=3, max_size=3), min_size=1, max_size=4), st.sampled_from(["", " ", "\n\t "]))
+@example([["0", "-0", "0.0"]], "")
+@example([["1e-400", "5e-324", "1.7976931348623157e308"]], " ")
+def test_rows_of_json_are_read_as_python_reads_them(given_rows, blank):
+    text = ",".join("[" + ",".join(f"{blank}{one}{blank}" for one in row) + "]" for row in given_rows).encode()
+    wanted = np.array([[np.nan if one == "null" else float(one) for one in row] for row in given_rows])
+    bad, out = read_rows(text, len(given_rows), 3)
+    if np.isinf(wanted).any():
+        assert bad == int(np.argmax(np.isinf(wanted).any(1)))
+    else:
+        assert bad == -1
+        np.testing.assert_array_equal(out, wanted)
+
+
+@settings(max_examples=500)
+@given(st.text('[]{},.:-+0123456789eEnul"a \n', max_size=30))
+@example("[1,2,3]")
+@example("[1,2,03]")
+@example("[1,2,3.]")
+@example("[1,2,.3]")
+@example("[1,2,+3]")
+@example("[1,2,3e]")
+@example("[1,2,nul]")
+@example("[1,2,3],[4,5,6]")
+def test_what_the_kernel_takes_is_json(text):
+    bad, out = read_rows(text.encode(), 1, 3)
+    try:
+        (row,) = msgspec.json.decode(f"[{text}]")
+        fits = isinstance(row, list) and len(row) == 3 and all(isinstance(one, int | float | None) for one in row)
+    except (ValueError, msgspec.DecodeError):
+        fits = False
+    assert (bad == -1) == fits
+    if fits:
+        np.testing.assert_array_equal(out[0], [np.nan if one is None else float(one) for one in row])
+
+
+def test_the_kernel_stays_within_its_text():
+    for text in (b"", b"[1,2,3", b"[" * 100, b"[1,2,3],"):
+        assert read_rows(text, 1, 3)[0] >= 0
+    out = np.zeros((1, 3))
+    assert kernels.json_rows(np.frombuffer(b"[1,2,3],", np.uint8), out) == 0  # no zeros to stop at
+
+
+# ---- what the process is made of ----
+
+
+def test_scoring_imports_neither_scikit_learn_nor_lightgbm(folder):
+    code = f"""
+import asyncio, json, sys
+from toprank.serving import application
+service = application([{str(folder / "linear.toprank")!r}, {str(folder / "trees.toprank")!r}])
+async def ask(path, method, body=b""):
+    async def receive(): return {{"type": "http.request", "body": body}}
+    async def send(message): answers.append(message)
+    answers = []
+    headers = [(b"content-type", b"application/json")]
+    await service({{"type": "http", "method": method, "path": path, "headers": headers}}, receive, send)
+    assert answers[0]["status"] == 200, answers
+for model in ("linear", "trees"):
+    body = {{"model": model, "documents": [{{"id": 1, "values": [1, None, 3]}}]}}
+    asyncio.run(ask("/v1/rank", "POST", json.dumps(body).encode()))
+asyncio.run(ask("/v1/models", "GET"))
+print([name for name in ("sklearn", "lightgbm", "scipy", "pandas", "pyarrow", "torch") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_openapi_document_names_every_endpoint(client):
+    told = client.get("/openapi.json").json()
+    paths = {path for path in client.service._routes if path not in ("/", "/page.js", "/page.css", "/openapi.json")}
+    assert set(told["paths"]) == paths
+    for path, (method, _) in client.service._routes.items():
+        if path in paths:
+            assert method.lower() in told["paths"][path]
+
+
+def explore(folder, examples):
+    """Ask everything that the OpenAPI document allows, and much that it does not; no answer may be a failure."""
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    service = application(
+        [folder / "linear.toprank", folder / "trees.toprank"],
+        interleave=("linear", "trees"),
+        shadows=("trees",),
+        log=Log(io.StringIO()),
+    )
+    schema = schemathesis.openapi.from_asgi("/openapi.json", service)
+    asked = set()
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @given(case=operation.as_strategy())
+        @settings(max_examples=examples, deadline=None)
+        def ask(case):
+            case.call_and_validate(checks=checks)
+
+        ask()
+        asked.add(operation.path)
+    service.close()
+    return asked
+
+
+def test_whatever_the_document_allows_is_answered(folder):
+    assert "/v1/rank" in explore(folder, 15)
+
+
+@pytest.mark.nightly
+def test_whatever_the_document_allows_is_answered_at_length(folder):
+    assert "/v1/rank" in explore(folder, 1000)
