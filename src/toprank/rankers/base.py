@@ -207,17 +207,12 @@ class Ranker(Estimator):
     def _scores(self, X: Any) -> FloatArray:
         """Scores of rows; their number of columns is checked."""
 
-    @property
-    def looks_at_queries(self) -> bool:
-        """Whether the score of a document depends on the other documents of its query."""
-        return False
-
     def query_scores(self, X: FloatArray) -> FloatArray:
         """Scores of the documents of one query, for who asks often.
 
-        X is not looked at again: float64 in C order, NaN where missing, the columns of training in their order.
+        X is not looked at again: float64 in C order, NaN where missing, the columns and codes of training.
         """
-        return finite(self._scores(X))
+        return finite(self._scores(X if self.one_hot_ is None else self.one_hot_.columns(X)))
 
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better.

@@ -152,11 +152,6 @@ class BlendRanker(Ranker):
         return Blend(tuple((factor, member.formula()) for factor, member in members if factor))
 
     @property
-    @override
-    def looks_at_queries(self) -> bool:
-        return any(member.looks_at_queries for member in self.rankers_)
-
-    @property
     def _needs_qid(self) -> bool:
         """Whether features alone do not say what the scores are; see `NeuralRanker._needs_qid`."""
         return any(getattr(member, "_needs_qid", False) for member in self.rankers_)

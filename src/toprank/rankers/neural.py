@@ -222,9 +222,11 @@ class NeuralRanker(GradeProbabilities):
     def looks_at_queries(self) -> bool:
         return bool(self.network_.shape.network == "attention")
 
+
     @override
     def query_scores(self, X: FloatArray) -> FloatArray:
-        return self.predict(RankingData(X, feature_names=getattr(self, "feature_names_in_", None)))
+        names = getattr(self, "feature_names_in_", None)
+        return self.predict(RankingData(X, feature_names=names, encoding=self.encoding_))
 
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)
@@ -269,7 +271,7 @@ class NeuralRanker(GradeProbabilities):
     @property
     def _needs_qid(self) -> bool:
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
-        return self.looks_at_queries and self.training_.get("queries", 1) > 1
+        return self.sees_queries and self.training_.get("queries", 1) > 1
 
     @available_if(has_grades)
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:

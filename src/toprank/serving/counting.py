@@ -78,7 +78,12 @@ class Counters:
         self.requests = Count("toprank_requests", "Requests by endpoint and status.", "endpoint", "status")
         self.seconds = Spread("toprank_request_seconds", "Time to answer.", SECONDS, "endpoint")
         self.documents = Spread("toprank_documents", "Documents of a request.", DOCUMENTS, "model")
-        self.missing = Count("toprank_missing_values", "Values that were null.", "model")
+        self.missing = Count(
+            "toprank_missing_values", "Values that were null, or levels not seen in training.", "model"
+        )
+        self.unseen = Count(
+            "toprank_unseen_levels", "Levels not seen in training, taken as missing.", "model", "feature"
+        )
         self.reloads = Count("toprank_reloads", "Model files read again, by what came of it.", "model", "outcome")
         pair = ("model", "shadow")
         self.shadowed = Count("toprank_shadow_requests", "Requests that a shadow scored, too.", *pair)

@@ -49,11 +49,6 @@ class Served:
     signature: tuple[Any, ...]
     """What the files were when they were read."""
 
-    @property
-    def looks_at_queries(self) -> bool:
-        """Whether a score depends on the other documents of the query."""
-        return bool(self.ranker.looks_at_queries)
-
     def scores(self, X: FloatArray) -> FloatArray:
         """The scores of the documents of one query."""
         try:
@@ -77,7 +72,8 @@ class Served:
             "kind": type(self.ranker).__name__,
             "n_features": self.columns.count,
             "features": None if names is None else list(names),
-            "needs_query": self.looks_at_queries,
+            **self.columns.described(),
+            "needs_query": bool(self.ranker.sees_queries),
             "trained_on": {
                 key: value for key, value in self.ranker.training_.items() if key in ("queries", "documents", "system")
             },
@@ -153,7 +149,7 @@ class Models:
 
 
 def _check_same_columns(new: Served, old: Served) -> None:
-    if (new.columns.names, new.columns.count) != (old.columns.names, old.columns.count):
+    if not new.columns.take_the_same(old.columns):
         raise DataError(
             f"{new.path}: the new model takes other columns than the one that serves; clients would have to change, so "
             "start a service of its own for it."
@@ -198,7 +194,7 @@ def read_model(name: str, path: Path) -> Served:
             break
     else:
         raise FormatError("The file changes while it is read.", path=path)
-    columns = Columns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_)
+    columns = Columns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_, ranker.encoding_)
     _self_test(ranker, path, digest)
     X = np.zeros((_ROWS, columns.count))
     _scores(ranker, X)  # what is made at first use is made before the first request

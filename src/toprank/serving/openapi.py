@@ -69,10 +69,17 @@ _SCHEMAS: dict[str, Any] = {
     "Explanation": _object(
         {
             **_MADE_BY,
-            "a": _object({"id": _ID, "score": _NUMBER}),
-            "b": _object({"id": _ID, "score": _NUMBER}),
+            "query": _or_null(_ID),
+            "a": _object({"id": _ID, "score": _NUMBER, "place": _COUNT}),
+            "b": _object({"id": _ID, "score": _NUMBER, "place": _COUNT}),
             "total": _NUMBER,
-            "contributions": _list(_object({"feature": _TEXT, "contribution": _NUMBER})),
+            "sentence": _TEXT,
+            "contributions": _list(
+                _object({"feature": _TEXT, "a": _TEXT, "b": _TEXT, "contribution": _NUMBER, "error": _NUMBER})
+            ),
+            "exact": {"type": "boolean"},
+            "method": _TEXT,
+            "notes": _list(_TEXT),
         }
     ),
     "InterleavedList": _object({"impression": _TEXT, "ranking": _list(_object({"id": _ID, "rank": _COUNT}))}),

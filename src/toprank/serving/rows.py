@@ -1,48 +1,81 @@
 """Values of documents become the matrix that a model scores: every column there, none unknown, null = missing.
 
 Arrays of numbers, which most requests are, go straight from their text into the matrix (`native/json.c`). Whatever is
-not plainly that (objects, words, mistakes) takes the long way, which has a sentence for everything.
+not plainly that (objects, categories, mistakes) takes the long way, which has a sentence for everything.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Column, Encoding
 from toprank.errors import nearest
 from toprank.serving.requests import Document, RefusedError, malformed, plain_fault
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "Rows"]
 
 _END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
 _PLANS = 64  # orders of columns that are remembered
 _SHOWN = 5
+_LEVELS = 100  # of a category, that are listed
+_DAY = 86_400.0
 _LONG_WAY = msgspec.json.Decoder(list[list[float | str | None] | dict[str, float | str | None]])
 _PLACE = re.compile(r" at \$\[(\d+)\](?:\[(\d+|\.\.\.)\])?$")
+_NOTHING: Mapping[str, int] = {}
+
+
+class Rows(NamedTuple):
+    """The documents of a request as a model sees them."""
+
+    X: FloatArray
+    unseen: Mapping[str, int] = _NOTHING
+    """How often a category had a level that the training data did not have, by feature; it counts as missing."""
 
 
 class Columns:
     """The columns that a model takes.
 
     >>> raw = msgspec.json.Decoder(list[Document]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
-    >>> Columns(("a", "b"), 2).matrix(raw, None)
+    >>> Columns(("a", "b"), 2).rows(raw, None).X
     array([[ 2., nan]])
     """
 
-    def __init__(self, names: Sequence[str] | None, count: int) -> None:
-        self.names, self.count = None if names is None else tuple(names), count
+    def __init__(self, names: Sequence[str] | None, count: int, encoding: Encoding | None = None) -> None:
+        self.names, self.count, self.encoding = None if names is None else tuple(names), count, encoding
         self._place = {name: place for place, name in enumerate(self.names or ())}
         self._plans: dict[tuple[tuple[str, ...], bool], IntArray] = {}
+        kinds = [] if encoding is None else encoding.columns
+        self._readers: dict[int, Callable[[Any], float | None]] = {
+            place: _reader(column) for place, column in enumerate(kinds) if column.kind in _READERS
+        }
 
-    def matrix(
-        self, documents: Sequence[Document], features: Sequence[str] | None, *, select: bool = False
-    ) -> FloatArray:
+    def take_the_same(self, other: Columns) -> bool:
+        """Whether a request to one of them says the same to the other."""
+        kinds = [
+            None if one.encoding is None else [column.kind for column in one.encoding.columns] for one in (self, other)
+        ]
+        return (self.names, self.count, kinds[0]) == (other.names, other.count, kinds[1])
+
+    def described(self) -> dict[str, Any]:
+        """What columns hold, where some hold other things than numbers."""
+        if self.encoding is None:
+            return {}
+        told = []
+        for column in self.encoding.columns:
+            levels = {"levels": list(column.levels[:_LEVELS]), "n_levels": len(column.levels)}
+            told.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
+        return {"columns": told}
+
+    def rows(self, documents: Sequence[Document], features: Sequence[str] | None, *, select: bool = False) -> Rows:
         """The documents as rows of the model's columns.
 
         Args:
@@ -52,11 +85,12 @@ class Columns:
         """
         order = None if features is None else self._order(tuple(features), select)
         width = self.count if features is None else len(features)
-        X = np.empty((len(documents), width))
-        text = b",".join([document.values for document in documents]) + _END
-        if kernels.json_rows(np.frombuffer(text, np.uint8), X) != -1:
-            return self._long_way(documents, None if features is None else tuple(features), order, select)
-        return X if order is None else np.ascontiguousarray(X[:, order])
+        if not self._readers:
+            X = np.empty((len(documents), width))
+            text = b",".join([document.values for document in documents]) + _END
+            if kernels.json_rows(np.frombuffer(text, np.uint8), X) == -1:
+                return Rows(X if order is None else np.ascontiguousarray(X[:, order]))
+        return self._long_way(documents, width, order, select)
 
     def _order(self, features: tuple[str, ...], select: bool) -> IntArray:
         """Where the model's columns are among `features`."""
@@ -95,40 +129,78 @@ class Columns:
 
     # ---- the long way ----
 
-    def _long_way(
-        self, documents: Sequence[Document], features: tuple[str, ...] | None, order: IntArray | None, select: bool
-    ) -> FloatArray:
-        rows = _decoded(documents)
-        width = self.count if features is None else len(features)
-        X = np.empty((len(rows), self.count))
+    def _long_way(self, documents: Sequence[Document], width: int, order: IntArray | None, select: bool) -> Rows:
+        decoded = _decoded(documents)
+        X, unseen = np.empty((len(decoded), self.count)), Counter[str]()
         known: set[frozenset[str]] = set()
-        for number, (document, row) in enumerate(zip(documents, rows, strict=True)):
+        for number, (document, row) in enumerate(zip(documents, decoded, strict=True)):
             if isinstance(row, dict):
                 if frozenset(row) not in known:
                     self._check_names(list(row), select, f"document {document.id!r}")
                     known.add(frozenset(row))
                 values = [row[name] for name in self.names or ()]
             elif len(row) != width:
+                wanted = f"the model takes {width}" if order is None else f"{width} features are named"
                 raise RefusedError(
                     422,
-                    f"Document {document.id!r} has {len(row)} values, but "
-                    + (f"the model takes {width}" if features is None else f"{width} features are named")
-                    + "; where a value is not known, give null.",
+                    f"Document {document.id!r} has {len(row)} values, but {wanted}; where a value is not known, give "
+                    "null.",
                 )
             else:
                 values = row if order is None else [row[place] for place in order.tolist()]
-            X[number] = self._numbers(values, document)
-        return X
+            X[number] = self._numbers(values, document, unseen)
+        return Rows(X, unseen)
 
-    def _numbers(self, values: list[Any], document: Document) -> list[Any]:
-        """The values as numbers, None where missing; words are refused."""
+    def _numbers(self, values: list[Any], document: Document, unseen: Counter[str]) -> list[Any]:
+        """The values as numbers, None where missing; levels become their codes."""
+        found = list(values)
         for place, value in enumerate(values):
-            if isinstance(value, str):
-                name = str(place) if self.names is None else f"'{self.names[place]}'"
+            read = self._readers.get(place)
+            if value is None or (read is None and not isinstance(value, str)):
+                continue
+            name = f"number {place} (from 0)" if self.names is None else f"'{self.names[place]}'"
+            if read is None:
                 raise RefusedError(
                     422, f"Document {document.id!r} has the word {value!r} for the feature {name}, which takes numbers."
                 )
-        return values
+            try:
+                found[place] = read(value)
+            except ValueError as problem:
+                raise RefusedError(422, f"Document {document.id!r}, feature {name}: {problem}") from None
+            if found[place] is None and value != "" and self.names is not None:
+                unseen[self.names[place]] += 1
+        return found
+
+
+def _reader(column: Column) -> Callable[[Any], float | None]:
+    """From a value of JSON to the column's number; None: missing, or a level that was not seen."""
+    return lambda value: _READERS[column.kind](column, value)
+
+
+def _level(column: Column, value: Any) -> float | None:
+    if not isinstance(value, str):
+        raise ValueError(f"it holds categories, whose levels are texts, not numbers such as {value:g}.")
+    return column.codes.get(value)
+
+
+def _whole_level(column: Column, value: Any) -> float | None:
+    return column.codes.get(value if isinstance(value, str) else str(int(value)) if value == int(value) else "")
+
+
+def _days(column: Column, value: Any) -> float | None:
+    """Days since 1970-01-01 UTC."""
+    del column
+    if value == "":
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"it holds dates, such as '2026-11-16' or '2026-11-16T05:30:00Z', not {value!r}.") from None
+    utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return utc.timestamp() / _DAY
+
+
+_READERS: dict[str, Callable[[Column, Any], float | None]] = {"text": _level, "whole": _whole_level, "date": _days}
 
 
 def _decoded(documents: Sequence[Document]) -> list[Any]:

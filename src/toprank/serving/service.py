@@ -226,17 +226,17 @@ class Service:
         asked = understood(RankRequest, body)
         model = self.models.get(asked.model)
         aside = model.slow or len(body) > _LARGE
-        ids, X, scores, written = await self._work(
-            partial(answers.ranked, model, asked, self.limits.documents, ordered), aside
-        )
-        name = model.name
-        self.counters.documents.add(len(ids), name)
-        if missing := int(np.isnan(X).sum()):
+        done = await self._work(partial(answers.ranked, model, asked, self.limits.documents, ordered), aside)
+        name, n = model.name, len(done.scores)
+        self.counters.documents.add(n, name)
+        if missing := int(np.isnan(done.X).sum()):
             self.counters.missing.add(name, by=missing)
-        if self._shadows and name == self.models.primary and ids:
+        for feature, times in done.unseen.items():
+            self.counters.unseen.add(name, feature, by=times)
+        if self._shadows and name == self.models.primary and n:
             for shadow in self._shadows:
-                shadow.look(asked, X, scores)
-        return Answer(200, written, told={"model": name, "version": model.version, "documents": len(ids)})
+                shadow.look(asked, done.X, done.scores)
+        return Answer(200, done.written, told={"model": name, "version": model.version, "documents": n})
 
     async def _explained(self, body: bytes) -> Answer:
         asked = understood(ExplainRequest, body)

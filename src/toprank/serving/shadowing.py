@@ -53,9 +53,10 @@ class Shadow:
 
     def _rows(self, asked: RankRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
-        if (model.columns.names, model.columns.count) == (shadow.columns.names, shadow.columns.count):
+        mine, theirs = shadow.columns, model.columns
+        if (mine.names, mine.count, mine.encoding) == (theirs.names, theirs.count, theirs.encoding):
             return X
-        return shadow.columns.matrix(asked.documents, asked.features, select=True)
+        return mine.rows(asked.documents, asked.features, select=True).X
 
     def close(self) -> None:
         """Let the thread go."""
