@@ -172,6 +172,109 @@ def test_a_model_that_looks_at_queries_asks_for_the_query(folder, attention):
     np.testing.assert_allclose([one["score"] for one in told["scores"]], wanted, rtol=1e-6)
 
 
+# ---- why ----
+
+
+@pytest.mark.parametrize("model", ["linear", "trees", "unnamed"])
+def test_explanations_are_those_of_the_library(folder, client, model):
+    X, ranker = rows(6), tr.load(folder / f"{model}.toprank")
+    names = NAMES if model != "unnamed" else None
+    wanted = ranker.explain(tr.RankingData(X, feature_names=names), a=4, b=1)
+    asked = {"model": model, "documents": documents(X), "a": "d4", "b": "d1"}
+    told = client.post("/v1/explain", json=asked).json()
+    assert {one["feature"]: one["contribution"] for one in told["contributions"]} == wanted.contributions
+    assert told["total"] == wanted.total == told["a"]["score"] - told["b"]["score"]
+    assert sum(one["contribution"] for one in told["contributions"]) == pytest.approx(told["total"])
+    assert (told["a"]["id"], told["b"]["id"], told["exact"]) == ("d4", "d1", True)
+    assert "d4" in told["sentence"]
+    for a, b, words in (("d4", "x", "'x' is not among"), ("d1", "d1", "the same")):
+        refused(client.post("/v1/explain", json={**asked, "a": a, "b": b}), 422, words)
+
+
+def test_explained_documents_may_have_the_ids_1_and_one(client):
+    both = [{"id": 1, "values": [1, 2, 3]}, {"id": "1", "values": [3, 2, 1]}]
+    told = client.post("/v1/explain", json={"documents": both, "a": 1, "b": "1"}).json()
+    scores = {
+        repr(one["id"]): one["score"] for one in client.post("/v1/score", json={"documents": both}).json()["scores"]
+    }
+    assert told["total"] == scores["1"] - scores["'1'"]
+
+
+# ---- categories and dates ----
+
+
+@pytest.fixture(scope="module")
+def mixed(folder):
+    """Models of a table with numbers, texts, whole numbers that are categories, and dates."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    n = 300
+    table = pd.DataFrame(
+        {
+            "label": rng.integers(0, 3, n),
+            "qid": np.repeat(np.arange(30), 10),
+            "price": rng.normal(size=n),
+            "brand": rng.choice(["acme", "zenith", "nadir"], n),
+            "shop": pd.Categorical(rng.choice([7, 12, 40], n)),
+            "added": pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 300, n), "D"),
+        }
+    )
+    data = tr.RankingData.from_frame(table, label="label", qid="qid")
+    tr.LinearRanker().fit(data).save(folder / "mixed_linear.toprank")
+    tr.TreeRanker(n_trees=10, num_leaves=4, threads=1).fit(data).save(folder / "mixed_trees.toprank")
+    return table
+
+
+def test_words_of_a_request_mean_what_they_mean_in_a_table(folder, mixed):
+    some = mixed.iloc[:20]
+    values = [
+        {"price": row.price, "brand": row.brand, "shop": int(row.shop), "added": row.added.isoformat()}
+        for row in some.itertuples()
+    ]
+    values[3]["brand"], values[4]["shop"], values[5]["added"], values[6]["brand"] = None, None, None, ""
+    table = some.astype({"shop": object}).copy()
+    table.loc[table.index[[3, 6]], "brand"], table.loc[table.index[4], "shop"] = None, None
+    table.loc[table.index[5], "added"] = None
+    asked = [{"id": number, "values": one} for number, one in enumerate(values)]
+    with serving(folder, "mixed_linear", "mixed_trees") as client:
+        (first, second) = client.get("/v1/models").json()["models"]
+        names = [column["name"] for column in first["columns"]]
+        assert names == ["price", "brand", "shop", "added"] == second["features"]
+        assert first["columns"][1]["levels"] == ["acme", "nadir", "zenith"]
+        for model in ("mixed_linear", "mixed_trees"):
+            ranker = tr.load(folder / f"{model}.toprank")
+            frame = table.astype({"shop": mixed["shop"].dtype})
+            wanted = ranker.predict(tr.RankingData.from_frame(frame, label="label", qid="qid", like=ranker))
+            told = client.post("/v1/score", json={"model": model, "documents": asked}).json()
+            np.testing.assert_allclose([one["score"] for one in told["scores"]], wanted, rtol=1e-12)
+            listed = [{"id": one["id"], "values": [one["values"][name] for name in names[::-1]]} for one in asked]
+            by_order = {"model": model, "documents": listed, "features": names[::-1]}
+            assert client.post("/v1/score", json=by_order).json() == told
+            why = client.post("/v1/explain", json={"model": model, "documents": asked, "a": 0, "b": 1}).json()
+            assert {one["feature"] for one in why["contributions"]} == set(names)
+
+
+def test_a_level_that_was_not_seen_is_missing_and_counted(folder, mixed):
+    known = {"price": 1.0, "brand": None, "shop": None, "added": "2026-05-01T12:00:00+02:00"}
+    new = {**known, "brand": "never seen", "shop": 99}
+    with serving(folder, "mixed_trees") as client:
+        asked = [{"id": "known", "values": known}, {"id": "new", "values": new}]
+        first, second = client.post("/v1/score", json={"documents": asked}).json()["scores"]
+        assert first["score"] == second["score"]
+        found = counted(client)
+        for feature in ("brand", "shop"):
+            assert found[f'toprank_unseen_levels_total{{feature="{feature}",model="mixed_trees"}}'] == 1
+        for name, value, words in (
+            ("brand", 3.0, "levels are texts, not numbers such as 3"),
+            ("added", "yesterday", "holds dates, such as"),
+            ("added", 20000, "holds dates, such as"),
+            ("price", "cheap", "which takes numbers"),
+        ):
+            answer = client.post("/v1/score", json={"documents": [{"id": "d", "values": {**known, name: value}}]})
+            refused(answer, 422, words)
+
+
 # ---- refusals ----
 
 GOOD = {"id": "a", "values": [1, 2, 3]}

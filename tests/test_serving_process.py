@@ -289,6 +289,18 @@ def test_the_page_ranks_and_shows_markup_as_text_by_keyboard_alone(folder):
         shown = page.run("[...document.querySelectorAll('#ranking tr')].map(row => row.cells[1].textContent)")
         assert shown == ["<i>y</i>plain", "x<img src=x onerror=alert(1)><b>bold</b>"]
         assert page.run("document.querySelectorAll('#ranking img, #ranking i, #ranking b').length") == 0
+        page.press("Tab")
+        page.press("Tab")
+        assert page.run("document.activeElement.getAttribute('aria-label')") == "Why is <i>y</i> above x?"
+        page.press("Enter", text="\r")
+        page.run(
+            "new Promise(done => { const look = () => document.getElementById('why').hidden ? setTimeout(look, 20) :"
+            " done(); look(); })"
+        )
+        assert page.run("document.activeElement.id") == "why"
+        assert page.run("document.getElementById('sentence').textContent").startswith("<i>y</i> stands above x because")
+        assert page.run("document.querySelectorAll('#why i').length") == 0
+        assert page.run("document.querySelector('#contributions td').textContent") == "price"
         assert page.complaints() == []
         page.run("document.getElementById('documents').value = '[{\"id\": 1, \"values\": [1]}]'")
         page.run("document.querySelector('button[type=submit]').focus()")

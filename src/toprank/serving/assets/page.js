@@ -119,13 +119,21 @@ async function explain(a, b) {
   try {
     const told = await ask("/v1/explain", { ...sent, a, b });
     at("why-title").textContent = `Why ${a} is above ${b}: the scores differ by ${told.total.toPrecision(4)}`;
-    const largest = [...told.contributions].sort((x, y) => Math.abs(y.contribution) - Math.abs(x.contribution));
-    at("contributions").replaceChildren(...largest.filter(one => one.contribution !== 0).slice(0, 20).map(one => {
+    at("sentence").textContent = told.sentence;
+    at("a").textContent = a;
+    at("b").textContent = b;
+    const count = told.contributions.filter(one => one.contribution !== 0);
+    at("contributions").replaceChildren(...count.slice(0, 20).map(one => {
       const row = document.createElement("tr");
       cell(row, one.feature);
-      cell(row, (one.contribution > 0 ? "+" : "") + one.contribution.toPrecision(4), "number");
+      cell(row, one.a);
+      cell(row, one.b);
+      const error = told.exact ? "" : " ± " + one.error.toPrecision(2);
+      cell(row, (one.contribution > 0 ? "+" : "") + one.contribution.toPrecision(4) + error, "number");
       return row;
     }));
+    const more = count.length > 20 ? `${count.length - 20} further features count less. ` : "";
+    at("method").textContent = more + told.notes.join(" ");
     at("why").hidden = false;
     at("why").focus();
   } catch (problem) {
