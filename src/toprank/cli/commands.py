@@ -74,6 +74,7 @@ for _function in (
     explaining.explain,
     exporting.export,
     serving,
+    serving.serve,
     training.systems,
     demonstrating.demo,
 ):
