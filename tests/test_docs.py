@@ -9,6 +9,8 @@ import contextlib
 import io
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from functools import cache
 from importlib import import_module
@@ -144,8 +146,27 @@ def furnish(folder):
     new.to_parquet(folder / "new.parquet", index=False)
 
 
+@contextlib.contextmanager
+def services():
+    """A function that starts a service as a shell does in the background, until the end of the block."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments):
+            command = [sys.executable, "-m", "toprank", *arguments]
+            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE))
+            stack.callback(process.terminate)
+            assert b'"ready"' in process.stderr.readline()
+
+        yield start
+
+
 def run_shell(page):
     """(block, what it prints) for the shell blocks of a page; `toprank` is run, of other commands names are checked."""
+    with services() as start:
+        yield from _run_shell(page, start)
+
+
+def _run_shell(page, start):
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for block in blocks_in(page, "sh"):
         printed = ""
@@ -153,6 +174,12 @@ def run_shell(page):
             match shlex.split(line, comments=True):
                 case ["toprank", *arguments, ">", file]:
                     Path(file).write_text(invoked(*arguments))
+                case ["toprank", *arguments, "&"]:
+                    start(*arguments)
+                case ["curl", *_] as command:
+                    done = subprocess.run([*command, "--fail-with-body"], capture_output=True, text=True)
+                    assert done.returncode == 0, (command, done.stdout, done.stderr)
+                    printed += done.stdout
                 case ["toprank", *arguments]:
                     printed += invoked(*arguments)
                 case ["make", target]:

@@ -12,6 +12,8 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -805,3 +807,42 @@ def test_whatever_the_document_allows_is_answered(folder):
 @pytest.mark.nightly
 def test_whatever_the_document_allows_is_answered_at_length(folder):
     assert "/v1/rank" in explore(folder, 1000)
+
+
+# ---- the container ----
+
+
+def test_the_dockerfile_copies_what_is_there_and_runs_a_command_that_exists():
+    """As far as that goes without building it: sources exist, the build has all it reads, the command is understood."""
+    from typer.main import get_command
+
+    from toprank.cli.main import app
+
+    root = Path(__file__).parent.parent
+    text = re.sub(r"\\\n\s*", "", (root / "packaging" / "Dockerfile").read_text())
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    stages = [words.split()[-1] for step, words in steps if step == "FROM" and " AS " in words]
+    assert {step for step, _ in steps} <= {
+        "FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD",
+    }  # fmt: skip
+    copied = set()
+    for step, words in steps:
+        if step == "COPY" and not words.startswith("--from"):
+            *sources, _ = words.split()
+            assert all((root / source).exists() for source in sources), words
+            copied |= set(sources)
+        elif step == "COPY":
+            assert words.split()[0].removeprefix("--from=") in stages
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert {project["readme"], *project["license-files"], "pyproject.toml", "hatch_build.py", "src", "native"} == copied
+    assert "serve" in project["optional-dependencies"]
+    commands = {step: json.loads(words) for step, words in steps if step in ("ENTRYPOINT", "CMD")}
+    program, command, *arguments = commands["ENTRYPOINT"] + commands["CMD"]
+    assert program in project["scripts"]
+    context = get_command(app).commands[command].make_context(command, arguments)
+    assert context.params["host"] == "0.0.0.0"
+    assert context.params["models"] == ["/models/model.toprank"]
+    ports = [words for step, words in steps if step == "EXPOSE"]
+    assert ports == [str(context.params["port"])]
+    [check] = [words for step, words in steps if step == "HEALTHCHECK"]
+    assert f":{context.params['port']}/readyz" in check

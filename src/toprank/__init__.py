@@ -63,6 +63,7 @@ _ROOMS = (
     "report",
     "cluster",
     "explaining",
+    "serving",
 )
 
 __all__ = [
@@ -115,6 +116,7 @@ __all__ = [
     "report",
     "cluster",
     "explaining",
+    "serving",
     "__version__",
 ]
 
@@ -127,6 +129,7 @@ if TYPE_CHECKING:
         losses,
         metrics,
         report,
+        serving,
         significance,
         solvers,
         systems,
