@@ -659,6 +659,10 @@ def test_a_check_file_must_be_met(folder, tmp_path):
         beside.write_text(wrong)
         with pytest.raises(FormatError, match="check file"):
             models.reload("m")
+    told["scores"][2] -= 1e-3
+    export = {"format": "json", "features": NAMES, "tolerance": 1e-6, "rows": told["rows"], "scores": told["scores"]}
+    beside.write_text(json.dumps(export))  # as `tr.export(check=data)` writes it
+    models.reload("m")
     with pytest.raises(DataError, match="2 columns"):
         write_check(file, [[1.0, 2.0]])
 

@@ -40,6 +40,7 @@ class Process:
 
     def __init__(self, *arguments):
         command = [sys.executable, "-m", "toprank", "serve", *map(str, arguments), "--port", "0"]
+        command += [] if "--drain" in arguments else ["--drain", "0"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -150,6 +151,24 @@ def test_a_request_under_way_is_answered_after_sigterm(folder):
             socket.create_connection(process.address)
 
 
+def test_while_it_drains_new_requests_are_answered_and_told_to_leave(folder):
+    with started(folder / "a.toprank", "--drain", "2") as process:
+        kept = http.client.HTTPConnection(*process.address, timeout=PATIENCE)
+        with contextlib.closing(kept):
+            kept.request("GET", "/readyz")
+            answer = kept.getresponse()
+            answer.read()
+            assert (answer.status, answer.headers["connection"]) == (200, None)
+            process.process.send_signal(signal.SIGTERM)
+            process.event("stopping")
+            kept.request("GET", "/readyz")
+            answer = kept.getresponse()
+            answer.read()
+            assert (answer.status, answer.headers["connection"]) == (503, "close")
+        assert process.ask("/v1/rank", {"documents": documents()})[0] == 200
+        assert process.process.wait(PATIENCE) == 0
+
+
 def test_reloading_under_load_loses_no_request(folder, tmp_path):
     file = tmp_path / "m.toprank"
     replace(file, folder / "a.toprank")
@@ -242,7 +261,9 @@ def memory(process):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 def test_nothing_is_dropped_and_memory_stays_flat(folder):
-    with started(folder / "a.toprank", folder / "b.toprank", "--shadow", "b", "--quiet") as process:
+    with started(
+        folder / "a.toprank", folder / "b.toprank", "--shadow", "b", "--interleave", "b", "a", "--quiet"
+    ) as process:
         press(process, 1)
         before = memory(process)
         answered, refused = press(process, 2)

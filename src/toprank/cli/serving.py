@@ -30,6 +30,9 @@ def serve(
     max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request at most.")] = 10_000,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request at most.")] = 8 << 20,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a body to arrive, and for the answer.")] = 10.0,
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds after SIGTERM in which requests are welcome, but told to leave.")
+    ] = 1.0,
     reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Load model files that are replaced.")] = True,
     quiet: options.Quiet = False,
 ) -> None:
@@ -65,4 +68,4 @@ def serve(
         log=Log(requests=not quiet),
     )
     with common.step(None, quiet):  # its lines speak for themselves
-        run(service, bound, watch=reload)
+        run(service, bound, watch=reload, drain=drain)

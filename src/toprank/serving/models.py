@@ -218,9 +218,9 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     beside = check_file(path)
     if not beside.exists():
         return
-    rows, wanted = _read_check(beside, digest, ranker.n_features_in_)
+    rows, wanted, tolerance = _read_check(beside, digest, ranker.n_features_in_)
     found = _scores(ranker, rows)
-    far = np.abs(found - wanted) > _TOLERANCE * np.maximum(1.0, np.abs(wanted))
+    far = np.abs(found - wanted) > tolerance * np.maximum(1.0, np.abs(wanted))
     if far.any():
         row = int(np.argmax(far))
         raise FormatError(
@@ -230,18 +230,19 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
         )
 
 
-def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatArray]:
+def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatArray, float]:
+    """Rows, the scores that they must get, and how exactly; files that exports write have no hash of the model."""
     try:
         told = json.loads(path.read_bytes())
-        model = told["model"]
+        model, tolerance = told.get("model", digest), float(told.get("tolerance", _TOLERANCE))
         rows, scores = np.array(told["rows"], dtype=np.float64), np.array(told["scores"], dtype=np.float64)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise FormatError('A check file is {"model": sha256, "rows": [[…]], "scores": […]}.', path=path) from None
     if model != digest:
         raise FormatError("The check file belongs to another model file: write both anew, or remove it.", path=path)
     if rows.ndim != 2 or rows.shape[1] != width or scores.shape != (len(rows),) or not np.isfinite(scores).all():
         raise FormatError(f"A check file has rows of {width} values, and a finite score for each.", path=path)
-    return rows, scores
+    return rows, scores, tolerance
 
 
 def write_check(model: str | os.PathLike[str], X: Any) -> Path:

@@ -8,8 +8,9 @@ import ipaddress
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(service: Service, bound: socket.socket, *, watch: bool = True) -> None:
-    """Answer until SIGTERM or Ctrl-C, and then until the last request under way is answered."""
+def serve(service: Service, bound: socket.socket, *, watch: bool = True, drain: float = 1.0) -> None:
+    """Answer until SIGTERM or Ctrl-C, and then until the last request under way is answered.
+
+    Args:
+        service: what answers.
+        bound: where it listens.
+        watch: whether to load files that are replaced.
+        drain: seconds after SIGTERM in which requests are still welcome, while /readyz and the headers of answers tell
+            clients to go elsewhere.
+    """
     service.log.hear("uvicorn.error")
     config = uvicorn.Config(
         service,
@@ -93,26 +102,30 @@ def serve(service: Service, bound: socket.socket, *, watch: bool = True) -> None
     gc.collect()
     gc.freeze()  # what is there now stays; it need not be looked through again and again
     try:
-        asyncio.run(_serve(server, service, bound, watch))
+        asyncio.run(_serve(server, service, bound, watch, drain))
     finally:
         service.close()
         bound.close()
 
 
-async def _serve(server: _Server, service: Service, bound: socket.socket, watch: bool) -> None:
+async def _serve(server: _Server, service: Service, bound: socket.socket, watch: bool, drain: float) -> None:
     loop, again = asyncio.get_running_loop(), asyncio.Event()
 
+    def leave() -> None:
+        server.should_exit = True
+
     def stop(name: str) -> None:
-        if service.draining:
-            server.force_exit = True  # asked a second time
-        else:
-            service.log("stopping", signal=name)
-        service.draining = server.should_exit = True
+        if service.draining:  # asked a second time
+            server.should_exit = server.force_exit = True
+            return
+        service.log("stopping", signal=name)
+        service.draining = True
+        loop.call_later(drain if name == "SIGTERM" else 0, leave)  # who presses Ctrl-C does not want to wait
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
+        _on_signal(loop, number, partial(stop, number.name))
     if hasattr(signal, "SIGHUP"):
-        loop.add_signal_handler(signal.SIGHUP, again.set)
+        _on_signal(loop, signal.SIGHUP, again.set)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     tasks = [loop.create_task(_look_after(server, service, again, watch))]
@@ -125,6 +138,13 @@ async def _serve(server: _Server, service: Service, bound: socket.socket, watch:
             with suppress(asyncio.CancelledError):
                 await task
         service.log("stopped")
+
+
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, act: Callable[[], None]) -> None:
+    try:
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))
 
 
 async def _tell_ready(server: _Server, service: Service, url: str) -> None:

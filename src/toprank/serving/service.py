@@ -150,7 +150,7 @@ class Service:
             self.log("failure", endpoint=endpoint, error=type(problem).__name__, where=_where(problem))
             answer = _refused(500, "The service failed at this request; its log says where.")
         length = (b"content-length", str(len(answer.body)).encode())
-        headers = [(b"content-type", answer.kind), length, *_PLAIN, *answer.headers]
+        headers = [(b"content-type", answer.kind), length, *_PLAIN, *answer.headers, *(_LEAVE if self.draining else ())]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
         took = time.perf_counter() - start
