@@ -9,6 +9,7 @@ import json
 import math
 import random
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -431,6 +432,30 @@ def test_other_addresses_than_loopback_need_a_token(tmp_path):
 def test_a_port_that_is_taken_is_said():
     with listening("127.0.0.1", 0) as taken, pytest.raises(FileError, match="cannot be listened on"):
         listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_small_packets_are_sent_at_once():
+    """Without TCP_NODELAY the second packet of an answer waits for the client's delayed acknowledgement."""
+
+    async def accepted():
+        made = asyncio.get_running_loop().create_future()
+
+        class Accepting(asyncio.Protocol):
+            def connection_made(self, transport):
+                sock = transport.get_extra_info("socket")
+                made.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        bound = listening("127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(Accepting, sock=bound)
+        async with server:
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            found = await made
+            writer.close()
+            await writer.wait_closed()
+        return found
+
+    assert asyncio.run(accepted())
 
 
 def test_a_missing_extra_is_named(monkeypatch):

@@ -118,6 +118,6 @@ class Counters:
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
         registry = CollectorRegistry()
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         ProcessCollector(registry=registry)
         return generate_latest(registry)

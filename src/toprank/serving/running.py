@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import os
 import signal
 import socket
 import time
@@ -25,6 +26,7 @@ __all__ = ["listening", "read_token", "serve"]
 _SHORTEST = 16  # characters of a token
 _LOOK = 1.0  # seconds between looks at the files and the connections
 _KEEP_ALIVE = 30
+_BACKLOG = 2048
 
 
 def read_token(path: Path | None, host: str) -> str | None:
@@ -61,9 +63,16 @@ def _is_loopback(host: str) -> bool:
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small packets at once only where it reads that they are TCP's; else an answer takes 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        if os.name == "posix":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+        return bound
     except (OSError, OverflowError) as problem:
+        bound.close()
         why = getattr(problem, "strerror", None) or problem
         raise FileError(f"Port {port} of {host} cannot be listened on: {why}. Choose another by --port.") from None
 
