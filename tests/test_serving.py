@@ -165,6 +165,18 @@ def test_models_tell_their_columns(client):
     assert not told["trees"]["needs_query"]
 
 
+def test_a_model_of_another_library_is_served(folder, tmp_path):
+    X, ranker = rows(20), tr.load(folder / "trees.toprank")
+    ranker.booster_.save_model(str(tmp_path / "foreign.txt"))
+    service = application([f"foreign={tmp_path / 'foreign.txt'}"], log=Log(io.StringIO()))
+    with asyncio.Runner() as runner:
+        client = Client(service, runner)
+        told = client.post("/v1/score", json={"documents": documents(X)}).json()
+        assert [one["score"] for one in told["scores"]] == ranker.booster_.predict(X).tolist()
+        assert client.get("/v1/models").json()["models"][0]["n_features"] == 3
+    service.close()
+
+
 def test_a_model_that_looks_at_queries_asks_for_the_query(folder, attention):
     X = rows(8)
     with serving(folder, "attention") as client:
