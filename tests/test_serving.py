@@ -715,11 +715,13 @@ def test_a_model_whose_scores_are_not_finite_is_not_served(folder, tmp_path):
 # ---- numbers straight from their text ----
 
 digits = st.integers(0, 10**22)
+usual = st.text("0123456789", min_size=1, max_size=9)
 texts = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(-(10**25), 10**25).map(str),
     st.builds("{}{}.{}e{}".format, st.sampled_from(["", "-"]), digits, digits, st.integers(-330, 280)),
     st.builds("{}.{:030d}".format, st.integers(0, 99), st.integers(0, 10**30 - 1)),
+    st.builds("{}{}.{}{}".format, st.sampled_from(["", "-"]), st.integers(0, 99), usual, st.sampled_from(["", "e3"])),
     st.just("null"),
 )  # fmt: skip
 
