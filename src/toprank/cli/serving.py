@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import options
+from toprank.showing.progress import step
 
 
 def serve(
@@ -67,5 +68,5 @@ def serve(
         interleave=interleave,
         log=Log(requests=not quiet),
     )
-    with common.step(None, quiet):  # its lines speak for themselves
+    with step(None, quiet):  # its lines speak for themselves
         run(service, bound, watch=reload, drain=drain)
