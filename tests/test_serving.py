@@ -534,12 +534,13 @@ def test_a_shadow_is_compared_and_never_answered_with(folder):
             )
             told = client.post("/v1/rank", json={"documents": documents(X)}).json()
             assert [int(one["id"][1:]) for one in told["ranking"]] == a
+        client.post("/v1/rank", json={"documents": documents(rows(1))})  # one document: nothing can change
         client.post("/v1/rank", json={"model": "trees", "documents": documents(X)})  # not to the primary: no shadow
-        found = waited(client, f"toprank_shadow_requests_total{pair}", 5)
-    assert found[f"toprank_shadow_requests_total{pair}"] == 5
+        found = waited(client, f"toprank_shadow_requests_total{pair}", 6)
+    assert found[f"toprank_shadow_requests_total{pair}"] == 6
     assert found.get(f"toprank_shadow_rankings_changed_total{pair}", 0) == changed > 0
     assert found.get(f"toprank_shadow_first_changed_total{pair}", 0) == first
-    assert found[f"toprank_shadow_overlap_at_10_sum{pair}"] == pytest.approx(overlap)
+    assert found[f"toprank_shadow_overlap_at_10_sum{pair}"] == pytest.approx(overlap + 1)
 
 
 def test_a_shadow_of_other_columns_takes_what_it_knows_by_name(folder):
@@ -549,6 +550,8 @@ def test_a_shadow_of_other_columns_takes_what_it_knows_by_name(folder):
         client.post("/v1/rank", json={"documents": documents(X), "features": NAMES})
         client.post("/v1/rank", json={"documents": documents(X)})  # three numbers without names say nothing to it
         found = waited(client, f"toprank_shadow_failures_total{pair}", 1)
+        asked = {"model": "fewer", "documents": documents(X), "features": NAMES}
+        refused(client.post("/v1/rank", json=asked), 422, "no feature 'bm25'")  # asked itself, it is strict
     assert found[f"toprank_shadow_requests_total{pair}"] == found[f"toprank_shadow_failures_total{pair}"] == 1
 
 

@@ -43,13 +43,13 @@ class Shadow:
             return
         finally:
             self._room.release()
-        counters.shadowed.add(*pair)
         if before != now:
             counters.shadow_changed.add(*pair)
         if before[0] != now[0]:
             counters.shadow_first.add(*pair)
         top = min(_TOP, len(now))
         counters.shadow_overlap.add(len({*before[:top]} & {*now[:top]}) / top, *pair)
+        counters.shadowed.add(*pair)  # last: who reads it may rely on the others
 
     def _rows(self, asked: RankRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
