@@ -73,7 +73,6 @@ for _function in (
     monitoring.monitor,
     explaining.explain,
     exporting.export,
-    serving,
     serving.serve,
     training.systems,
     demonstrating.demo,

@@ -217,12 +217,6 @@ class NeuralRanker(GradeProbabilities):
         network = Network(transform, *how, inputs.knots, dense_layers(self.network_))
         return self._expected(network) if len(self.gains_) else network
 
-    @property
-    @override
-    def looks_at_queries(self) -> bool:
-        return bool(self.network_.shape.network == "attention")
-
-
     @override
     def query_scores(self, X: FloatArray) -> FloatArray:
         names = getattr(self, "feature_names_in_", None)
