@@ -892,3 +892,57 @@ def test_the_dockerfile_copies_what_is_there_and_runs_a_command_that_exists():
     assert ports == [str(context.params["port"])]
     [check] = [words for step, words in steps if step == "HEALTHCHECK"]
     assert f":{context.params['port']}/readyz" in check
+
+
+def test_drift_of_what_is_asked_is_told_at_metrics(folder, monkeypatch):
+    monkeypatch.setattr("toprank.serving.watching._SECONDS", 0.0)
+    rng = np.random.default_rng(3)
+    reference = tr.RankingData(rng.normal(size=(500, 3)), qid=np.repeat(np.arange(50), 10), feature_names=NAMES)
+
+    def told(client):
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith("toprank_drift")
+        }
+
+    def ask(client, shift):
+        for _ in range(40):
+            X = rng.normal((0, shift, 0), size=(10, 3))
+            documents = [{"id": str(i), "values": row} for i, row in enumerate(X.tolist())]
+            assert client.post("/v1/rank", json={"documents": documents}).status_code == 200
+
+    with serving(folder, "linear", reference=reference) as client:
+        assert told(client) == {"toprank_drift_requests": 0}
+        ask(client, 0.0)
+        still = told(client)
+        assert still['toprank_drift_alarms{model="linear"}'] == 0
+        assert still["toprank_drift_requests"] == 40
+    with serving(folder, "linear", reference=reference) as client:
+        ask(client, 2.0)
+        moved = told(client)
+        assert moved['toprank_drift_alarms{model="linear"}'] >= 1
+        psi = {name: moved[f'toprank_drift_feature_psi{{feature="{name}",model="linear"}}'] for name in NAMES}
+        assert max(psi, key=psi.get) == "age"
+        assert moved['toprank_drift_largest_feature_psi{model="linear"}'] == psi["age"]
+
+
+def test_a_reference_with_other_columns_is_refused_at_the_start(folder):
+    other = tr.RankingData(np.zeros((4, 2)), qid=[0, 0, 1, 1], feature_names=["price", "colour"])
+    with pytest.raises(DataError, match="colour"):
+        application([folder / "linear.toprank"], reference=other)
+
+
+def test_what_is_kept_for_drift_has_a_limit(folder, monkeypatch):
+    from toprank.serving import watching
+
+    monkeypatch.setattr(watching, "_ROWS", 100)
+    monkeypatch.setattr(watching, "_KEPT", 20)
+    reference = tr.RankingData(np.random.default_rng(0).normal(size=(20, 3)), qid=np.repeat([0, 1], 10))
+    service = application([folder / "unnamed.toprank"], reference=reference)
+    for rows in [1] * 50 + [30] * 10:
+        service._watch.look(np.zeros((rows, 3)))
+        assert len(service._watch._kept) <= 20
+        assert sum(map(len, service._watch._kept)) == service._watch._rows <= 100
+    service.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toprank.cli import options
+from toprank.cli import common, options
 from toprank.showing.progress import step
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+    from toprank.serving.models import Models
 
 
 def serve(
@@ -27,6 +31,9 @@ def serve(
     ] = None,
     interleave: Annotated[
         tuple[str, str] | None, typer.Option(help="Two models whose rankings /v1/interleave mixes, for clicks to tell.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Data as the primary was trained for: drift from them is told at /metrics.")
     ] = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request at most.")] = 10_000,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request at most.")] = 8 << 20,
@@ -47,6 +54,7 @@ def serve(
     \b
       toprank serve m.toprank
       toprank serve live=m.toprank next=n.toprank --shadow next
+      toprank serve m.toprank --reference vali.txt
       toprank serve m.toprank --host 0.0.0.0 --token-file token.txt
     """
     from toprank.serving import check_installed
@@ -60,13 +68,20 @@ def serve(
 
     files, token = named_files(models), read_token(token_file, host)
     bound = listening(host, port)
+    known = Models(files)
     service = Service(
-        Models(files),
+        known,
         token=token,
         limits=Limits(max_body, max_documents, timeout),
         shadows=tuple(shadow or ()),
         interleave=interleave,
+        reference=None if reference is None else _reference(reference, known, quiet),
         log=Log(requests=not quiet),
     )
     with step(None, quiet):  # its lines speak for themselves
         run(service, bound, watch=reload, drain=drain)
+
+
+def _reference(path: Path, models: Models, quiet: bool) -> RankingData:
+    reading: options.Reading = {"label": False} if common.format_told(path) in common.TABLES else {}
+    return common.read_alike(path, quiet, reading, like=models.get(None).ranker)

@@ -32,7 +32,7 @@ def application(models: Sequence[str | PathLike[str]], **options: Any) -> Servic
 
     Args:
         models: model files, each a path or ``NAME=PATH``; the first is the primary one.
-        **options: ``token``, ``limits``, ``shadows``, ``interleave`` and ``log`` of `Service`.
+        **options: ``token``, ``limits``, ``shadows``, ``interleave``, ``reference`` and ``log`` of `Service`.
 
     >>> import tempfile, toprank as tr
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,10 @@ from toprank.serving.logs import Log
 from toprank.serving.models import Models
 from toprank.serving.requests import Clicks, ExplainRequest, RankRequest, RefusedError, understood
 from toprank.serving.shadowing import Shadow
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+    from toprank.serving.watching import Watch
 
 __all__ = ["Limits", "Service"]
 
@@ -76,6 +80,7 @@ class Service:
         limits: of a request.
         shadows: models that score the requests to the primary one, too, without being answered with.
         interleave: two models whose rankings are interleaved at /v1/interleave.
+        reference: queries as the primary model was trained for; drift from them is told at /metrics.
         log: where lines are written.
     """
 
@@ -87,6 +92,7 @@ class Service:
         limits: Limits | None = None,
         shadows: tuple[str, ...] = (),
         interleave: tuple[str, str] | None = None,
+        reference: RankingData | None = None,
         log: Log | None = None,
     ) -> None:
         self.models, self.limits, self.log = models, limits or Limits(), log or Log()
@@ -99,6 +105,7 @@ class Service:
             self._check_known(name)
         self._shadows = [Shadow(name, models, self.counters) for name in shadows]
         self._interleaving = None if interleave is None else Interleaving(*interleave)
+        self._watch = None if reference is None else _watch(reference, models, self.counters)
         self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
         self._routes: dict[str, tuple[str, Callable[..., Awaitable[Answer]]]] = {
             "/v1/rank": ("POST", partial(self._ranked, ordered=True)),
@@ -233,9 +240,11 @@ class Service:
             self.counters.missing.add(name, by=missing)
         for feature, times in done.unseen.items():
             self.counters.unseen.add(name, feature, by=times)
-        if self._shadows and name == self.models.primary and n:
+        if n and name == self.models.primary:
             for shadow in self._shadows:
                 shadow.look(asked, done.X, done.scores)
+            if self._watch is not None:
+                self._watch.look(done.X)
         return Answer(200, done.written, told={"model": name, "version": model.version, "documents": n})
 
     async def _explained(self, body: bytes) -> Answer:
@@ -322,6 +331,12 @@ class Service:
 
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)
+
+
+def _watch(reference: RankingData, models: Models, counters: Counters) -> Watch:
+    from toprank.serving.watching import Watch  # which only some services need, and statistics with it
+
+    return Watch(reference, models, counters)
 
 
 def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
