@@ -116,7 +116,15 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def as_it_is(problem: Exception) -> str:
+    """What no reader foresaw is a gap in the reader, and told as such, where users are told of a damaged file."""
+    raise RuntimeError(f"not foreseen: {type(problem).__name__}: {problem}") from problem
+
+
 def main() -> None:
+    from toprank.rankers import foreign
+
+    foreign.unforeseen = as_it_is
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is no answer
     most = int(sys.argv[1]) if len(sys.argv) > 1 else None

@@ -86,7 +86,8 @@ static int goes_left(const struct node *at, const unsigned long *words, double x
 }
 
 static void forest(const double *x, int n_trees, const int *roots, const struct node *nodes, const double *leaves,
-                   const unsigned long *words, const double *intercepts, int n, int flushes, double *out) {
+                   const unsigned long *words, const double *intercepts, int n, int flushes, int single_sums,
+                   double *out) {
     for (int k = 0; k < n; k++) out[k] = 0.0;
     for (int t = 0; t < n_trees; t++) {
         int node = roots[t];
@@ -96,6 +97,7 @@ static void forest(const double *x, int n_trees, const int *roots, const struct 
             node = goes_left(nodes + node, words, value) ? nodes[node].left : nodes[node].right;
         }
         out[t % n] += leaves[-1 - node];
+        if (single_sums) out[t % n] = (double)(float)out[t % n];
     }
     for (int k = 0; k < n; k++) out[k] += intercepts[k];
 }

@@ -117,7 +117,7 @@ class _Writer:
             self.array("words", np.concatenate(words), "unsigned long"),
             self.array("intercepts", forest.intercepts),
         ]
-        return f"{len(roots)}, {', '.join(tables)}, {forest.outputs}, {int(forest.flushes)}"
+        return f"{len(roots)}, {', '.join(tables)}, {forest.outputs}, {int(forest.flushes)}, {int(forest.single_sums)}"
 
     def _network(self, part: Network, x: str, name: str) -> None:
         self.functions |= {"sigmoid", "network"}
@@ -252,6 +252,7 @@ FORMATS = {
         title="one C99 file without dependencies",
         suffix=".c",
         precision="double",
+        rounds_sums=True,
         files=_files,
         scores=_scores,
         interpreter=lambda: f"a C compiler ({_compiler()})" if _compiler() else "C compiler",

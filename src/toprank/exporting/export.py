@@ -77,7 +77,7 @@ def export(
     rows = rows_to_compare(ranker, form, check, single=target.precision == "single", tiny=target.tiny)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
-        parity = compared(form, target, trial, rows, target.remarks(form, told))
+        parity = compared(form, target, trial, rows, (*target.remarks(form, told), *_about_sums(form, target)))
     _tell_differences(parity, target, form)
     self_test = _self_test(form, target, rows)
     _written(place, contents)
@@ -111,9 +111,20 @@ def _written(place: Path, contents: Any) -> Path:
     return place
 
 
+def _about_sums(form: Form, target: Format) -> tuple[str, ...]:
+    if not target.adds_otherwise(form):
+        return ()
+    return (
+        "The model rounds its sum to single precision after each tree, and this format adds in double precision: "
+        "scores agree to about six digits, and documents closer than that can change places. In c and python they are "
+        "equal.",
+    )
+
+
 def _tell_differences(parity: Parity, target: Format, form: Form) -> None:
     """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
-    if target.precision == "single" and (parity.rows_beyond or parity.rankings_changed):
+    rounds = target.precision == "single" or target.adds_otherwise(form)
+    if rounds and (parity.rows_beyond or parity.rankings_changed):
         warnings.warn(
             f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
             f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "

@@ -57,6 +57,11 @@ class Form:
         return _has_network(self.part)
 
     @property
+    def single_sums(self) -> bool:
+        """Whether trees are a part of it whose sum is rounded to single precision after each of them."""
+        return _single_sums(self.part)
+
+    @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """The levels of each category by its name; a document has the place of its level among them, from 0 on."""
         if self.encoding is None:
@@ -68,6 +73,12 @@ def _has_network(part: Part) -> bool:
     if isinstance(part, Blend):
         return any(_has_network(term) for _, term in part.terms)
     return _has_network(part.part) if isinstance(part, Grades | Wide) else isinstance(part, Network)
+
+
+def _single_sums(part: Part) -> bool:
+    if isinstance(part, Blend):
+        return any(_single_sums(term) for _, term in part.terms)
+    return _single_sums(part.part) if isinstance(part, Grades | Wide) else isinstance(part, Forest) and part.single_sums
 
 
 def form_of(ranker: Any) -> Form:

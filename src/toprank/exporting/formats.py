@@ -69,6 +69,7 @@ class Format:
         versioned: whether what it writes depends on the version of a server.
         apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
         tiny: values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or where a target is coarser.
+        rounds_sums: whether sums are rounded to single precision after each tree where the model's are.
         constant: what the target leaves out of every score, which changes no order.
         settle: the format as it stands for one form, one server and the data to check on, where any of this depends on
             them; None: as it is.
@@ -87,6 +88,7 @@ class Format:
     versioned: bool = False
     apart: frozenset[str] = frozenset()
     tiny: float = TINY
+    rounds_sums: bool = False
     constant: float = 0.0
     settle: Callable[[Format, Form, Target, RankingData | None], Format] | None = None
 
@@ -97,7 +99,11 @@ class Format:
 
     def tolerance_for(self, form: Form) -> float:
         """The same for a form: what a network is fed is rounded to single precision, and may be rounded otherwise."""
-        return _SINGLE if form.has_network else self.tolerance
+        return _SINGLE if form.has_network or self.adds_otherwise(form) else self.tolerance
+
+    def adds_otherwise(self, form: Form) -> bool:
+        """Whether the model's own sums are of single precision, and the target's are of double."""
+        return form.single_sums and self.precision == "double" and not self.rounds_sums
 
     def check(self, form: Form, target: Target) -> None:
         """Refuse a form that the format cannot say, and a version where none is asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,12 +151,7 @@ def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
     made = made_rows(form, _some(given), single=single, tiny=tiny)
-    try:
-        scores = _predicted(ranker, made.X)
-    except DataError:  # what the ranker itself refuses need not be compared
-        kept = made.kinds != "huge"
-        made = MadeRows(made.X[kept], made.kinds[kept])
-        scores = _predicted(ranker, made.X)
+    made, scores = _taken(ranker, made)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
     rows = Rows(given, made.X, np.zeros(0, dtype="<U1"), queries, np.concatenate([expected, scores]))
@@ -173,6 +169,16 @@ def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
     """How many neighbours are of the same kind, for each run of them."""
     ends = np.flatnonzero(np.append(kinds[1:] != kinds[:-1], True)) + 1
     return np.diff(np.concatenate([[0], ends])).tolist() if len(kinds) else []
+
+
+def _taken(ranker: Any, made: MadeRows) -> tuple[MadeRows, FloatArray]:
+    """The made rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
+    for refused in (), ("huge",), ("missing",), ("huge", "missing"):
+        kept = ~np.isin(made.kinds, refused)
+        rest = MadeRows(made.X[kept], made.kinds[kept])
+        with suppress(ValueError):  # ours, or that of a wrapped estimator
+            return rest, _predicted(ranker, rest.X)
+    return made, _predicted(ranker, made.X)
 
 
 def _predicted(ranker: Any, X: FloatArray) -> FloatArray:

@@ -54,12 +54,14 @@ def _linear(X, centre, scale, weights, intercepts, missing):
     return np.where(gone, 0.0, (X - centre) * scale) @ weights.T + intercepts + gone @ missing.T
 """,
     "_forest": """
-def _forest(X, intercepts, flushes, trees):
+def _forest(X, intercepts, flushes, single_sums, trees):
     if flushes:  # what is this close to zero is zero
         X = np.where(np.abs(X) <= {tiny!r}, 0.0, X)
     outputs = np.zeros((len(X), len(intercepts)))
     for number, tree in enumerate(trees):
         outputs[:, number % len(intercepts)] += _tree(X, *tree)
+        if single_sums:
+            outputs = outputs.astype(np.float32).astype(np.float64)
     return outputs + intercepts
 
 
@@ -174,7 +176,8 @@ class _Writer:
             return f"{self._use('_linear')}({X}, *{known})"
         if isinstance(part, Forest):
             trees = self._constant("[\n" + "".join(f"    {tree},\n" for tree in _trees(part)) + "]")
-            return f"{self._use('_forest')}({X}, {_array(part.intercepts)}, {part.flushes!r}, {trees})"
+            how = f"{_array(part.intercepts)}, {part.flushes!r}, {part.single_sums!r}"
+            return f"{self._use('_forest')}({X}, {how}, {trees})"
         layers = [
             f"({_array(one.weights)}, {_array(one.bias)}, {one.activation!r}, "
             + ("None" if one.norm is None else f"({_array(one.norm[0])}, {_array(one.norm[1])})")
@@ -244,6 +247,7 @@ FORMATS = {
         title="one Python file that needs NumPy alone",
         suffix=".py",
         precision="double",
+        rounds_sums=True,
         files=_files,
         scores=_scores,
         interpreter=lambda: f"NumPy {np.__version__}",

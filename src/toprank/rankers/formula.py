@@ -18,7 +18,7 @@ from toprank.rankers.tree_text import Fields
 
 __all__ = [
     "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Forest", "Grades", "Layer", "Linear", "Network",
-    "Part", "Tree", "Wide", "centred", "dense_layers", "stump", "tree_of",
+    "Part", "Tree", "Wide", "before_rounding", "centred", "dense_layers", "stump", "tree_of",
 ]  # fmt: skip
 
 BoolArray = npt.NDArray[np.bool_]
@@ -100,6 +100,8 @@ class Forest:
     intercepts: FloatArray
     flushes: bool = True
     """Whether |x| <= 1e-35 (in single precision) counts as 0, as LightGBM has it."""
+    single_sums: bool = False
+    """Whether the sum is rounded to single precision after each tree, as XGBoost and RankLib have it."""
 
     @property
     def outputs(self) -> int:
@@ -126,7 +128,7 @@ class Forest:
             for tree in self.trees
             for t in [tree.threshold]
         ]
-        return Forest(tuple(moved), self.intercepts, flushes=False)
+        return replace(self, trees=tuple(moved), flushes=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +225,29 @@ def stump(feature: int, threshold: float, above: float) -> Tree:
     one, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
     where = (one * feature, np.array([threshold]), one == 1, one * MISSING_NAN, (None,))
     return Tree(*where, *sides, np.array([0.0, above]))
+
+
+def before_rounding(threshold: FloatArray) -> FloatArray:
+    """The largest T for which x <= T in double precision says what x <= t says of x rounded to single precision.
+
+    Args:
+        threshold: single precision numbers.
+
+    >>> t = np.float64(np.float32(0.1))
+    >>> [bool(np.float32(x) <= t) for x in (before_rounding(t), np.nextafter(before_rounding(t), 1.0))]
+    [True, False]
+    """
+    with np.errstate(over="ignore"):
+        below = np.asarray(threshold, dtype=np.float32)
+        above = np.nextafter(below, np.float32(np.inf))
+        middle = (_within(below) + _within(above)) / 2.0
+        kept = np.where(middle.astype(np.float32) <= below, middle, np.nextafter(middle, -np.inf))
+    return np.asarray(np.where(np.isposinf(below), np.inf, kept))
+
+
+def _within(singles: npt.NDArray[np.float32]) -> FloatArray:
+    """As double precision numbers; what is infinite is the next power of two instead."""
+    return np.clip(singles.astype(np.float64), -(2.0**128), 2.0**128)
 
 
 def tree_of(fields: Fields) -> Tree:

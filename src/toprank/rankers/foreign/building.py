@@ -63,8 +63,8 @@ def tree(number: int, nodes: Nodes, features: int) -> Fields:
 
 def constant(value: float) -> Fields:
     """A tree that is one leaf."""
-    nothing = np.zeros(0)
-    return _fields(nothing, nothing, nothing, nothing, ([], []), np.array([value]), [])
+    nothing, none = np.zeros(0), np.zeros(0, np.int64)
+    return _fields(none, nothing, nothing, none, ([], []), np.array([value]), [])
 
 
 def forest(trees: list[Fields], features: int) -> ReadTrees:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,13 @@ class OnnxRanker(Trained):
             rows = np.ascontiguousarray(X, self._found.kind)
         parts = [self._run(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
         return finite(np.concatenate(parts))
+
+    @override
+    def _formula(self) -> NoReturn:
+        raise DataError(
+            "This model is an ONNX file already, and what is in its graph cannot be told in another format. Hand that "
+            "file on as it is: ranker.content_ has its bytes."
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session of onnxruntime, which no other process can take over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
@@ -18,6 +18,8 @@ from toprank.rankers.contributions import Course, ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Arithmetic, Forest
+from toprank.rankers.formula import Forest as PlainForest
+from toprank.rankers.formula import Part, before_rounding, centred, tree_of
 from toprank.rankers.schema import Numbers, needed
 from toprank.rankers.tree_text import ReadTrees, read_trees, written_trees
 
@@ -156,6 +158,18 @@ class ForestRanker(ForestTerms, Trained):
             return X
         return super()._prediction_rows(X)
 
+    @override
+    def _formula(self) -> Part:
+        rules, known = self.forest_.arithmetic, [tree_of(fields) for fields in self.trees_.trees]
+        if rules.single_rows:
+            known = [replace(tree, threshold=before_rounding(tree.threshold)) for tree in known]
+        if not rules.flushed and self.forest_.categories:
+            raise DataError(
+                f"The trees ask for categories by {self.source}'s own rules (a missing value can be one of a set), "
+                "which no format here has words for. Train with columns of 0 and 1 in the place of categories."
+            )
+        return PlainForest(tuple(known), np.array(self.intercept_), rules.flushed, rules.single_sums)
+
     @property
     def forest_(self) -> Forest:
         """The trees as they score."""
@@ -271,6 +285,10 @@ class WeightsRanker(Trained):
     def explains_exactly(self) -> bool:
         """See `Ranker.explains_exactly`."""
         return True
+
+    @override
+    def _formula(self) -> Part:
+        return centred(np.zeros(len(self.coef_)), self.coef_, self.intercept_)
 
     def _terms(self, X: Any) -> FloatArray:
         rows = X if isinstance(X, np.ndarray) else X.toarray()

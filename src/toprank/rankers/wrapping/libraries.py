@@ -49,6 +49,8 @@ class Library:
 
     def scores(self, X: Any) -> FloatArray:
         """One score a row: of a classifier the decision function of two classes, or the expected grade of more."""
+        if hasattr(self.estimator, "coef_"):  # sums in double precision, whatever the features are held in
+            X = X.astype(np.float64, copy=False)
         classes = getattr(self.estimator, "classes_", None)
         if classes is None:
             return _column(self.estimator.predict(X), self.name)
@@ -76,9 +78,8 @@ class Library:
         linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
         if not linear or coef is None or np.size(coef) != getattr(self.estimator, "n_features_in_", -1):
             raise DataError(
-                f"A fitted {self.name} cannot be saved: a model file never runs code, so it holds trees of LightGBM, "
-                "XGBoost and CatBoost, and linear models of one output, but no pickled objects. Save the estimator the "
-                "way its library does."
+                "a model file never runs code, so it holds trees of LightGBM, XGBoost and CatBoost, and linear models "
+                "of one output, but no pickled objects. Save the estimator the way its library does"
             )
         intercept = np.ravel(getattr(self.estimator, "intercept_", 0.0))
         flat = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef, np.float64).ravel()

@@ -15,6 +15,7 @@ from toprank.rankers.base import Ranker, finite
 from toprank.rankers.estimator import available_if, check_is_fitted, unfitted
 from toprank.rankers.files import State
 from toprank.rankers.foreign.ranker import Trained
+from toprank.rankers.formula import Part
 from toprank.rankers.wrapping.libraries import library_of
 
 __all__ = ["WrappedRanker", "wrap"]
@@ -135,14 +136,7 @@ class WrappedRanker(Ranker):
 
     def to_save(self) -> Trained:
         """The `ForestRanker` or `WeightsRanker` that gives the same scores, and cannot be fitted again."""
-        check_is_fitted(self)
-        try:
-            ranker = library_of(self.estimator_).as_saved()
-        except DataError as problem:
-            said = str(problem)
-            raise DataError(
-                said if said.startswith("A fitted") else f"A fitted {self.called} cannot be saved: {said}."
-            ) from None
+        ranker = self._as("saved")
         facts = {name: value for name, value in ranker.training_.items() if name not in ("queries", "features")}
         ranker.n_features_in_ = self.n_features_in_
         vars(ranker).pop("feature_names_in_", None)
@@ -152,6 +146,19 @@ class WrappedRanker(Ranker):
         ranker.encoding_, ranker.one_hot_ = self.encoding_, self.one_hot_
         ranker.training_ = {**self.training_, **facts}
         return ranker
+
+    def _as(self, what: str) -> Trained:
+        """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
+        check_is_fitted(self)
+        try:
+            return library_of(self.estimator_).as_saved()
+        except DataError as problem:
+            said = str(problem).removesuffix(".")
+            raise DataError(f"A fitted {self.called} cannot be {what}: {said}.") from None
+
+    @override
+    def _formula(self) -> Part:
+        return self._as("exported")._formula()
 
     @override
     def state(self) -> State:

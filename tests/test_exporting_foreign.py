@@ -1,0 +1,178 @@
+"""Models of other libraries out again: every pair of model and format is refused with a reason, or proved."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import foreign_models as other
+import toprank as tr
+from toprank.errors import DataError
+from toprank.exporting import c_source, form_of, format_named, names, refusals
+from toprank.exporting.form import as_forest, as_linear
+from toprank.exporting.formats import Target
+from toprank.rankers.formula import before_rounding
+
+VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8.0", "solr": "9.7"}  # which know missing values
+TREES = {"elasticsearch", "opensearch", "solr", "vespa", "xgboost", "lightgbm"}
+LINES = {"elasticsearch", "opensearch", "solr", "ranklib", "json"}
+EVERYTHING = {"onnx", "c", "python"}
+
+
+def data(holes: bool = True) -> tr.RankingData:
+    X = other.X if holes else np.nan_to_num(other.X)
+    return tr.RankingData(X.astype(np.float32), other.Y, qid=other.QID)
+
+
+def loaded(name: str, write: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        write(str(Path(folder) / name))
+        return tr.load(Path(folder) / name)
+
+
+def wrapped(library: str, kind: str, holes: bool = True, **options: Any) -> Any:
+    return tr.wrap(getattr(pytest.importorskip(library), kind)(**options)).fit(data(holes))
+
+
+def text(content: str) -> Any:
+    return lambda path: Path(path).write_text(content)
+
+
+def by_xgboost(**options: Any) -> Any:
+    pytest.importorskip("xgboost")
+    return loaded("m.json", other.xgboost_model(**options).get_booster().save_model)
+
+
+def by_catboost(**options: Any) -> Any:
+    pytest.importorskip("catboost")
+    return loaded("m.json", lambda path: other.catboost_model(**options).save_model(path, format="json"))
+
+
+FEW = {"n_estimators": 6, "n_jobs": 1}
+RANKERS = {
+    "LightGBM": lambda: loaded("m.txt", other.lightgbm_model().save_model),
+    "LightGBM, zeros missing": lambda: loaded("m.txt", other.lightgbm_model(zero_as_missing=True).save_model),
+    "XGBoost": by_xgboost,
+    "XGBoost, DART": lambda: by_xgboost(booster="dart", rate_drop=0.5),
+    "CatBoost": by_catboost,
+    "CatBoost, leaf by leaf": lambda: by_catboost(grow_policy="Lossguide", max_leaves=8),
+    "RankLib": lambda: loaded("m.txt", text(other.ranklib_text())),
+    "RankLib, a line": lambda: loaded("m.txt", text("## Coordinate Ascent\n\n1:0.5 2:-0.25 3:0.125 4:0.75 5:1.0")),
+    "LGBMRanker": lambda: wrapped("lightgbm", "LGBMRanker", **FEW, min_child_samples=5),
+    "XGBRanker": lambda: wrapped("xgboost", "XGBRanker", **FEW),
+    "CatBoostRanker": lambda: wrapped("catboost", "CatBoostRanker", iterations=6, thread_count=1),
+    "Ridge": lambda: wrapped("sklearn.linear_model", "Ridge", holes=False),
+    "trees of three": lambda: tr.BlendRanker.of([ranker("XGBoost"), ranker("CatBoost"), ranker("LightGBM")], data()),
+    "trees and a line": lambda: tr.BlendRanker.of([ranker("XGBRanker"), tr.LinearRanker().fit(data())], data()),
+}
+A_LINE = {"RankLib, a line", "Ridge"}
+HELD = {
+    **{name: EVERYTHING | (LINES if name in A_LINE else TREES) for name in RANKERS},
+    "RankLib": EVERYTHING | TREES | {"ranklib"},  # which takes missing values for 0
+    "LightGBM, zeros missing": EVERYTHING | TREES | {"ranklib"},
+    "trees and a line": EVERYTHING,
+}
+
+
+@cache
+def ranker(name: str) -> Any:
+    return RANKERS[name]()
+
+
+@pytest.mark.parametrize("format", names())
+@pytest.mark.parametrize("name", RANKERS)
+def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> None:
+    model, form = ranker(name), form_of(ranker(name))
+    path, version = tmp_path / f"model{format_named(format).suffix}", VERSIONS.get(format)
+    if format not in HELD[name]:
+        with pytest.raises(DataError, match=r"cannot hold this model: .*(Export it to|Train on)"):
+            tr.export(model, format, path, server_version=version)
+        assert not list(tmp_path.iterdir())
+        return
+    parity = tr.export(model, format, path, check=data(holes=name != "Ridge"), server_version=version)
+    assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
+    single = format_named(format).precision == "single"
+    adds_otherwise = form.single_sums and format not in ("c", "python")
+    assert parity.tolerance == (1e-5 if single or adds_otherwise else 1e-9)
+    assert any("rounds its sum" in remark for remark in parity.remarks) == (adds_otherwise and not single)
+    if format in ("c", "python") and as_forest(form.part) is not None:
+        assert parity.largest == 0.0
+    found = {kind.kind: kind.apart for kind in parity.kinds}
+    assert "missing" in found or name == "Ridge", "a missing value is part of the model"
+    assert found["usual"] is False
+    if as_forest(form.part) is not None:
+        assert found["thresholds"] is False
+
+
+def test_what_the_models_above_are_there_for() -> None:
+    assert ranker("XGBoost").forest_.arithmetic == (False, True, True)
+    assert ranker("CatBoost").forest_.arithmetic == (False, True, False)
+    assert ranker("RankLib").forest_.arithmetic == (False, True, True)
+    assert form_of(ranker("XGBRanker")).single_sums
+    assert form_of(ranker("trees and a line")).single_sums
+    assert not form_of(ranker("LightGBM")).single_sums
+    assert as_linear(form_of(ranker("RankLib, a line")).part) is not None
+
+
+def test_a_library_reads_its_own_model_again_with_the_same_bits(tmp_path: Path) -> None:
+    rows = other.near(other.xgboost_cuts(other.xgboost_model()))
+    tr.export(ranker("XGBoost"), "xgboost", tmp_path / "x.json")
+    np.testing.assert_array_equal(tr.load(tmp_path / "x.json").forest_.predict(rows), ranker("XGBoost").predict(rows))
+    tr.export(ranker("LightGBM"), "lightgbm", tmp_path / "l.txt")
+    np.testing.assert_array_equal(tr.load(tmp_path / "l.txt").forest_.predict(rows), ranker("LightGBM").predict(rows))
+
+
+def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the rounding after each tree c would be as far away as the formats that add in double precision."""
+    right = format_named("c")
+    [content] = right.files(form_of(ranker("XGBoost")), Target("m")).values()
+    wrong = replace(right, files=lambda form, target: {"": content.replace(b"(double)(float)out", b"out")})
+    monkeypatch.setitem(c_source.FORMATS, "c", wrong)
+    with pytest.raises(DataError, match="was not written"):
+        tr.export(ranker("XGBoost"), "c", tmp_path / "m.c")
+    assert not list(tmp_path.iterdir())
+
+
+singles = st.floats(width=32, allow_nan=False)
+
+
+@given(singles, st.one_of(st.floats(allow_nan=False), singles))
+@example(float(np.finfo(np.float32).max), 2.0**128 - 2.0**103)
+@example(-np.inf, -(2.0**128) + 2.0**103)
+@example(-np.inf, -np.inf)
+@example(0.0, 2.0**-150)
+@example(np.inf, np.inf)
+def test_thresholds_before_rounding_decide_as_those_after(t: float, x: float) -> None:
+    limit = float(before_rounding(np.array([t]))[0])
+    around = [limit, np.nextafter(limit, np.inf), np.nextafter(limit, -np.inf), x]
+    with np.errstate(over="ignore"):
+        for value in around:
+            assert (np.float32(value) <= t) == (value <= limit), (t, value)
+
+
+def test_models_that_no_format_has_words_for(tmp_path: Path) -> None:
+    pandas, xgboost = pytest.importorskip("pandas"), pytest.importorskip("xgboost")
+    frame = pandas.DataFrame(other.X, columns=list("abcde"))
+    frame["d"] = pandas.Categorical(np.nan_to_num(other.X[:, 3]).astype(int).astype(str))
+    by_category = xgboost.XGBRanker(**FEW, enable_categorical=True).fit(frame, other.Y, qid=other.QID)
+    categories = loaded("m.json", by_category.get_booster().save_model)
+    forest = wrapped("sklearn.ensemble", "RandomForestRegressor", holes=False, n_estimators=2)
+    tr.export(ranker("CatBoost"), "onnx", tmp_path / "m.onnx")
+    for model, why in (
+        (categories, "categories by XGBoost's own rules"),
+        (forest, "A fitted RandomForestRegressor cannot be exported: "),
+        (tr.load(tmp_path / "m.onnx"), "is an ONNX file already"),
+    ):
+        with pytest.raises(DataError, match=why):
+            tr.export(model, "c", tmp_path / "m.c")
+        with pytest.raises(DataError, match=why):
+            refusals(model)
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
