@@ -33,6 +33,11 @@ class Grades(NamedTuple):
     values: FloatArray
     codes: npt.NDArray[Any]
 
+    @property
+    def some_unjudged(self) -> bool:
+        """Whether there are documents without a judgment: labels of NaN or -1."""
+        return bool((np.isnan(self.values) | (self.values == -1)).any())
+
     @classmethod
     def of(cls, labels: FloatArray) -> Grades:
         """Code the labels: small whole numbers in one pass, anything else by sorting."""

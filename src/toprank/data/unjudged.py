@@ -12,7 +12,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["UNJUDGED", "Unjudged", "choose_a_rule", "has_unjudged", "settled", "settled_folds"]
+__all__ = ["UNJUDGED", "Unjudged", "choose_a_rule", "settled", "settled_folds"]
 
 Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
 UNJUDGED: tuple[str, ...] = get_args(Unjudged)
@@ -23,12 +23,6 @@ def choose_a_rule(python: str) -> Remedy:
     """What to do about unjudged documents: in Python's words as given, and in those of the command line."""
     chosen = f"choose what that means: --unjudged irrelevant, {_REST}"
     return Remedy(python, "label them, or leave them out of the data.", {"--unjudged": chosen})
-
-
-def has_unjudged(data: RankingData) -> bool:
-    """Whether there are such documents, from the few different labels."""
-    grades = data.grades.values
-    return bool((np.isnan(grades) | (grades == -1)).any())
 
 
 def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
@@ -43,7 +37,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
     """
     if rule not in UNJUDGED:
         raise UnknownNameError("rule for unjudged documents", rule, UNJUDGED)
-    if not has_unjudged(data):
+    if not data.grades.some_unjudged:
         return data, None
     judged = data.judged
     if rule == "refuse":

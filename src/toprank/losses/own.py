@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 from toprank.errors import DataError
 from toprank.losses.base import Judgments, Loss, Traits
 
-__all__ = ["OwnLoss", "is_own", "named"]
+__all__ = ["OwnLoss", "named"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,6 @@ class OwnLoss(Loss):
             "not the code, so it predicts, but is not trained further. Set the loss itself first: "
             "ranker.set_params(loss=...)."
         )
-
-
-def is_own(loss: Loss) -> bool:
-    """Whether a file can only name the loss: its class is not ours, or it holds functions."""
-    if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
-        return True
-    held = vars(loss).values()
-    functions = any(callable(value) or getattr(value, "function", None) is not None for value in held)
-    return functions and loss.traits.space == "score"
 
 
 def named(loss: Loss) -> dict[str, Any]:

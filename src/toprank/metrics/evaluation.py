@@ -11,7 +11,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.slices import Sliceable
-from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, has_unjudged, settled
+from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
 from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
@@ -234,7 +234,7 @@ def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]
 
 def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:
     """Apply the rule for labels of NaN and -1."""
-    if rule in UNJUDGED and not has_unjudged(data):
+    if rule in UNJUDGED and not data.grades.some_unjudged:
         return data, scores
     found, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
     return found, scores if kept is None else scores[kept]

@@ -40,4 +40,5 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in KINDS:
         raise AttributeError(f"module 'toprank.rankers' has no attribute '{name}'")
-    return getattr(first_use(f"toprank.rankers.{KINDS[name]}"), name)
+    found = globals()[name] = getattr(first_use(f"toprank.rankers.{KINDS[name]}"), name)
+    return found

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from toprank import losses, solvers
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
-from toprank.losses.own import OwnLoss, is_own, named
+from toprank.losses.own import OwnLoss, named
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -44,7 +44,7 @@ def plain(name: str, value: Any) -> Any:
 
 def _described(name: str, value: object) -> Any:
     if isinstance(value, losses.Loss):
-        return {"own_loss": named(value)} if is_own(value) else {"loss": losses.to_spec(value)}
+        return {"own_loss": named(value)} if _is_own(value) else {"loss": losses.to_spec(value)}
     if isinstance(value, solvers.Solver):
         options = {field.name: plain(name, getattr(value, field.name)) for field in fields(cast(Any, value))}
         return {"solver": {"name": type(value).__name__, **options}}
@@ -52,6 +52,15 @@ def _described(name: str, value: object) -> Any:
         f"The parameter {name} is a {type(value).__name__}, which a model file cannot hold without running code when "
         "it is read. Models with a scikit-learn classifier inside cannot be saved; train under a loss instead."
     )
+
+
+def _is_own(loss: losses.Loss) -> bool:
+    """Whether a file can only name the loss: its class is not ours, or it holds functions."""
+    if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
+        return True
+    held = vars(loss).values()
+    functions = any(callable(value) or getattr(value, "function", None) is not None for value in held)
+    return functions and loss.traits.space == "score"
 
 
 def from_plain(value: Any) -> Any:
