@@ -326,6 +326,7 @@ def test_scores_in_all_their_spellings(tmp_path):
         (b"1e999\n", 1, "not '1e999'"),
         (b"1_000\n", 1, "not '1_000'"),
         (b"\x00\xff\n", 1, "Expected one finite number"),
+        (b"7 Q0 d6 1 3.2 bm25\n", 1, "A TREC run is read by tr.read_run"),
         (b"9" * 10_000_000, 1, "…"),
         (b"\x93NUMPY\x01\x00", None, "NumPy file is damaged"),
     ],

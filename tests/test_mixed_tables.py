@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from scipy import sparse
 from sklearn.base import clone
 from typer.testing import CliRunner
 
@@ -466,3 +467,22 @@ def test_commands_train_predict_rank_and_evaluate_mixed_tables(tmp_path, frame):
     parquet.write_table(pa.Table.from_pandas(later.assign(tags=[["a"]] * 100)), listed)  # no feature is read
     assert "ndcg@10" in run("evaluate", listed, scores)
     assert isinstance(RankingData.from_frame(later, like=ranker).encoding, Encoding)
+
+
+# ---- parts that do not fit together ----
+
+
+def test_codes_of_categories_are_kept_dense():
+    data = from_frame(pd.DataFrame({"qid": [1, 1], "label": [0, 1], "brand": pd.Categorical(["x", "y"])}))
+    with pytest.raises(DataError, match=r"categories, dates or durations are kept dense; give X\.toarray\(\)"):
+        data.replace(X=sparse.csr_matrix(data.X))
+
+
+def test_parts_of_which_some_have_more_columns_say_which():
+    def part(qid, **more):
+        return from_frame(pd.DataFrame({"qid": [qid, qid], "label": [0, 1], "price": [1.0, 2.0], **more}))
+
+    with pytest.raises(DataError, match=r"Not all parts have a column 'size'.*like=first"):
+        concatenate([part(1), part(2, size=[1.0, 2.0])])
+    with pytest.raises(DataError, match=r"Not all parts have columns 'size' and 'tall'"):
+        concatenate([part(1, tall=[1.0, 2.0]), part(2, size=[1.0, 2.0])])

@@ -229,3 +229,27 @@ def test_sparse_rows_that_lead_outside_are_refused_by_every_door(make):
     for door in (ranker.predict, lambda X: make().fit(X, data.labels, qid=data.qid)):
         with pytest.raises(DataError, match="damaged sparse matrix"):
             door(crafted)
+
+
+# ---- frames of more than numbers, for a ranker that knows numbers alone ----
+
+
+def test_a_frame_with_further_columns_of_any_kind_is_scored_by_its_numbers(data):
+    frame = pd.DataFrame(data.X, columns=["a", "b", "c"])
+    ranker = tr.LinearRanker().fit(frame, data.labels, qid=data.qid)
+    more = frame.assign(name="x", day=pd.Timestamp("2024-01-01"), page=7)
+    for given in (more, more[more.columns[::-1]], pl.from_pandas(more), pl.from_pandas(more).to_arrow()):
+        assert np.array_equal(ranker.predict(given), ranker.predict(frame))
+    for column in ("b", "c"):
+        with pytest.raises(DataError, match=rf"Column '{column}' holds .*, not numbers, as in the training data"):
+            ranker.predict(frame.assign(**{column: pd.Timestamp("2024-01-01")}))
+    nameless = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
+    with pytest.raises(DataError, match=r"had no names.*the features alone, as numbers"):
+        nameless.predict(frame.assign(b="x"))
+
+
+def test_a_ranker_in_the_place_of_its_scores_is_told(data, fitted):
+    with pytest.raises(DataError, match=r"A LinearRanker is no list of scores; .*\.predict\(data\)"):
+        tr.evaluate(fitted, data)
+    with pytest.raises(DataError, match=r"A LinearRanker is no list of scores"):
+        tr.compare({"a": fitted, "b": fitted.predict(data)}, data)

@@ -113,6 +113,15 @@ def test_pipeline_and_clone(data, routing):
     assert copy is not ranker
 
 
+def test_searches_with_weights_need_no_word_about_the_score(data, routing):
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
+    search = GridSearchCV(tr.LinearRanker("Squared"), {"l2": [1e-3, 10.0]}, cv=GroupKFold(3), error_score="raise")
+    search.fit(data.X, data.labels, qid=data.qid, groups=data.qid, sample_weight=weights)
+    by_hand = tr.LinearRanker("Squared", **search.best_params_)
+    by_hand.fit(data.X, data.labels, qid=data.qid, sample_weight=weights)
+    assert np.array_equal(search.best_estimator_.coef_, by_hand.coef_)
+
+
 def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, routing):
     weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
     pipeline = make_pipeline(tr.PoolFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared"))

@@ -27,7 +27,9 @@ def cv(
     ],
     systems: Annotated[
         str,
-        typer.Option(help="Systems, separated by commas, or all-linear, all-trees, all-networks, all."),
+        typer.Option(
+            "--systems", "--system", help="Systems, separated by commas, or all-linear, all-trees, all-networks, all."
+        ),
     ],
     metrics: options.Metrics = "ndcg@10,map",
     convention: Annotated[

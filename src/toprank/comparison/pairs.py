@@ -205,7 +205,7 @@ def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any)
             size = np.size(values)
         except ValueError:
             raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
-        if size != n_documents:
+        if size != n_documents and not hasattr(values, "predict"):
             raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
     return {name: evaluate(values, data, metrics, **options) for name, values in systems.items()}
 

@@ -16,7 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.carried import NOTHING, Carried
 from toprank.data.checks import Array
-from toprank.data.encoding import Column, Encoding
+from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
@@ -112,6 +112,8 @@ class RankingData:
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
         known = encoding if encoding is not None else found
         called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
+        if known is not None and not known.is_plain and not isinstance(matrix, np.ndarray):
+            raise DataError("Columns of categories, dates or durations are kept dense; give X.toarray().")
         self._set(
             X=matrix,
             queries=grouping,
@@ -434,6 +436,13 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError("There is nothing to concatenate.")
     if len(parts) == 1:
         return parts[0]
+    called = [set(part.feature_names or ()) for part in parts]
+    some = sorted(set.union(*called) - set.intersection(*called))
+    if some and all(called):
+        raise DataError(
+            f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",
+            remedy=Remedy("Read the others with the columns of the first: like=first.", "They must be the same."),
+        )
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
         having = {"--n-features": "Read them with --n-features."}

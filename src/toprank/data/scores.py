@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import PathLike, open_bytes, output
-from toprank.errors import DataError, FormatError
+from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["read_scores", "write_scores"]
 
@@ -63,7 +63,10 @@ def _first_fault(path: Path, lines: list[bytes]) -> FormatError:
         if wrong:
             shown = line[:40].decode("utf-8", "replace").strip()
             dots = "…" if len(line) > 40 else ""
-            return FormatError(f"Expected one finite number, not '{shown}{dots}'.", path=path, line=number)
+            run = len(line.split()) == 6 and line.split()[1].upper() == b"Q0"
+            of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its --qrels.")
+            problem = f"Expected one finite number, not '{shown}{dots}'."
+            return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
     raise AssertionError("a fault was seen, but no line has it")
 
 

@@ -38,6 +38,8 @@ class Ranked(NamedTuple):
 
 def checked_scores(scores: npt.ArrayLike, n: int) -> FloatArray:
     """One score for each of `n` documents; a column of them will do."""
+    if hasattr(scores, "predict"):
+        raise DataError(f"A {type(scores).__name__} is no list of scores; give what it predicts: .predict(data).")
     try:
         values = np.ascontiguousarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as problem:

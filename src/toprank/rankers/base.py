@@ -66,10 +66,11 @@ class Ranker(Estimator):
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
 
-    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for, weights to fit.
+    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for, weights to fit
+    # alone: were `score` silent about them, a search with weights would be refused.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": False}
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {}
     """Fitted arrays that a model file holds, and what they must be."""
@@ -519,7 +520,14 @@ class Ranker(Estimator):
         """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
         self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
-        if self.encoding_ is not None and (hasattr(X, "columns") or hasattr(X, "schema")):
+        mixed = is_mixed(X)
+        if mixed and not names:
+            raise DataError(
+                "The ranker learned from plain numbers whose columns had no names, and this frame holds more than "
+                "numbers; give it the features alone, as numbers in the order of training."
+            )
+        arrow = hasattr(X, "column_names")
+        if names and (mixed or arrow or (self.encoding_ is not None and hasattr(X, "columns"))):
             return matrix_of(X, like=self)[0]
         columns = getattr(X, "columns", None)
         if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
