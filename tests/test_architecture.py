@@ -222,3 +222,19 @@ def test_messages_name_what_exists():
                     wrong.append(f"{path.relative_to(SOURCE)}:{line}: {dotted or ranker or advised}")
     assert seen > 30  # the search finds what it is for
     assert not wrong
+
+
+def test_the_page_of_rooms_names_files_that_exist():
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)
+    named = [(room, file) for room, files in rows for file in re.findall(r"`([^`]+)`", files)]
+    named += [("", file) for file in re.findall(r"`(\w+/\w+\.(?:py|[ch]))`", page)]
+    assert len(named) > 50
+    homes = [SOURCE, SOURCE.parents[1]]
+    there = {
+        (room, file)
+        for room, file in named
+        for home in (*homes, SOURCE / room)
+        if (home / file).exists() or (home / f"{file}.py").exists()
+    }
+    assert set(named) == there

@@ -212,6 +212,9 @@ def test_the_command(files):
     assert [f["name"] for f in json.loads(alarm.stdout)["features"] if f["drifted"]] == [NAMES[1]]
     page = (files / "drift.html").read_text()
     assert f"{NAMES[1]} has drifted" in page
+    early = CliRunner().invoke(app, [*arguments, "--html", str(files / "no" / "drift.html")])
+    assert early.exit_code == 1
+    assert "the folder" in str(early.exception)
     wrong = CliRunner().invoke(app, ["monitor", str(files / "none"), *arguments[2:]])
     assert wrong.exit_code == 1
     assert wrong.stdout == ""

@@ -44,6 +44,7 @@ def monitor(
     from toprank.monitoring import monitor as compared
     from toprank.rankers.files import load
 
+    common.check_writable(html, "drift.html")
     ranker = load(model)
     other = None if shadow is None else load(shadow)
     sides = [_read(path, quiet, reading, ranker) for path in (reference, new)]

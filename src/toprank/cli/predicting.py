@@ -136,17 +136,13 @@ def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> 
 
 
 def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[Any, float]]]:
-    import numpy as np
+    from toprank.metrics.ranking import best_rows
 
-    from toprank.metrics import ranking
-
-    ranked = ranking(scores, data.queries, top)
-    names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
-    lists = {}
-    for q, qid in enumerate(data.qids.tolist()):
-        rows = ranked.order[ranked.starts[q] : ranked.starts[q + 1]][:top]
-        lists[qid] = list(zip(names[rows].tolist(), scores[rows].tolist(), strict=True))
-    return lists
+    names, best = data.row_names, best_rows(scores, data.queries, top)
+    return {
+        qid: list(zip(names[rows].tolist(), scores[rows].tolist(), strict=True))
+        for qid, rows in zip(data.qids.tolist(), best, strict=True)
+    }
 
 
 def inspect(

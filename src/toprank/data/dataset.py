@@ -191,6 +191,11 @@ class RankingData:
         """The query id of each document."""
         return self.queries.spread(self.qids)
 
+    @property
+    def row_names(self) -> Array:
+        """What to call each document: its id, or the row of the source that it stood in where there are no ids."""
+        return self.document_ids if self.document_ids is not None else self.aligned(np.arange(self.n_documents))
+
     @cached_property
     def grades(self) -> Grades:
         """The labels as codes into their distinct values."""
@@ -436,8 +441,8 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError("There is nothing to concatenate.")
     if len(parts) == 1:
         return parts[0]
-    called = [set(part.feature_names or ()) for part in parts]
-    some = sorted(set.union(*called) - set.intersection(*called))
+    called = [set[str](part.feature_names or ()) for part in parts]
+    some = sorted(called[0].union(*called) - called[0].intersection(*called))
     if some and all(called):
         raise DataError(
             f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",

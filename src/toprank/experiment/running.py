@@ -24,7 +24,7 @@ from toprank.experiment.results import Results
 from toprank.experiment.spec import Dataset, Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import Block, table_of
-from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, labels_only, write_copies
+from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.metrics.parsing import parse
 from toprank.showing.progress import NOW_AND_THEN, Told
@@ -211,9 +211,8 @@ class _Run:
         """Look up every cell of a fold; two names for one thing make one cell."""
         prints = {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
         highest = max(_max_grade(fold.train), _max_grade(fold.valid))
-        place = _Place(
-            len(self.places), dataset.name, fold_facts(fold, prints), labels_only(fold.test).as_grouped(), highest
-        )
+        judged = fold.test.without_features().as_grouped()  # what judging needs, and no more memory than that
+        place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged, highest)
         self.store.write_test(prints["test"], place.test)
         one = self.experiment
         for entry in one.entries:

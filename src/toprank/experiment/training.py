@@ -2,7 +2,7 @@
 
 Test labels do not come here: the test data of a `Task` have none, so no choice can depend on them.
 
-loky starts processes afresh: a fork would inherit the threads of OpenMP and Numba in a state that they do not survive,
+loky starts processes afresh: a fork would inherit the threads of OpenMP in a state that they do not survive,
 and Python's own `spawn` would run the user's script a second time. Each process is a pool of its own, so that one that
 dies takes only its cell with it.
 """
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store
 from toprank.errors import FileError, ToprankError
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 __all__ = [
-    "Outcome", "Task", "blind", "compute", "compute_apart", "compute_here", "labels_only", "signed_weights",
-    "write_copies",
+    "Outcome", "Task", "blind", "compute", "compute_apart", "compute_here", "signed_weights", "write_copies",
 ]  # fmt: skip
 
 
@@ -91,11 +89,6 @@ class Outcome(NamedTuple):
 def blind(fold: Fold) -> Fold:
     """The fold without test labels."""
     return replace(fold, test=fold.test.replace(labels=np.full(fold.test.n_documents, np.nan)))
-
-
-def labels_only(test: RankingData) -> RankingData:
-    """The test data without features: what judging needs, and no more memory than that."""
-    return test.replace(X=np.zeros((test.n_documents, 0)), feature_names=None)
 
 
 def write_copies(fold: Fold, folder: Path) -> None:

@@ -9,6 +9,7 @@ A cut-off k needs no full sort: only the few documents that can be among the bes
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
-__all__ = ["Ranked", "rank_block", "ranking"]
+__all__ = ["Ranked", "best_rows", "rank_block", "ranking"]
 
 
 class Ranked(NamedTuple):
@@ -82,3 +83,13 @@ def ranking(scores: npt.ArrayLike, queries: Queries, depth: int | None = None) -
     values = checked_scores(scores, queries.n_documents)
     ranked = rank_block(values, queries.offsets, (0, len(queries)), depth, keep_ties=False)
     return Ranked(ranked.order[: ranked.starts[-1]], ranked.ends[: ranked.starts[-1]], ranked.starts)
+
+
+def best_rows(scores: npt.ArrayLike, queries: Queries, k: int | None) -> list[IntArray]:
+    """The rows of the best k documents of each query, best first; None: of all.
+
+    >>> [rows.tolist() for rows in best_rows([0.1, 0.9, 0.5, 0.5], Queries([0, 2, 4]), 1)]
+    [[1], [2]]
+    """
+    order, _, starts = ranking(scores, queries, k)
+    return [order[first:last][:k] for first, last in pairwise(starts)]

@@ -23,7 +23,7 @@ from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
-from toprank.metrics.ranking import ranking
+from toprank.metrics.ranking import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, additive, shapley
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
@@ -262,14 +262,8 @@ class Ranker(Estimator):
         scores = self.predict(data.as_grouped())
         if len(scores) > 1 and (scores == scores[0]).all():
             warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
-        ranked = ranking(scores, data.queries, k)
-        names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
-        result = {}
-        for q, qid in enumerate(data.qids.tolist()):
-            first = ranked.starts[q]
-            last = ranked.starts[q + 1] if k is None else min(ranked.starts[q + 1], first + k)
-            result[qid] = names[ranked.order[first:last]].tolist()
-        return result
+        names, best = data.row_names, best_rows(scores, data.queries, k)
+        return {of: names[rows].tolist() for of, rows in zip(data.qids.tolist(), best, strict=True)}
 
     def _with_queries(self, X: Any, qid: npt.ArrayLike | None) -> RankingData:
         """A frame or features as what they are to this ranker, without labels."""

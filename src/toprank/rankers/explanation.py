@@ -49,7 +49,7 @@ class AskedQuery:
         if not isinstance(data, RankingData):
             raise DataError("Explanations need a RankingData, tr.RankingData(X, qid=qid): they speak of queries.")
         number = _query_number(data, qid)
-        names = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
+        names = data.row_names
         rows = slice(*data.queries.offsets[number : number + 2].tolist())
         part = ranker.translated(data.select([number]).as_grouped())
         if part.n_documents * part.n_features > _MOST:

@@ -83,14 +83,6 @@ class Tree:
         as_zero = self.threshold >= 0.0
         return np.where(by_category, False, np.where(self.missing == MISSING_NONE, as_zero, self.default_left))
 
-    @property
-    def zero_left(self) -> BoolArray:
-        """Whether a 0 goes left at each node."""
-        by_category = np.array([found is not None for found in self.categories], dtype=bool)
-        holds_zero = np.array([found is not None and 0 in found for found in self.categories], dtype=bool)
-        as_number = np.where(self.missing == MISSING_ZERO, self.default_left, self.threshold >= 0.0)
-        return np.where(by_category, holds_zero, as_number)
-
 
 @dataclass(frozen=True, eq=False)
 class Forest:

@@ -149,7 +149,7 @@ def _part(
     intervals = judged_intervals(comparison, per_query, options["threads"])
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
-    ids = data.document_ids if data.document_ids is not None else data.aligned(np.arange(data.n_documents))
+    ids = data.row_names
     data = data.as_grouped()
     return Part(
         name=name,
