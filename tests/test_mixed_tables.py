@@ -486,3 +486,12 @@ def test_parts_of_which_some_have_more_columns_say_which():
         concatenate([part(1), part(2, size=[1.0, 2.0])])
     with pytest.raises(DataError, match=r"Not all parts have columns 'size' and 'tall'"):
         concatenate([part(1, tall=[1.0, 2.0]), part(2, size=[1.0, 2.0])])
+
+
+def test_warnings_point_to_the_line_that_asked():
+    table = pd.DataFrame({"qid": [1] * 20, "label": [0, 1] * 10, "brand": ["x", "y"] * 10})
+    with pytest.warns(ColumnsLeftOutWarning) as left_out:
+        from_frame(table.assign(title=[f"t{row}" for row in range(20)]))
+    with pytest.warns(UnknownLevelsWarning) as unknown:
+        tr.LinearRanker("ListNet").fit(from_frame(table)).predict(table.assign(brand="z"))
+    assert {one.filename for one in (*left_out, *unknown)} == {__file__}

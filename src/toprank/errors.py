@@ -7,6 +7,8 @@ the built-in exception that a Python programmer would expect (`ValueError`, `OSE
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -15,7 +17,7 @@ from toprank.importing import first_use
 
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
-    "UnknownNameError", "joined", "nearest", "needs", "told",
+    "UnknownNameError", "joined", "nearest", "needs", "told", "warn_user",
 ]  # fmt: skip
 
 
@@ -123,6 +125,14 @@ class UnknownNameError(ToprankError, ValueError):
 
 class MissingExtraError(ToprankError, ImportError):
     """Something needs a package that comes with an extra; the message says how to install it."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn of what somebody asked for, at the line that did: the nearest that is not toprank's."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "toprank":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def needs(module: str, extra: str, what: str) -> Any:

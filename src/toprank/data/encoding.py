@@ -6,7 +6,6 @@ days. Missing values are NaN, and so is a level that was not seen.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError, Remedy, warn_user
 
 __all__ = [
     "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "Strangers", "UnknownLevelsWarning", "is_text",
@@ -394,12 +393,11 @@ class Strangers:
             return
         said = [f"'{one.name}' holds {_some(sorted(held))}, not {_some(one.levels)}" for one, held in found]
         many = len(found) > 1
-        warnings.warn(
+        warn_user(
             f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
             f"{'their' if many else 'its'} cells count as missing: {'; '.join(said)}. Is {'each' if many else 'it'} "
             "the right column, and spelt as in the training data?",
             UnknownLevelsWarning,
-            stacklevel=3,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from toprank.data.checks import precision
 from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of, levels_of
-from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, Remedy, UnknownNameError, joined, warn_user
 
 Choice = str | Literal[False] | None
 
@@ -272,7 +271,7 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
         return []
     one = len(columns) == 1
     asked = "name the features with --features A,B,..."
-    warnings.warn(
+    warn_user(
         joined(
             f"{'A column of text is' if one else 'Columns of text are'} left out, since nearly every cell holds "
             f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if one else 'them'} as "
@@ -284,7 +283,6 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
             ),
         ),
         ColumnsLeftOutWarning,
-        stacklevel=3,
     )
     return list(columns)
 
