@@ -31,6 +31,7 @@ FLOORS = [
     {"comparison", "explaining", "selection"},
     {"portfolio", "tuning", "monitoring"},
     {"experiment", "cluster"},
+    {"clicks"},
     {"report", "reproduce"},
     {"cli"},
 ]
