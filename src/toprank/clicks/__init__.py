@@ -1,1 +1,10 @@
 """Labels from behaviour: what users clicked, and what may be learnt from it."""
+
+from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
+
+__all__ = [
+    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
+    "Perplexity", "RankCTR",
+]  # fmt: skip

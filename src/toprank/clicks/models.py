@@ -1,0 +1,486 @@
+"""Click models: how a document's attraction and its place become a click.
+
+The rates (`GlobalCTR`, `RankCTR`, `DocumentCTR`) are the floor that every model must beat on sessions it has not seen.
+`PBM` and `UBM` are products: a click is a document that attracts at a place that is looked at. Users who read from the
+top are in `cascades`.
+
+Every probability is shrunk: `prior` = (a, b) stands for a clicks and b skips besides those that were seen. It keeps
+a document that was shown twice from an attraction of 0 or 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.clicks.fitting import inside, maximise
+from toprank.clicks.log import ClickLog
+from toprank.compute import FloatArray, IntArray, each_block
+from toprank.data.checks import check_number, check_whole
+from toprank.errors import DataError
+
+__all__ = [
+    "PBM",
+    "UBM",
+    "ClickModel",
+    "DocumentCTR",
+    "GlobalCTR",
+    "Perplexity",
+    "RankCTR",
+    "blocks",
+    "by_rank",
+    "check_depth",
+]
+
+_BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
+
+
+class Perplexity(float):
+    """The mean over ranks of 2^(-mean log2 P(what happened)); `by_rank` has each, from the first rank on.
+
+    Convention: P is of a click at that rank whatever happened above it, a rank's mean is over the sessions that have
+    it, and all ranks weigh the same. 1 is perfect, 2 a coin.
+    """
+
+    by_rank: FloatArray
+
+    def __new__(cls, by_rank: FloatArray) -> Self:
+        """The mean of those by rank."""
+        made = super().__new__(cls, float(np.mean(by_rank)))
+        made.by_rank = by_rank
+        return made
+
+
+class ClickModel(ABC):
+    """What all models do: `fit` to a log, then say how likely clicks are and how relevant documents.
+
+    Args:
+        prior: clicks and skips that are added to each probability.
+        tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
+        max_steps: and after so many steps in any case.
+
+    Attributes:
+        attraction_: of each pair of the log, P(click | looked at).
+        parameters_: the probabilities that all pairs share, by name.
+        steps_: how many steps the fit took.
+        converged_: whether it came to rest.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters that all pairs share."""
+
+    attraction_: FloatArray
+    satisfaction_: FloatArray
+    steps_: int
+    converged_: bool
+    log_: ClickLog
+
+    def __init__(
+        self, *, prior: tuple[float, float] = (1.0, 1.0), tolerance: float = 1e-9, max_steps: int = 1000
+    ) -> None:
+        self.prior, self.tolerance, self.max_steps = prior, tolerance, max_steps
+
+    def fit(self, log: ClickLog, query_weights: npt.ArrayLike | None = None, *, threads: int | None = None) -> Self:
+        """Learn the parameters that make the log most likely (with the prior).
+
+        Args:
+            log: sessions.
+            query_weights: how often each query of the log counts; the bootstrap draws queries by it.
+            threads: how many; the results do not depend on it.
+        """
+        _check_log(log)
+        check_number("tolerance", self.tolerance, above=0)
+        check_whole("max_steps", self.max_steps, 1)
+        if len(self.prior) != 2 or not all(0 < value < np.inf for value in self.prior):
+            raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
+        weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
+        if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
+            raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
+        self.steps_, self.converged_ = 1, True
+        self._fit(log, weights, threads)
+        self.log_ = log
+        return self
+
+    @abstractmethod
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None: ...
+
+    @abstractmethod
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """P(click) of each impression: given the clicks above it, or (``given=False``) whatever happened there."""
+
+    @abstractmethod
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks on the impressions of `log`, whose own are not looked at; of each impression its attraction …"""
+
+    def relevance(self, log: ClickLog | None = None) -> FloatArray:
+        """What to rank by, of each pair of `log` (that of the fit, where none is given)."""
+        return self._of_pairs("attraction_", log)
+
+    def log_likelihood(self, log: ClickLog) -> float:
+        """The mean over sessions of log P(the clicks of the session), natural, by the chain of ranks."""
+        with np.errstate(divide="ignore"):
+            return float(np.log(_happened(self.chances(log), log)).sum() / log.n_sessions)
+
+    def perplexity(self, log: ClickLog, *, given: bool = False) -> Perplexity:
+        """How surprised the model is at each rank; ``given=True``: it is told the clicks above."""
+        with np.errstate(divide="ignore"):
+            surprise = -np.log2(_happened(self.chances(log, given=given), log))
+        rank = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], np.diff(log.offsets))
+        return Perplexity(2 ** (np.bincount(rank, surprise) / np.bincount(rank)))
+
+    @property
+    def parameters_(self) -> dict[str, FloatArray]:
+        """The probabilities that all pairs share, by name."""
+        self._check_fitted()
+        return {name: np.atleast_1d(getattr(self, f"{name}_")) for name in self.shared}
+
+    def intervals(
+        self, log: ClickLog, *, resamples: int = 100, confidence: float = 0.95, seed: int = 0
+    ) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Lower and upper ends of the shared parameters: queries are drawn again, and the model is fitted anew.
+
+        >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
+        >>> sorted(PBM().intervals(log, resamples=20))
+        ['examination']
+        """
+        check_whole("resamples", resamples, 2)
+        check_number("confidence", confidence, above=0, below=1)
+        rng, drawn = np.random.default_rng(seed), []
+        for _ in range(resamples):
+            counts = np.bincount(rng.integers(0, log.n_queries, log.n_queries), minlength=log.n_queries)
+            again = type(self)(prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps)
+            drawn.append(again.fit(log, counts).parameters_)
+        levels = [(1 - confidence) / 2, (1 + confidence) / 2]
+        ends = {name: np.quantile([one[name] for one in drawn], levels, axis=0) for name in self.shared}
+        return {name: (low, high) for name, (low, high) in ends.items()}
+
+    def _of_pairs(self, name: str, log: ClickLog | None) -> FloatArray:
+        """Values of the pairs of the fit, for the pairs of another log; what was not seen has the prior's mean."""
+        self._check_fitted()
+        values: FloatArray = getattr(self, name)
+        if log is None or log.document_ids is self.log_.document_ids:
+            return values
+        unseen = self.prior[0] / sum(self.prior)
+        known = dict(zip(_names(self.log_), values.tolist(), strict=True))
+        return np.array([known.get(name, unseen) for name in _names(log)])
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "log_"):
+            raise DataError(f"This {type(self).__name__} is not fitted yet; call fit(log) first.")
+
+    def __str__(self) -> str:
+        self._check_fitted()
+        a, b = self.prior
+        said = [
+            f"{type(self).__name__} of {self.log_.n_sessions:,} sessions, {self.log_.n_pairs:,} pairs of query and "
+            f"document; {a:g} clicks and {b:g} skips are added to each probability"
+            + ("." if self.converged_ else f"; not converged after {self.steps_} steps.")
+        ]
+        for name, values in self.parameters_.items():
+            shown = ", ".join(f"{value:.3f}" for value in np.ravel(values)[:10])
+            said.append(f"{name}: {shown}{' …' if values.size > 10 else ''}")
+        return "\n".join(said)
+
+
+def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
+    """Refuse positions that a model has not seen."""
+    if log.depth > known:
+        raise DataError(
+            f"The log shows position {log.depth}, and this {type(model).__name__} knows {known}; fit it to lists as "
+            "long."
+        )
+
+
+def _names(log: ClickLog) -> Iterator[tuple[str, str]]:
+    return zip(log.qids[log.pair_query].astype(str).tolist(), log.document_ids.astype(str).tolist(), strict=True)
+
+
+def _check_log(log: Any) -> None:
+    if not isinstance(log, ClickLog):
+        raise DataError(f"A click model is fitted to a ClickLog (tr.clicks.read), not to a {type(log).__name__}.")
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+
+
+def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
+    """The probability of what happened at each impression."""
+    return np.where(log.clicks, chances, 1 - chances)
+
+
+def blocks(n: int, size: int = _BLOCK) -> list[tuple[int, int]]:
+    """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:
+    """The impressions of the first rank and their sessions, then those of the second …"""
+    sizes = np.diff(log.offsets)
+    for rank in range(int(sizes.max(initial=0))):
+        sessions = np.flatnonzero(sizes > rank)
+        yield log.offsets[sessions] + rank, sessions
+
+
+# ---- rates ----
+
+
+class _Rate(ClickModel):
+    """A rate of clicks: the mean of its Beta posterior."""
+
+    rate_: FloatArray
+
+    @abstractmethod
+    def _group(self, log: ClickLog) -> IntArray:
+        """What the rate is of, for each impression: a number."""
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        del threads
+        group, weight = self._group(log), weights[log.query]
+        self._shown = np.bincount(group, weight)
+        self._clicked = np.bincount(group, weight * log.clicks)
+        a, b = self.prior
+        self.rate_ = (self._clicked + a) / (self._shown + a + b)
+        self._learnt(log)
+
+    def _learnt(self, log: ClickLog) -> None:
+        self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
+
+    def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of each rate, from its Beta posterior."""
+        from scipy.special import betaincinv
+
+        self._check_fitted()
+        a, b = self.prior[0] + self._clicked, self.prior[1] + self._shown - self._clicked
+        return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's group."""
+        del given
+        self._check_fitted()
+        group = self._group(log)
+        unseen = self.prior[0] / sum(self.prior)
+        return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
+        del attraction, satisfaction
+        return rng.random(log.n_impressions) < self.chances(log)
+
+
+class GlobalCTR(_Rate):
+    """One rate for all.
+
+    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [1, 0])
+    >>> float(GlobalCTR().fit(log).rate_[0])
+    0.5
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return np.zeros(log.n_impressions, dtype=np.int64)
+
+
+class RankCTR(_Rate):
+    """A rate for each position."""
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.position - 1
+
+
+class DocumentCTR(_Rate):
+    """A rate for each document of a query, wherever it stood."""
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.pair
+
+    def _learnt(self, log: ClickLog) -> None:
+        a, b = self.prior
+        self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's document."""
+        del given
+        return self._of_pairs("attraction_", log)[log.pair]
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks on what attracts, wherever it stands."""
+        del satisfaction
+        return rng.random(log.n_impressions) < attraction
+
+
+# ---- products ----
+
+
+class _Product(ClickModel):
+    """P(click) = attraction of the document × examination of the place."""
+
+    shared: ClassVar[tuple[str, ...]] = ("examination",)
+    examination_: FloatArray
+    scale_: float
+    """What the examinations were divided by: the prior is about probabilities as they were before."""
+
+    @abstractmethod
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        """The number of each impression's place, and how many there are."""
+
+    @abstractmethod
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        """Take what was learnt, with what is not identified set to its custom."""
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        place, n_places = self._places(log)
+        key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
+        cell = key >> 1
+        begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
+        pair, of_place = cell[begins] // n_places, (cell[begins] % n_places).astype(np.int32)
+        weight = weights[log.pair_query[pair]]
+        shown = np.diff(np.append(begins, len(cell))) * weight
+        clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
+        of_pair = np.searchsorted(pair, np.arange(log.n_pairs + 1))
+        totals = np.bincount(pair, shown, log.n_pairs), np.bincount(of_place, shown, n_places)
+        a, b = self.prior
+        parts = blocks(log.n_pairs)
+
+        def step(both: FloatArray) -> tuple[FloatArray, float]:
+            attraction, examination = both[: log.n_pairs], both[log.n_pairs :]
+            attracted, examined = np.empty(log.n_pairs), np.zeros((len(parts), n_places))
+
+            def part(number: int) -> float:
+                arguments = (of_pair, of_place, shown, clicked, attraction, examination)
+                found = kernels.product_sums(*arguments, *parts[number], True, attracted, examined[number])
+                return float(found)
+
+            value = sum(each_block(part, range(len(parts)), threads))
+            value += float((a * np.log(both) + b * np.log1p(-both)).sum())
+            better = np.concatenate([
+                (attracted + a) / (totals[0] + a + b), (examined.sum(axis=0) + a) / (totals[1] + a + b)
+            ])  # fmt: skip
+            return inside(better), value
+
+        rates = np.bincount(pair, clicked, log.n_pairs)
+        start = np.concatenate([(rates + a) / (totals[0] + a + b), np.full(n_places, 0.5)])
+        found = maximise(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        self.steps_, self.converged_ = found.steps, found.converged
+        self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
+
+    def _looked(self, log: ClickLog) -> FloatArray:
+        check_depth(self, log, len(self.examination_))
+        return self.examination_[log.position - 1]
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """Attraction times examination."""
+        del given
+        return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
+
+
+class PBM(_Product):
+    """The position-based model: a place is looked at with a probability of its own, whatever stands there.
+
+    Only the ratios of the examinations are in a log: that of the first position is set to 1.
+
+    >>> log = ClickLog.of(["q"] * 4, ["a", "b", "b", "a"], [1, 2, 1, 2], [1, 0, 1, 0])
+    >>> bool(PBM().fit(log).examination_[0] == 1)
+    True
+    """
+
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        return log.position - 1, log.depth
+
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        del depth
+        self.scale_ = float(examination[0])
+        self.examination_, self.attraction_ = examination / self.scale_, attraction * self.scale_
+
+    @classmethod
+    def known(cls, examination: npt.ArrayLike) -> Self:
+        """A model whose examinations are given, to simulate with."""
+        model = cls()
+        model.examination_ = np.asarray(examination, dtype=np.float64)
+        return model
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Every impression by itself."""
+        del satisfaction
+        return rng.random(log.n_impressions) < attraction * self._looked(log)
+
+
+class UBM(_Product):
+    """The user browsing model: a place is looked at depending on where the last click above it was.
+
+    `examination_[k, j]`: position k + 1, the last click at position j ≤ k; 0: none. That of the first position is 1.
+    """
+
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        return (log.position - 1) * (log.depth + 1) + last_click(log), log.depth * (log.depth + 1)
+
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        self.scale_ = float(examination[0])
+        self.attraction_ = attraction * self.scale_
+        self.examination_ = np.tril((examination / self.scale_).reshape(depth, depth + 1))
+
+    @classmethod
+    def known(cls, examination: npt.ArrayLike) -> Self:
+        """A model whose examinations are given, to simulate with."""
+        model = cls()
+        model.examination_ = np.asarray(examination, dtype=np.float64)
+        return model
+
+    def _looked(self, log: ClickLog) -> FloatArray:
+        check_depth(self, log, len(self.examination_))
+        return self.examination_[log.position - 1, last_click(log)]
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """Attraction times examination; without the clicks above, over all places where the last one may have been."""
+        if given:
+            return super().chances(log)
+        attraction, chance = self._of_pairs("attraction_", log), np.empty(log.n_impressions)
+        table = np.zeros((len(self.examination_) + 1, len(self.examination_) + 1))
+        table[1:] = self.examination_[:, : len(self.examination_) + 1]
+        self._looked(log)
+        each_block(
+            lambda part: kernels.browsing_chances(
+                log.offsets, log.pair, log.position, attraction, table, *part, chance
+            ),
+            blocks(log.n_sessions),
+        )
+        return chance
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """From the top on, remembering the last click."""
+        del satisfaction
+        last, clicks = np.zeros(log.n_sessions, dtype=np.int64), np.zeros(log.n_impressions, dtype=bool)
+        uniform = rng.random(log.n_impressions)
+        for rows, sessions in by_rank(log):
+            chance = self.examination_[log.position[rows] - 1, last[sessions]] * attraction[rows]
+            clicks[rows] = uniform[rows] < chance
+            last[sessions] = np.where(clicks[rows], log.position[rows], last[sessions])
+        return clicks
+
+
+def last_click(log: ClickLog) -> IntArray:
+    """Of each impression, the position of the last click above it in its session; 0: none.
+
+    >>> last_click(ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
+    [0, 0, 2, 2]
+    """
+    span = np.int64(log.depth + 1)
+    here = log.session * span + np.where(log.clicks, log.position, 0)
+    before = np.maximum.accumulate(np.r_[0, here[:-1]]) if len(here) else here
+    return np.maximum(before - log.session * span, 0)
