@@ -19,7 +19,7 @@ It begins at the closed forms of the literature, for which what stands down to t
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.clicks.fitting import inside, maximise
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth
+from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, sums
 from toprank.compute import FloatArray, IntArray, each_block
 
 __all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]
@@ -83,7 +83,7 @@ class _Chain(ClickModel):
             looking[sessions] &= uniform[1, rows] < np.where(clicks[rows], after, self.skip_)
         return clicks
 
-    def _share(self, part: FloatArray, whole: FloatArray) -> FloatArray:
+    def _share(self, part: Any, whole: Any) -> FloatArray:
         a, b = self.prior
         return np.atleast_1d((part + a) / (whole + a + b))
 
@@ -103,8 +103,8 @@ class Cascade(_Chain):
         place = np.arange(log.n_impressions)
         first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
         seen = weights[log.query] * (place <= first[log.session])
-        clicked = np.bincount(log.pair, seen * log.clicks, log.n_pairs)
-        self.attraction_ = self._share(clicked, np.bincount(log.pair, seen, log.n_pairs))
+        clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
+        self.attraction_ = self._share(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())
 
     def _after(self, log: ClickLog) -> FloatArray:
@@ -159,7 +159,7 @@ class _Fitted(_Chain):
         latest = np.maximum.reduceat(clicked, log.offsets[:-1])[log.session]
         seen = weight * ((latest < 0) | (place <= latest))
         attraction = self._share(
-            np.bincount(log.pair, weight * log.clicks, n), np.bincount(log.pair, seen, n)
+            sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n)
         )  # of what stands at or above the last click
         start = np.concatenate([attraction, self._start(log, weight, clicked == latest)])
         found = maximise(step, start, self.tolerance * log.n_impressions, self.max_steps)
@@ -168,8 +168,8 @@ class _Fitted(_Chain):
 
     def _attraction(self, log: ClickLog, weight: FloatArray, expected: Expected) -> FloatArray:
         """Clicks over looks."""
-        clicked = np.bincount(log.pair, weight * log.clicks, log.n_pairs)
-        return self._share(clicked, np.bincount(log.pair, weight * expected.examined, log.n_pairs))
+        clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
+        return self._share(clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
 
 
 class Now(NamedTuple):
@@ -197,8 +197,8 @@ class DCM(_Fitted):
         return log.position - 1
 
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
-        clicked = np.bincount(log.position - 1, weight * log.clicks, log.depth)
-        return self._share(clicked - np.bincount(log.position - 1, weight * (last & log.clicks), log.depth), clicked)
+        clicked = sums(log.position - 1, weight * log.clicks, log.depth)
+        return self._share(clicked - sums(log.position - 1, weight * (last & log.clicks), log.depth), clicked)
 
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         del attraction
@@ -206,8 +206,8 @@ class DCM(_Fitted):
 
     def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
         counted = weight * (log.clicks & now.inner)
-        on = np.bincount(log.position - 1, counted * expected.onward, log.depth)
-        own = self._share(on, np.bincount(log.position - 1, counted, log.depth))
+        on = sums(log.position - 1, counted * expected.onward, log.depth)
+        own = self._share(on, sums(log.position - 1, counted, log.depth))
         return self._attraction(log, weight, expected), own
 
     def _keep(self, own: FloatArray) -> None:
@@ -237,8 +237,8 @@ class SDBN(_Fitted):
         return self._of_pairs("attraction_", log) * self._of_pairs("satisfaction_", log)
 
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
-        clicked = np.bincount(log.pair, weight * log.clicks, log.n_pairs)
-        return self._share(np.bincount(log.pair, weight * (last & log.clicks), log.n_pairs), clicked)
+        clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
+        return self._share(sums(log.pair, weight * (last & log.clicks), log.n_pairs), clicked)
 
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return 1 - own[: len(attraction)], 1.0
@@ -249,8 +249,8 @@ class SDBN(_Fitted):
 
     def _satisfaction(self, log: ClickLog, weight: FloatArray, satisfied: FloatArray) -> FloatArray:
         pairs, counted = log.pair[log.clicks], weight[log.clicks]
-        clicked = np.bincount(pairs, counted, log.n_pairs)
-        return self._share(np.bincount(pairs, counted * satisfied, log.n_pairs), clicked)
+        clicked = sums(pairs, counted, log.n_pairs)
+        return self._share(sums(pairs, counted * satisfied, log.n_pairs), clicked)
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_ = own
@@ -339,9 +339,9 @@ class CCM(_Fitted):
         went = np.where(inner, on * liked * less / after, 0.0)  # satisfied, and went on all the same
         satisfied = np.where(inner, went + (1 - on) * liked * (1 - less) / (1 - after), liked)
         counted = weight[clicks]
-        pairs = np.bincount(log.pair[clicks], counted * satisfied, log.n_pairs)
-        clicked = np.bincount(log.pair[clicks], counted, log.n_pairs)
-        looked = np.bincount(log.pair, weight * expected.examined, log.n_pairs)
+        pairs = sums(log.pair[clicks], counted * satisfied, log.n_pairs)
+        clicked = sums(log.pair[clicks], counted, log.n_pairs)
+        looked = sums(log.pair, weight * expected.examined, log.n_pairs)
         skipped, below = weight * (~clicks & now.inner), counted * inner
         own = np.concatenate([
             self._share(skipped @ expected.onward, skipped @ expected.examined),

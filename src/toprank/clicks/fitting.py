@@ -39,7 +39,7 @@ def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) ->
         if risen - value <= tolerance:
             return Maximum(second, risen, steps, True)
         change, turn = first - x, second - 2 * first + x
-        stretch = np.sqrt(np.vdot(change, change) / max(np.vdot(turn, turn), 1e-300))
+        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
         x, value, ahead = first, risen, second
         if stretch > 1:
             leap = inside(x - change + 2 * stretch * change + stretch**2 * turn)

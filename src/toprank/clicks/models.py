@@ -219,6 +219,11 @@ def blocks(n: int, size: int = _BLOCK) -> list[tuple[int, int]]:
     return [(first, min(first + size, n)) for first in range(0, n, size)]
 
 
+def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
+    """The sum of the values of each of n."""
+    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+
+
 def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:
     """The impressions of the first rank and their sessions, then those of the second …"""
     sizes = np.diff(log.offsets)
@@ -350,7 +355,7 @@ class _Product(ClickModel):
         shown = np.diff(np.append(begins, len(cell))) * weight
         clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
         of_pair = np.searchsorted(pair, np.arange(log.n_pairs + 1))
-        totals = np.bincount(pair, shown, log.n_pairs), np.bincount(of_place, shown, n_places)
+        totals = sums(pair, shown, log.n_pairs), sums(of_place, shown, n_places)
         a, b = self.prior
         parts = blocks(log.n_pairs)
 
@@ -370,7 +375,7 @@ class _Product(ClickModel):
             ])  # fmt: skip
             return inside(better), value
 
-        rates = np.bincount(pair, clicked, log.n_pairs)
+        rates = sums(pair, clicked, log.n_pairs)
         start = np.concatenate([(rates + a) / (totals[0] + a + b), np.full(n_places, 0.5)])
         found = maximise(step, start, self.tolerance * log.n_impressions, self.max_steps)
         self.steps_, self.converged_ = found.steps, found.converged
