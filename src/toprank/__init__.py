@@ -62,6 +62,7 @@ _ROOMS = (
     "report",
     "cluster",
     "explaining",
+    "clicks",
 )
 
 __all__ = [
@@ -113,11 +114,13 @@ __all__ = [
     "report",
     "cluster",
     "explaining",
+    "clicks",
     "__version__",
 ]
 
 if TYPE_CHECKING:
     from toprank import (
+        clicks,
         cluster,
         data,
         errors,

@@ -3,8 +3,9 @@
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
+from toprank.clicks.simulation import simulate
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "Perplexity", "RankCTR",
+    "Perplexity", "RankCTR", "simulate",
 ]  # fmt: skip
