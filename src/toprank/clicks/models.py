@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.clicks.fitting import inside, maximise
+from toprank.clicks.fitting import Maximum, inside, maximise
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
@@ -329,6 +329,40 @@ class DocumentCTR(_Rate):
 # ---- products ----
 
 
+class ProductCells(NamedTuple):
+    """How often each pair was shown and clicked at each place, pair by pair."""
+
+    begins: IntArray
+    """Where the cells of each pair begin, and the end."""
+    place: npt.NDArray[np.int32]
+    shown: FloatArray
+    clicked: FloatArray
+    n_places: int
+
+    def fit(self, prior: tuple[float, float], tolerance: float, max_steps: int, threads: int | None = None) -> Maximum:
+        """The attraction of each pair and then the examination of each place that are most likely."""
+        n, (a, b) = len(self.begins) - 1, prior
+        pair = np.repeat(np.arange(n), np.diff(self.begins))
+        shown, parts = (
+            np.concatenate([sums(pair, self.shown, n), sums(self.place, self.shown, self.n_places)]),
+            blocks(n),
+        )
+
+        def step(both: FloatArray) -> tuple[FloatArray, float]:
+            attracted, examined = np.empty(n), np.zeros((len(parts), self.n_places))
+
+            def part(number: int) -> float:
+                parameters = (both[:n], both[n:], *parts[number], True, attracted, examined[number])
+                return float(kernels.product_sums(*self[:4], *parameters))
+
+            value = sum(each_block(part, range(len(parts)), threads))
+            value += float((a * np.log(both) + b * np.log1p(-both)).sum())
+            return inside((np.concatenate([attracted, examined.sum(axis=0)]) + a) / (shown + a + b)), value
+
+        rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
+        return maximise(step, np.concatenate([rates, np.full(self.n_places, 0.5)]), tolerance, max_steps)
+
+
 class _Product(ClickModel):
     """P(click) = attraction of the document × examination of the place."""
 
@@ -355,29 +389,8 @@ class _Product(ClickModel):
         shown = np.diff(np.append(begins, len(cell))) * weight
         clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
         of_pair = np.searchsorted(pair, np.arange(log.n_pairs + 1))
-        totals = sums(pair, shown, log.n_pairs), sums(of_place, shown, n_places)
-        a, b = self.prior
-        parts = blocks(log.n_pairs)
-
-        def step(both: FloatArray) -> tuple[FloatArray, float]:
-            attraction, examination = both[: log.n_pairs], both[log.n_pairs :]
-            attracted, examined = np.empty(log.n_pairs), np.zeros((len(parts), n_places))
-
-            def part(number: int) -> float:
-                arguments = (of_pair, of_place, shown, clicked, attraction, examination)
-                found = kernels.product_sums(*arguments, *parts[number], True, attracted, examined[number])
-                return float(found)
-
-            value = sum(each_block(part, range(len(parts)), threads))
-            value += float((a * np.log(both) + b * np.log1p(-both)).sum())
-            better = np.concatenate([
-                (attracted + a) / (totals[0] + a + b), (examined.sum(axis=0) + a) / (totals[1] + a + b)
-            ])  # fmt: skip
-            return inside(better), value
-
-        rates = sums(pair, clicked, log.n_pairs)
-        start = np.concatenate([(rates + a) / (totals[0] + a + b), np.full(n_places, 0.5)])
-        found = maximise(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        cells = ProductCells(of_pair, of_place, shown, clicked, n_places)
+        found = cells.fit(self.prior, self.tolerance * log.n_impressions, self.max_steps, threads)
         self.steps_, self.converged_ = found.steps, found.converged
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
 
