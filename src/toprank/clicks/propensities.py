@@ -220,7 +220,7 @@ def _rates(found: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray
 
 
 def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
 
 
 def _pivot(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
@@ -232,7 +232,9 @@ def _pivot(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
 
 def _chain(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
     clicks, _ = _rates(found, weights, log.depth)
-    return np.cumprod(np.r_[1.0, _ratio(np.diag(clicks, -1).copy(), np.diag(clicks, 1).copy())])
+    return np.asarray(
+        np.cumprod(np.r_[1.0, _ratio(np.diag(clicks, -1).copy(), np.diag(clicks, 1).copy())]), dtype=np.float64
+    )
 
 
 def _randomised(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
@@ -247,7 +249,7 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     clicks, shown = _rates(found, weights, log.depth)
     first, second = np.nonzero(np.triu(shown, 1))
     if not len(first):
-        return np.r_[1.0, np.full(log.depth - 1, np.nan)]
+        return np.concatenate([[1.0], np.full(log.depth - 1, np.nan)])
     place = np.stack([first, second], axis=1).reshape(-1)
     other = np.stack([second, first], axis=1).reshape(-1)
     cells = ProductCells(
@@ -257,7 +259,7 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     examination = fitted.at[len(first) :]
     seen = np.zeros(log.depth, dtype=bool)
     seen[place] = True
-    return np.where(seen, examination / examination[0], np.nan)
+    return np.asarray(np.where(seen, examination / examination[0], np.nan))
 
 
 _ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}
