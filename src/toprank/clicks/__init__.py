@@ -1,11 +1,12 @@
 """Labels from behaviour: what users clicked, and what may be learnt from it."""
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
+from toprank.clicks.files import read, write
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
 from toprank.clicks.simulation import simulate
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "Perplexity", "RankCTR", "simulate",
+    "Perplexity", "RankCTR", "read", "simulate", "write",
 ]  # fmt: skip

@@ -168,8 +168,8 @@ class ClickModel(ABC):
         if log is None or log.document_ids is self.log_.document_ids:
             return values
         unseen = self.prior[0] / sum(self.prior)
-        known = dict(zip(_names(self.log_), values.tolist(), strict=True))
-        return np.array([known.get(name, unseen) for name in _names(log)])
+        place = log.pairs_in(self.log_)
+        return np.where(place >= 0, values[place], unseen)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "log_"):
@@ -198,15 +198,17 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
         )
 
 
-def _names(log: ClickLog) -> Iterator[tuple[str, str]]:
-    return zip(log.qids[log.pair_query].astype(str).tolist(), log.document_ids.astype(str).tolist(), strict=True)
-
-
 def _check_log(log: Any) -> None:
     if not isinstance(log, ClickLog):
         raise DataError(f"A click model is fitted to a ClickLog (tr.clicks.read), not to a {type(log).__name__}.")
     if log.n_impressions == 0:
         raise DataError("The log has no impressions.")
+    if log.doubled.any():
+        count = int(log.doubled.sum())
+        raise DataError(
+            f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so that "
+            "their order is not known; leave them out: log.select(~log.doubled)."
+        )
 
 
 def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
