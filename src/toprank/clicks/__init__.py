@@ -1,6 +1,8 @@
 """Labels from behaviour: what users clicked, and what may be learnt from it."""
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
+from toprank.clicks.checking import LogReport, check
+from toprank.clicks.comparing import ModelComparison, compare
 from toprank.clicks.files import read, write
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
@@ -8,5 +10,5 @@ from toprank.clicks.simulation import simulate
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "Perplexity", "RankCTR", "read", "simulate", "write",
+    "LogReport", "ModelComparison", "Perplexity", "RankCTR", "check", "compare", "read", "simulate", "write",
 ]  # fmt: skip
