@@ -11,7 +11,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import DBN, PBM, ClickLog, check, compare, read, simulate, write
 from toprank.clicks.checking import unlikely
-from toprank.clicks.comparing import MODELS, held_out, model_named
+from toprank.clicks.comparing import MODELS, held_out, model_named, rate_prior
 from toprank.drawing import tag
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.clicks import clicks_page
@@ -122,9 +122,20 @@ def test_the_model_that_made_the_clicks_is_the_likeliest(data):
     json.dumps(found.to_dict(), allow_nan=False)
     old, new = held_out(log, seed=1)
     assert found.sessions == (old.n_sessions, new.n_sessions) == (4_800, 1_200)
-    model = DBN().fit(old)
+    model = DBN(prior=rate_prior(log)).fit(old)
     assert found.scores[0].log_likelihood == pytest.approx(model.log_likelihood(new))
     assert found.scores[0].perplexity == pytest.approx(model.perplexity(new))
+
+
+def test_a_prior_at_the_rate_of_the_log_leaves_positions_where_they_are(data):
+    """Many documents are shown rarely: the mean of the prior is theirs, and with 0.5 the lower positions would pay."""
+    truth = 1 / np.arange(1, 6) ** 0.7
+    scores = {"a": data.X[:, 0], "b": data.X[:, 1]}
+    log = simulate(data, scores, PBM.known(truth), 8_000, k=5, exploration=0.05)
+    error = {
+        prior: np.abs(PBM(prior=prior).fit(log).examination_ - truth).max() for prior in (rate_prior(log), (1.0, 1.0))
+    }
+    assert error[rate_prior(log)] < 0.1 < error[1.0, 1.0]
 
 
 def test_refusals(log):
@@ -171,7 +182,9 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
     printed = run("fit", files / "log.parquet", "--resamples", 4, "-q")
     for word in ("PBM", "examination", "GlobalCTR", "RankCTR", "DocumentCTR", "95% interval"):
         assert word in printed
-    found = json.loads(run("fit", files / "log.parquet", "--model", "dbn", "--resamples", 4, "--json", "-q"))
+    found = json.loads(
+        run("fit", files / "log.parquet", "--model", "dbn", "--resamples", 4, "--prior", "1,1", "--json", "-q")
+    )
     assert found["parameters"]["continuation"]["value"] == pytest.approx([DBN().fit(log).continuation_])
     low, high = DBN().intervals(log, resamples=4)["continuation"]
     assert found["parameters"]["continuation"]["low"] == pytest.approx(low.tolist())

@@ -95,7 +95,10 @@ def fit(
     model: Annotated[str, typer.Option(help="The click model; GlobalCTR, PBM, UBM, DBN …")] = "PBM",
     holdout: Annotated[float, typer.Option(help="Share of sessions that the model is judged by.")] = 0.2,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
-    prior: Annotated[str, typer.Option(help="Clicks and skips that are added to each probability.")] = "1,1",
+    prior: Annotated[
+        str | None,
+        typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
+    ] = None,
     resamples: Resamples = 100,
     json: options.Json = False,
     html: options.Html = None,
@@ -117,13 +120,14 @@ def fit(
       toprank clicks fit log.parquet --model DBN
       toprank clicks fit log.parquet --compare --html models.html
     """
-    from toprank.clicks.comparing import MODELS, RATES, model_named
+    from toprank.clicks.comparing import MODELS, RATES, model_named, rate_prior
     from toprank.clicks.comparing import compare as compared
 
     common.check_writable(html)
-    kind, shrunk = model_named(model), _prior(prior)
+    kind, asked = model_named(model), None if prior is None else _prior(prior)
     columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
     found = read_log(log, quiet, first_position, **columns)
+    shrunk = rate_prior(found) if asked is None else asked
     names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
     with common.progress("Fitting …", quiet):
         judged = compared(

@@ -2,7 +2,7 @@
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
-from toprank.clicks.comparing import ModelComparison, compare
+from toprank.clicks.comparing import ModelComparison, compare, rate_prior
 from toprank.clicks.files import read, write
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
@@ -10,5 +10,6 @@ from toprank.clicks.simulation import simulate
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "LogReport", "ModelComparison", "Perplexity", "RankCTR", "check", "compare", "read", "simulate", "write",
+    "LogReport", "ModelComparison", "Perplexity", "RankCTR", "check", "compare", "rate_prior", "read", "simulate",
+    "write",
 ]  # fmt: skip

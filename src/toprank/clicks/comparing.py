@@ -15,7 +15,7 @@ from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["MODELS", "RATES", "ModelComparison", "Score", "compare", "held_out", "model_named"]
+__all__ = ["MODELS", "RATES", "ModelComparison", "Score", "compare", "held_out", "model_named", "rate_prior"]
 
 _ALL: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
 MODELS: dict[str, type[ClickModel]] = {one.__name__: one for one in _ALL}
@@ -101,6 +101,20 @@ def model_named(name: str) -> type[ClickModel]:
     return found
 
 
+def rate_prior(log: ClickLog, impressions: float = 2.0) -> tuple[float, float]:
+    """A prior of so many impressions with the rate of clicks at the first position, as clicks and skips.
+
+    There everything is looked at, so that the rate is the mean attraction of what was shown. A prior with another mean
+    draws rarely shown documents to it, and so the examination of the positions at which they stand the other way.
+
+    >>> rate_prior(ClickLog.of(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
+    (0.6, 1.4)
+    """
+    first = log.clicks[log.position == log.position.min(initial=1)]
+    rate = (float(first.sum()) + 0.5) / (len(first) + 1)
+    return impressions * rate, impressions * (1 - rate)
+
+
 def held_out(log: ClickLog, share: float = 0.2, seed: int = 0) -> tuple[ClickLog, ClickLog]:
     """The log as sessions to fit to, and a share of them, drawn by lot, to judge by.
 
@@ -128,7 +142,7 @@ def compare(
 
     Args:
         log: sessions; those with several documents at one position are refused.
-        models: names or models; None: all ten.
+        models: names, or models; None: all ten. Those that are named have the `rate_prior` of the log.
         holdout: the share of sessions to judge by.
         seed: of the draw.
         threads: how many; the results do not depend on it.
@@ -139,7 +153,9 @@ def compare(
     """
     old, new = held_out(log, holdout, seed)
     wanted = list(MODELS) if models is None else list(models)
-    scores = [score(model_named(one)() if isinstance(one, str) else one, old, new, threads) for one in wanted]
+    prior = rate_prior(log)
+    made = [model_named(one)(prior=prior) if isinstance(one, str) else one for one in wanted]
+    scores = [score(one, old, new, threads) for one in made]
     scores.sort(key=lambda one: -one.log_likelihood)
     return ModelComparison(tuple(scores), (old.n_sessions, new.n_sessions))
 
