@@ -155,22 +155,21 @@ class _Strips:
         import pyarrow as pa
 
         columns = {role: batch.column(name) for role, name in {**self._columns, **self._roles}.items()}
-        rank = None
+        places: IntArray | None = None
         if self._lists:
-            columns, rank = _exploded(columns, first_row)
-            sessions = pa.array(self._n + rank[0])
-            rank, columns = rank[1], {"session": sessions, **columns}
-        n = len(columns["document"])
+            columns, row, places = _exploded(columns, first_row)
+            columns = {"session": pa.array(self._n + row), **columns}
+        self._n += batch.num_rows
         for role in _IDS:
             if role in columns:
                 refuse_nulls(columns[role], self._roles.get(role, role), role, first_row)
                 self._pieces[role].append(_coded(_ids(columns[role], self._roles.get(role, role), role)))
         if "position" in columns:
             refuse_nulls(columns["position"], self._roles["position"], "position", first_row)
-            places = _numbers(columns["position"], self._roles["position"]) + (1 - self._first)
-            rank = positions_of(places, first_row)
-        assert rank is not None
-        self._pieces["position"].append(rank.astype(np.int32))
+            told = _numbers(columns["position"], self._roles["position"])
+            places = positions_of(told + (1 - self._first), first_row)
+        assert places is not None
+        self._pieces["position"].append(places.astype(np.int32))
         refuse_nulls(columns["click"], self._roles["click"], "click", first_row)
         click = columns["click"]
         if from_text:
@@ -180,7 +179,6 @@ class _Strips:
             values = columns[name]
             is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
             self._pieces[name].append(_coded(values.cast(pa.string())) if is_text else values)
-        self._n += batch.num_rows if self._lists else n
 
     def _assembled(self) -> ClickLog:
         import pyarrow as pa
@@ -243,7 +241,7 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], tuple[IntArray, IntArray]]:
+def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], IntArray, IntArray]:
     """Rows that hold lists as impressions; and of each its row and its rank."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -266,7 +264,7 @@ def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], 
                 f"Row {first_row + differs} has {lengths[differs]} documents, but {other[differs]} values of {role}."
             )
         found[role] = pc.list_flatten(values)
-    return found, (parent, rank)
+    return found, parent, rank
 
 
 def _ids(values: Any, name: str, role: str) -> Any:
@@ -351,7 +349,8 @@ def _values(column: Any, from_text: bool) -> Array:
     known = whole.chunk(0).dictionary
     for kind in (pa.int64(), pa.float64(), pa.bool_()) if from_text and (codes >= 0).all() else ():
         try:
-            return np.asarray(known.cast(kind).to_numpy(zero_copy_only=False))[codes]
+            values: Array = known.cast(kind).to_numpy(zero_copy_only=False)[codes]
+            return values
         except pa.ArrowInvalid:
             continue
     words = np.append(np.asarray(known.to_pylist(), dtype=object), [""])
