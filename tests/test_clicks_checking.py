@@ -93,7 +93,7 @@ def test_robots_are_suspected_and_people_are_not(log):
 
 
 def test_the_bound_behind_suspicion_holds():
-    """Sessions drawn at twice the rates are suspected no more often than the rule says: never, of 20,000."""
+    """People who click independently are not suspected: not one of 20,000 sessions."""
     rng = np.random.default_rng(0)
     rate = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.05, 0.05])
     n = 20_000
@@ -190,6 +190,18 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
     assert found["parameters"]["continuation"]["low"] == pytest.approx(low.tolist())
     assert found["parameters"]["continuation"]["high"] == pytest.approx(high.tolist())
     assert "UBM" in run("fit", files / "log.parquet", "--compare", "--model", "UBM", "--resamples", 2, "-q")
+
+
+def test_doubled_positions_are_refused_or_left_out(tmp_path):
+    log = lists([("a", 1, 1), ("b", 1, 0)], [("a", 1, 0), ("b", 2, 1)], [("b", 1, 1), ("a", 2, 0)], [("b", 1, 0)])
+    write(log, tmp_path / "log.csv")
+    assert "toprank clicks fit --skip-doubled" in run("check", tmp_path / "log.csv", "-q")
+    result = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv")])
+    assert isinstance(result.exception, DataError)
+    assert "1 session has several documents" in str(result.exception)
+    assert "--skip-doubled leaves them out" in str(result.exception)
+    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--resamples", 2, "--holdout", 0.34, "-q")
+    assert "PBM of 3 sessions" in printed
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,6 +78,8 @@ def check(
     features = None if data is None else common.read_judgments(data, quiet, {})
     with common.progress("Examining …", quiet):
         report = checked(found, features, resamples=resamples, seed=seed)
+    told = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
+    report = replace(report, findings=told)
     if html is not None:
         from toprank.report.clicks import write_clicks
 
@@ -95,6 +98,9 @@ def fit(
     model: Annotated[str, typer.Option(help="The click model; GlobalCTR, PBM, UBM, DBN …")] = "PBM",
     holdout: Annotated[float, typer.Option(help="Share of sessions that the model is judged by.")] = 0.2,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
+    skip_doubled: Annotated[
+        bool, typer.Option("--skip-doubled", help="Leave out sessions with several documents at one position.")
+    ] = False,
     prior: Annotated[
         str | None,
         typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
@@ -127,6 +133,9 @@ def fit(
     kind, asked = model_named(model), None if prior is None else _prior(prior)
     columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
     found = read_log(log, quiet, first_position, **columns)
+    if skip_doubled and found.doubled.any():
+        common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
+        found = found.select(~found.doubled)
     shrunk = rate_prior(found) if asked is None else asked
     names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
     with common.progress("Fitting …", quiet):

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import sums
+from toprank.clicks.models import WITHOUT_DOUBLED, sums
 from toprank.clicks.propensities import Graph, Propensities, graph, harvested
 from toprank.compute import IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
-from toprank.errors import DataError
+from toprank.errors import DataError, joined
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["LogReport", "check"]
@@ -163,7 +163,7 @@ def _of_reading(log: ClickLog) -> Iterator[Finding]:
 def _of_lists(log: ClickLog) -> Iterator[Finding]:
     """Positions that are doubled or missing, and documents that are repeated."""
     what = "has|have several documents at one position"
-    remedy = "Models refuse them: log.select(~log.doubled) leaves them out."
+    remedy = joined("Models refuse them:", WITHOUT_DOUBLED)
     yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", what, remedy)
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
@@ -232,15 +232,15 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
     if log.clicks.all() or not log.clicks.any():
         return
     rule = "clicks|click more than one in a million would at twice the rates of the log"
-    remedy = "Look at them, and leave out robots and tests: "
+    remedy = "Look at them, and leave out what robots and tests did."
     which = unlikely(log, log.session, log.n_sessions)
-    yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy + "log.select(mask of sessions).")
+    yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
         users, of_row = np.unique(log.columns["user"].astype(str), return_inverse=True)
         which = unlikely(log, of_row.reshape(-1), len(users))
         count, examples = int(which.sum()), (f"user {one}" for one in users[which])
         words = f"user|users {rule}"
-        yield from about_some("suspect-users", "warning", count, len(users), words, examples, remedy + "all they did.")
+        yield from about_some("suspect-users", "warning", count, len(users), words, examples, remedy)
 
 
 _SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."

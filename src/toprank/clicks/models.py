@@ -22,7 +22,7 @@ from toprank.clicks.fitting import Maximum, inside, maximise
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 
 __all__ = [
     "PBM",
@@ -37,6 +37,11 @@ __all__ = [
     "check_depth",
 ]
 
+WITHOUT_DOUBLED = Remedy(
+    "log.select(~log.doubled) leaves them out.",
+    "toprank clicks fit --skip-doubled leaves them out.",
+    {"--skip-doubled": "--skip-doubled leaves them out."},
+)
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 
 
@@ -207,7 +212,8 @@ def _check_log(log: Any) -> None:
         count = int(log.doubled.sum())
         raise DataError(
             f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so that "
-            "their order is not known; leave them out: log.select(~log.doubled)."
+            "their order is not known:",
+            remedy=WITHOUT_DOUBLED,
         )
 
 
