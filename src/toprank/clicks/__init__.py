@@ -1,11 +1,13 @@
 """Labels from behaviour: what users clicked, and what may be learnt from it."""
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
+from toprank.clicks.estimators import UnidentifiedWarning, propensities
+from toprank.clicks.held_out import ComparedModels, compare_models
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
 from toprank.clicks.simulation import simulate
 
 __all__ = [
-    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "Perplexity", "RankCTR", "simulate",
+    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "ComparedModels",
+    "DocumentCTR", "GlobalCTR",    "Perplexity", "RankCTR", "UnidentifiedWarning", "compare_models", "propensities", "simulate",
 ]  # fmt: skip
