@@ -9,5 +9,6 @@ from toprank.clicks.simulation import simulate
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "ComparedModels",
-    "DocumentCTR", "GlobalCTR",    "Perplexity", "RankCTR", "UnidentifiedWarning", "compare_models", "propensities", "simulate",
+    "DocumentCTR", "GlobalCTR", "Perplexity", "RankCTR", "UnidentifiedWarning", "compare_models", "propensities",
+    "simulate",
 ]  # fmt: skip

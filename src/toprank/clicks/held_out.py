@@ -69,8 +69,8 @@ class ComparedModels(Shown):
                 gain = f"{self.gains[place]:+.4f}", f"[{low[place]:+.4f}, {high[place]:+.4f}]" if sure else "—"
             rows.append((name, f"{self.log_likelihoods[place]:.4f}", f"{self.perplexities[place]:.4f}", *gain))
         said = [
-            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted to. Log-likelihood: "
-            "of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
+            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted to. "
+            "Log-likelihood: of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
         ]
         if not np.isfinite(self.log_likelihoods).all():
             said.append("A log-likelihood of -inf: the model holds something that happened for impossible.")
@@ -125,9 +125,9 @@ def compare_models(
     floor = max((name for name, model in named.items() if type(model) in _RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
     ends = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
+    told = np.array([(means[name], float(named[name].perplexity(new)), means[name] - means[floor]) for name in order])
     return ComparedModels(
-        order, np.array([means[name] for name in order]), np.array([float(named[name].perplexity(new)) for name in order]),
-        np.array([means[name] - means[floor] for name in order]), (np.array(ends)[:, 0], np.array(ends)[:, 1]), floor,
+        order, told[:, 0], told[:, 1], told[:, 2], (np.array(ends)[:, 0], np.array(ends)[:, 1]), floor,
         (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
     )  # fmt: skip
 

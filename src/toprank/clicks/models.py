@@ -208,9 +208,9 @@ class ClickModel(ABC):
         """
         check_whole("resamples", resamples, 2)
         check_number("confidence", confidence, above=0, below=1)
-        rng, drawn = np.random.default_rng(seed), []
+        rng, present, drawn = np.random.default_rng(seed), np.unique(log.session_query), []
         for _ in range(resamples):
-            counts = np.bincount(rng.integers(0, log.n_queries, log.n_queries), minlength=log.n_queries)
+            counts = np.bincount(rng.choice(present, len(present)), minlength=log.n_queries)
             again = type(self)(
                 prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
             )
