@@ -26,7 +26,7 @@ __all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again unless it is told: learning anew is dear."""
-_PRIOR = (0.1, 0.1)  # of the relevances under trust, which a larger one would draw together
+_PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
 
 
 class UnidentifiedWarning(UserWarning):
