@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.main import app
-from toprank.clicks import DBN, PBM, ClickLog, check, compare, read, simulate, write
+from toprank.clicks import DBN, PBM, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.checking import unlikely
-from toprank.clicks.comparing import MODELS, held_out, model_named, rate_prior
+from toprank.clicks.named import MODELS, model_named, rate_prior
 from toprank.drawing import tag
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.clicks import clicks_page
@@ -111,20 +111,19 @@ def test_wide_intervals_are_told(data):
 # Models compared
 
 
-def test_the_model_that_made_the_clicks_is_the_likeliest(data):
+def test_all_models_are_compared(data):
     enough = np.random.default_rng(0).beta(0.5, 0.5, data.n_documents)
     log = simulate(data, data.X[:, 0], DBN.known(0.7), 6_000, k=5, exploration=0.5, satisfaction=enough)
-    found = compare(log, seed=1)
-    assert found.scores[0].model == "DBN"
-    assert {one.model for one in found.scores} == set(MODELS)
-    assert found.scores[-1].model == "Cascade"
-    assert "Cascade cannot explain" in str(found)
-    json.dumps(found.to_dict(), allow_nan=False)
-    old, new = held_out(log, seed=1)
-    assert found.sessions == (old.n_sessions, new.n_sessions) == (4_800, 1_200)
-    model = DBN(prior=rate_prior(log)).fit(old)
-    assert found.scores[0].log_likelihood == pytest.approx(model.log_likelihood(new))
-    assert found.scores[0].perplexity == pytest.approx(model.perplexity(new))
+    found = compare_models(log, [model(prior=rate_prior(log)) for model in MODELS.values()], resamples=20, seed=1)
+    assert found.names[0] == "DBN"
+    assert set(found.names) == set(MODELS)
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["models"][-1] | {"by_rank": None, "perplexity": None} == {
+        "model": "Cascade", "log_likelihood": None, "gain": None, "low": None, "high": None, "by_rank": None,
+        "perplexity": None,
+    }  # fmt: skip
+    for perplexity, by_rank in zip(found.perplexities, found.by_rank, strict=True):
+        assert perplexity == pytest.approx(np.mean(by_rank))
 
 
 def test_a_prior_at_the_rate_of_the_log_leaves_positions_where_they_are(data):
@@ -142,7 +141,7 @@ def test_refusals(log):
     with pytest.raises(UnknownNameError, match="click model called 'PBN'; did you mean 'PBM'"):
         model_named("PBN")
     with pytest.raises(DataError, match="leaves nothing"):
-        held_out(log.select([0, 1]), 0.1)
+        compare_models(log.select([0, 1]), [PBM()], share=0.1)
     with pytest.raises(DataError, match="ClickLog"):
         check([1, 2])
 

@@ -253,7 +253,7 @@ def test_a_weight_of_two_is_the_query_twice(model):
     log, *_ = simulated(model, shown(200, rng, n_queries=2), rng)
     first = np.flatnonzero(log.session_query == 0)
     twice = log.select(np.concatenate([np.arange(log.n_sessions), first]))
-    weighted, repeated = model(tolerance=1e-13).fit(log, [2, 1]), model(tolerance=1e-13).fit(twice)
+    weighted, repeated = model(tolerance=1e-13).fit(log, query_weights=[2, 1]), model(tolerance=1e-13).fit(twice)
     np.testing.assert_allclose(weighted.attraction_, repeated.attraction_, atol=1e-4)
 
 
@@ -266,7 +266,7 @@ def test_refusals():
     with pytest.raises(DataError, match="prior"):
         PBM(prior=(0, 1)).fit(log)
     with pytest.raises(DataError, match="query_weights"):
-        DBN().fit(log, [1, 2, 3])
+        DBN().fit(log, query_weights=[1, 2, 3])
     with pytest.raises(DataError, match="position 5"):
         PBM().fit(log).chances(ClickLog.of(["q"], ["a"], [5], [0]))
     with pytest.raises(DataError, match="count from 1"):

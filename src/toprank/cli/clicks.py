@@ -126,8 +126,8 @@ def fit(
       toprank clicks fit log.parquet --model DBN
       toprank clicks fit log.parquet --compare --html models.html
     """
-    from toprank.clicks.comparing import MODELS, RATES, model_named, rate_prior
-    from toprank.clicks.comparing import compare as compared
+    from toprank.clicks import compare_models
+    from toprank.clicks.named import MODELS, RATES, model_named, rate_prior
 
     common.check_writable(html)
     kind, asked = model_named(model), None if prior is None else _prior(prior)
@@ -139,9 +139,8 @@ def fit(
     shrunk = rate_prior(found) if asked is None else asked
     names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
     with common.progress("Fitting …", quiet):
-        judged = compared(
-            found, [MODELS[name](prior=shrunk) for name in names], holdout=holdout, seed=seed, threads=threads
-        )
+        models = [MODELS[name](prior=shrunk) for name in names]
+        judged = compare_models(found, models, share=holdout, resamples=resamples, seed=seed)
         fitted = kind(prior=shrunk).fit(found, threads=threads)
         ends = fitted.intervals(found, resamples=resamples, seed=seed) if kind.shared else {}
     if html is not None:
@@ -243,7 +242,7 @@ def simulate(
 def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
     """The users that are asked for."""
     from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, Cascade
-    from toprank.clicks.comparing import model_named
+    from toprank.clicks.named import model_named
 
     kind = model_named(name)
     if (examination is not None and kind is not PBM) or (continuation is not None and kind not in (DBN, DCM, CCM)):

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.clicks.fitting import inside, maximise
+from toprank.clicks.fitting import climb, inside, maximise
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, sums
 from toprank.compute import FloatArray, IntArray, each_block
@@ -87,6 +87,10 @@ class _Chain(ClickModel):
         a, b = self.prior
         return np.atleast_1d((part + a) / (whole + a + b))
 
+    def _liked(self, part: FloatArray, whole: FloatArray) -> FloatArray:
+        """The attraction of each pair: its share, or what a ranker makes of all shares."""
+        return self._share(part, whole) if self._learner is None else self._learner(part, whole)
+
 
 class Cascade(_Chain):
     """The user stops at the first click. Sessions with several are impossible: counted (`impossible_`), and cut there.
@@ -104,7 +108,7 @@ class Cascade(_Chain):
         first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
         seen = weights[log.query] * (place <= first[log.session])
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
-        self.attraction_ = self._share(clicked, sums(log.pair, seen, log.n_pairs))
+        self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())
 
     def _after(self, log: ClickLog) -> FloatArray:
@@ -150,7 +154,8 @@ class _Fitted(_Chain):
                 blocks(log.n_sessions),
                 threads,
             )
-            value = float(values @ weights[log.session_query] + (a * np.log(both) + b * np.log1p(-both)).sum())
+            shrunk = both if self._learner is None else both[n:]
+            value = float(values @ weights[log.session_query] + (a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
             now = Now(both[:n], both[n:], inner)
             return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
 
@@ -162,14 +167,15 @@ class _Fitted(_Chain):
             sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n)
         )  # of what stands at or above the last click
         start = np.concatenate([attraction, self._start(log, weight, clicked == latest)])
-        found = maximise(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        way = maximise if self._learner is None else climb
+        found = way(step, start, self.tolerance * log.n_impressions, self.max_steps)
         self.steps_, self.converged_, self.attraction_ = found.steps, found.converged, found.at[:n]
         self._keep(found.at[n:])
 
     def _attraction(self, log: ClickLog, weight: FloatArray, expected: Expected) -> FloatArray:
         """Clicks over looks."""
         clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
-        return self._share(clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
+        return self._liked(clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
 
 
 class Now(NamedTuple):
@@ -348,7 +354,7 @@ class CCM(_Fitted):
             self._share(below @ (on - went), below @ (1 - satisfied)),
             self._share(below @ went, below @ satisfied),
         ])  # fmt: skip
-        return self._share(clicked + pairs, looked + clicked), own
+        return self._liked(clicked + pairs, looked + clicked), own
 
     @property
     def skip_(self) -> float:  # type: ignore[override]

@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["Maximum", "maximise"]
+__all__ = ["Maximum", "climb", "maximise"]
 
 _LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
@@ -48,6 +48,28 @@ def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) ->
             if reached > risen:
                 x, value, ahead = leap, reached, there
         first = inside(ahead)
+    return Maximum(first, value, steps, False)
+
+
+def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
+    """`maximise` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
+
+    So for what a ranker can say of documents: no leap from two of its answers need be one.
+    """
+    x, value = inside(start), -np.inf
+    first, _ = step(x)
+    x, (first, value), steps = first, step(first), 2  # the start may be none of the set's
+    while steps < max_steps:
+        second, risen = step(inside(first))
+        change, turn = first - x, second - 2 * first + x
+        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+        there, _ = step(inside(x + 2 * stretch * change + stretch**2 * turn))
+        ahead, reached = step(inside(there))
+        steps += 3
+        best = (there, ahead, reached) if reached > risen else (first, second, risen)
+        if best[2] - value <= tolerance:
+            return Maximum(best[1], best[2], steps, True)
+        x, first, value = best
     return Maximum(first, value, steps, False)
 
 

@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.clicks.fitting import Maximum, inside, maximise
+from toprank.clicks.features import AttractionByFeatures, logistic
+from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "blocks",
     "by_rank",
     "check_depth",
+    "check_log",
 ]
 
 WITHOUT_DOUBLED = Remedy(
@@ -68,9 +71,12 @@ class ClickModel(ABC):
         prior: clicks and skips that are added to each probability.
         tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
         max_steps: and after so many steps in any case.
+        attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
+            logistic regression in every step, without the prior. `fit` then needs the data with the features.
 
     Attributes:
         attraction_: of each pair of the log, P(click | looked at).
+        ranker_: f, where the attraction is learnt from features.
         parameters_: the probabilities that all pairs share, by name.
         steps_: how many steps the fit took.
         converged_: whether it came to rest.
@@ -84,21 +90,41 @@ class ClickModel(ABC):
     steps_: int
     converged_: bool
     log_: ClickLog
+    data_: RankingData | None
+    ranker_: Any
+    scale_: float = 1.0
+    """What examinations were divided by and attractions multiplied: the prior is about probabilities before that."""
+    by_features: ClassVar[bool] = True
+    """Whether `attraction` may be a ranker."""
+    _learner: AttractionByFeatures | None = None
 
     def __init__(
-        self, *, prior: tuple[float, float] = (1.0, 1.0), tolerance: float = 1e-9, max_steps: int = 1000
+        self,
+        *,
+        prior: tuple[float, float] = (1.0, 1.0),
+        tolerance: float = 1e-9,
+        max_steps: int = 1000,
+        attraction: Any = None,
     ) -> None:
-        self.prior, self.tolerance, self.max_steps = prior, tolerance, max_steps
+        self.prior, self.tolerance, self.max_steps, self.attraction = prior, tolerance, max_steps, attraction
 
-    def fit(self, log: ClickLog, query_weights: npt.ArrayLike | None = None, *, threads: int | None = None) -> Self:
+    def fit(
+        self,
+        log: ClickLog,
+        data: RankingData | None = None,
+        *,
+        query_weights: npt.ArrayLike | None = None,
+        threads: int | None = None,
+    ) -> Self:
         """Learn the parameters that make the log most likely (with the prior).
 
         Args:
             log: sessions.
+            data: features of the log's documents, by ids, where `attraction` is a ranker.
             query_weights: how often each query of the log counts; the bootstrap draws queries by it.
             threads: how many; the results do not depend on it.
         """
-        _check_log(log)
+        check_log(log)
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_steps", self.max_steps, 1)
         if len(self.prior) != 2 or not all(0 < value < np.inf for value in self.prior):
@@ -106,10 +132,22 @@ class ClickModel(ABC):
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
             raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
-        self.steps_, self.converged_ = 1, True
+        self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
         self._fit(log, weights, threads)
-        self.log_ = log
+        self.log_, self.data_ = log, None if self._learner is None else data
+        if self._learner is not None:
+            self.ranker_, self._learner = self._learner.ranker, None
         return self
+
+    def _learner_of(self, log: ClickLog, data: RankingData | None) -> AttractionByFeatures | None:
+        name = type(self).__name__
+        if self.attraction is None:
+            if data is not None:
+                raise DataError(f"{name} learns from features where it has a ranker: {name}(attraction=ranker).")
+            return None
+        if not self.by_features:
+            raise DataError(f"{name} has no attraction that could be learnt from features.")
+        return AttractionByFeatures(self.attraction, log, data)
 
     @abstractmethod
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None: ...
@@ -128,10 +166,22 @@ class ClickModel(ABC):
         """What to rank by, of each pair of `log` (that of the fit, where none is given)."""
         return self._of_pairs("attraction_", log)
 
+    def predict(self, data: RankingData) -> FloatArray:
+        """P(click | looked at) of each document of `data`, by its features; for models with a ranker."""
+        self._check_fitted()
+        if self.attraction is None:
+            name = type(self).__name__
+            raise DataError(f"This {name} knows documents by their ids alone; fit {name}(attraction=ranker) with data.")
+        return logistic(np.asarray(self.ranker_.predict(data), dtype=np.float64)) * self.scale_
+
     def log_likelihood(self, log: ClickLog) -> float:
         """The mean over sessions of log P(the clicks of the session), natural, by the chain of ranks."""
+        return float(self.session_log_likelihoods(log).mean())
+
+    def session_log_likelihoods(self, log: ClickLog) -> FloatArray:
+        """The natural logarithm of P(its clicks) of each session."""
         with np.errstate(divide="ignore"):
-            return float(np.log(_happened(self.chances(log), log)).sum() / log.n_sessions)
+            return np.asarray(np.add.reduceat(np.log(_happened(self.chances(log), log)), log.offsets[:-1]))
 
     def perplexity(self, log: ClickLog, *, given: bool = False) -> Perplexity:
         """How surprised the model is at each rank; ``given=True``: it is told the clicks above."""
@@ -147,7 +197,13 @@ class ClickModel(ABC):
         return {name: np.atleast_1d(getattr(self, f"{name}_")) for name in self.shared}
 
     def intervals(
-        self, log: ClickLog, *, resamples: int = 100, confidence: float = 0.95, seed: int = 0
+        self,
+        log: ClickLog,
+        data: RankingData | None = None,
+        *,
+        resamples: int = 100,
+        confidence: float = 0.95,
+        seed: int = 0,
     ) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Lower and upper ends of the shared parameters: queries are drawn again, and the model is fitted anew.
 
@@ -157,11 +213,13 @@ class ClickModel(ABC):
         """
         check_whole("resamples", resamples, 2)
         check_number("confidence", confidence, above=0, below=1)
-        rng, drawn = np.random.default_rng(seed), []
+        rng, present, drawn = np.random.default_rng(seed), np.unique(log.session_query), []
         for _ in range(resamples):
-            counts = np.bincount(rng.integers(0, log.n_queries, log.n_queries), minlength=log.n_queries)
-            again = type(self)(prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps)
-            drawn.append(again.fit(log, counts).parameters_)
+            counts = np.bincount(rng.choice(present, len(present)), minlength=log.n_queries)
+            again = type(self)(
+                prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
+            )
+            drawn.append(again.fit(log, data, query_weights=counts).parameters_)
         levels = [(1 - confidence) / 2, (1 + confidence) / 2]
         ends = {name: np.quantile([one[name] for one in drawn], levels, axis=0) for name in self.shared}
         return {name: (low, high) for name, (low, high) in ends.items()}
@@ -174,7 +232,12 @@ class ClickModel(ABC):
             return values
         unseen = self.prior[0] / sum(self.prior)
         place = log.pairs_in(self.log_)
-        return np.where(place >= 0, values[place], unseen)
+        found = np.where(place >= 0, values[place], unseen)
+        if name != "attraction_" or self.attraction is None or self.data_ is None:
+            return found
+        data = self.data_.as_grouped()
+        rows = log.rows(data)
+        return np.where(rows >= 0, self.predict(data)[rows], found)  # whatever the log of the fit had shown
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "log_"):
@@ -203,7 +266,8 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
         )
 
 
-def _check_log(log: Any) -> None:
+def check_log(log: Any) -> None:
+    """Refuse what is no log, one without impressions, and one whose lists are not known."""
     if not isinstance(log, ClickLog):
         raise DataError(f"A click model is fitted to a ClickLog (tr.clicks.read), not to a {type(log).__name__}.")
     if log.n_impressions == 0:
@@ -247,6 +311,7 @@ class _Rate(ClickModel):
     """A rate of clicks: the mean of its Beta posterior."""
 
     rate_: FloatArray
+    by_features: ClassVar[bool] = False
 
     @abstractmethod
     def _group(self, log: ClickLog) -> IntArray:
@@ -338,7 +403,7 @@ class DocumentCTR(_Rate):
 
 
 class ProductCells(NamedTuple):
-    """How often each pair was shown and clicked at each place, pair by pair."""
+    """How often each pair was shown and clicked at each place, pair by pair; queries count as often as they weigh."""
 
     begins: IntArray
     """Where the cells of each pair begin, and the end."""
@@ -347,7 +412,27 @@ class ProductCells(NamedTuple):
     clicked: FloatArray
     n_places: int
 
-    def fit(self, prior: tuple[float, float], tolerance: float, max_steps: int, threads: int | None = None) -> Maximum:
+    @classmethod
+    def of(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
+        """The cells of a log whose impressions stand at these places."""
+        key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
+        cell = key >> 1
+        begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
+        pair, of_place = cell[begins] // n_places, (cell[begins] % n_places).astype(np.int32)
+        weight = weights[log.pair_query[pair]]
+        shown = np.diff(np.append(begins, len(cell))) * weight
+        clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
+        return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
+
+    def fit(
+        self,
+        prior: tuple[float, float],
+        tolerance: float,
+        max_steps: int,
+        threads: int | None = None,
+        learner: AttractionByFeatures | None = None,
+        start: FloatArray | None = None,
+    ) -> Maximum:
         """The attraction of each pair and then the examination of each place that are most likely."""
         n, (a, b) = len(self.begins) - 1, prior
         pair = np.repeat(np.arange(n), np.diff(self.begins))
@@ -364,11 +449,17 @@ class ProductCells(NamedTuple):
                 return float(kernels.product_sums(*self[:4], *parameters))
 
             value = sum(each_block(part, range(len(parts)), threads))
-            value += float((a * np.log(both) + b * np.log1p(-both)).sum())
-            return inside((np.concatenate([attracted, examined.sum(axis=0)]) + a) / (shown + a + b)), value
+            shrunk = both if learner is None else both[n:]
+            value += float((a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
+            better = (np.concatenate([attracted, examined.sum(axis=0)]) + a) / (shown + a + b)
+            if learner is not None:
+                better[:n] = learner(attracted, shown[:n])
+            return inside(better), value
 
-        rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
-        return maximise(step, np.concatenate([rates, np.full(self.n_places, 0.5)]), tolerance, max_steps)
+        if start is None:
+            rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
+            start = np.concatenate([rates, np.full(self.n_places, 0.5)])
+        return (maximise if learner is None else climb)(step, start, tolerance, max_steps)
 
 
 class _Product(ClickModel):
@@ -376,8 +467,6 @@ class _Product(ClickModel):
 
     shared: ClassVar[tuple[str, ...]] = ("examination",)
     examination_: FloatArray
-    scale_: float
-    """What the examinations were divided by: the prior is about probabilities as they were before."""
 
     @abstractmethod
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
@@ -388,17 +477,8 @@ class _Product(ClickModel):
         """Take what was learnt, with what is not identified set to its custom."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        place, n_places = self._places(log)
-        key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
-        cell = key >> 1
-        begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
-        pair, of_place = cell[begins] // n_places, (cell[begins] % n_places).astype(np.int32)
-        weight = weights[log.pair_query[pair]]
-        shown = np.diff(np.append(begins, len(cell))) * weight
-        clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
-        of_pair = np.searchsorted(pair, np.arange(log.n_pairs + 1))
-        cells = ProductCells(of_pair, of_place, shown, clicked, n_places)
-        found = cells.fit(self.prior, self.tolerance * log.n_impressions, self.max_steps, threads)
+        cells = ProductCells.of(log, *self._places(log), weights)
+        found = cells.fit(self.prior, self.tolerance * log.n_impressions, self.max_steps, threads, self._learner)
         self.steps_, self.converged_ = found.steps, found.converged
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
 

@@ -53,8 +53,15 @@ class Graph:
     @property
     def identified(self) -> npt.NDArray[np.bool_]:
         """Whether each position is joined to the first."""
+        return self.joined(1)
+
+    def joined(self, documents: int) -> npt.NDArray[np.bool_]:
+        """Whether each position is joined to the first, from one to the next by at least so many documents."""
         found = np.zeros(self.depth, dtype=bool)
-        found[np.array(self.components[0]) - 1] = True
+        found[0] = True
+        ends = np.array([(edge.first - 1, edge.second - 1) for edge in self.edges if edge.pairs >= documents])
+        for _ in range(self.depth if len(ends) else 0):
+            found[ends[found[ends].any(axis=1)]] = True
         return found
 
 
@@ -120,6 +127,11 @@ class Propensities(Shown):
         graph: why.
         method: how they were found.
         confidence: of the intervals.
+        resamples: how often queries were drawn again for them.
+        offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
+            value is then what the click would be worth at the first position.
+        offset_intervals: lower and upper ends of these.
+        ranker: what was learnt of the documents, where the method learns it.
     """
 
     values: FloatArray
@@ -128,29 +140,57 @@ class Propensities(Shown):
     graph: Graph
     method: str
     confidence: float
+    resamples: int = 0
+    offsets: FloatArray | None = None
+    offset_intervals: tuple[FloatArray, FloatArray] | None = None
+    ranker: Any = None
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each position."""
         low, high = self.intervals
         columns: dict[str, Sequence[Any]] = {"position": list(range(1, len(self.values) + 1))}
         columns = {**columns, "propensity": self.values.tolist(), "low": low.tolist(), "high": high.tolist()}
+        if self.offsets is not None and self.offset_intervals is not None:
+            ends = {
+                f"offset_{name}": end.tolist() for name, end in zip(("low", "high"), self.offset_intervals, strict=True)
+            }
+            columns = {**columns, "offset": self.offsets.tolist(), **ends}
         return frame_of({**columns, "identified": self.identified.tolist()}, kind)
 
     def _parts(self) -> Sequence[Part]:
-        low, high = self.intervals
-        rows = [
-            (str(k + 1), *(("—", "") if not self.identified[k] else (f"{v:.3f}", f"[{low[k]:.3f}, {high[k]:.3f}]")))
-            for k, v in enumerate(self.values)
-        ]
+        pairs = [(self.values, self.intervals)]
+        if self.offsets is not None and self.offset_intervals is not None:
+            pairs.append((self.offsets, self.offset_intervals))
+        rows = [(str(k + 1), *(cell for pair in pairs for cell in _cells(k, *pair))) for k in range(len(self.values))]
         lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
         words = (
             f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first: the "
             "log cannot tell how likely they are looked at. Show some documents at other positions: swap neighbours, "
             "or shuffle the top for a share of the sessions."
         )
+        if lost and not np.isnan(self.values).any():
+            words = assumed(self.method, lost)
         heading = f"Propensities by {self.method}, relative to the first position."
-        table = Table(("position", "propensity", f"{self.confidence:.0%} interval"), rows, names=0)
-        return [heading, *([words] if lost else []), table]
+        columns = ["position"]
+        for name in ("propensity", "offset")[: len(pairs)]:
+            columns += [name, f"{self.confidence:.0%} interval"]
+        return [heading, *([words] if lost else []), Table(tuple(columns), rows, names=0)]
+
+
+def _cells(k: int, values: FloatArray, intervals: tuple[FloatArray, FloatArray]) -> tuple[str, str]:
+    low, high = intervals[0][k], intervals[1][k]
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", f"[{low:.3f}, {high:.3f}]")
+
+
+def assumed(method: str, lost: Sequence[str]) -> str:
+    """What a method that learns from features takes for granted where nothing joins positions."""
+    several = len(lost) > 1
+    return (
+        f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
+        f"first: what {method} says of {'them' if several else 'it'} rests on the form of the ranker alone, which "
+        "must be right about documents it was never shown there. Swap neighbours, or shuffle the top for a share of "
+        "the sessions, and the log can tell."
+    )
 
 
 def harvested(
@@ -195,7 +235,7 @@ def harvested(
         warnings.simplefilter("ignore", RuntimeWarning)  # a position that no resample could tell stays NaN
         low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     ends = (np.where(identified, low, np.nan), np.where(identified, high, np.nan))
-    return Propensities(values, ends, identified, of_log, method, confidence)
+    return Propensities(values, ends, identified, of_log, method, confidence, resamples)
 
 
 def _joined_to_first(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:

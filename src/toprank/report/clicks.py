@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from toprank.clicks.checking import LogReport
-from toprank.clicks.comparing import ModelComparison
+from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.propensities import Graph
 from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
@@ -25,7 +25,7 @@ def write_clicks(
     path: str | os.PathLike[str],
     report: LogReport,
     name: str,
-    models: ModelComparison | None = None,
+    models: ComparedModels | None = None,
     *further: Extra,
 ) -> None:
     """Write the page as one HTML file, wholly or not at all."""
@@ -34,7 +34,7 @@ def write_clicks(
         stream.write(written)
 
 
-def clicks_page(report: LogReport, name: str, models: ModelComparison | None = None, *further: Extra) -> str:
+def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:
     """The whole page as text; `further` sections stand behind the others."""
     problems = sum(one.severity == "problem" for one in report.findings)
     told = int(report.graph.identified.sum())
@@ -118,18 +118,18 @@ def _drawn(graph: Graph) -> Markup:
     return figure("Positions joined by documents that both showed", 210, *drawn)
 
 
-def _surprise(models: ModelComparison) -> Markup:
+def _surprise(models: ComparedModels) -> Markup:
     """Perplexity by rank, a curve for each model whose perplexity is finite everywhere."""
-    shown = [one for one in models.scores if all(map(math.isfinite, one.by_rank))]
+    shown = [(name, one) for name, one in zip(models.names, models.by_rank, strict=True) if np.isfinite(one).all()]
     if not shown:
         return Markup()
     from toprank.report.content import Chart, Line
     from toprank.report.parts import chart, legend
 
-    styles = {one.model: place for place, one in enumerate(shown)}
+    styles = {name: place for place, (name, _) in enumerate(shown)}
     lines = tuple(
-        Line(one.model, tuple(float(k + 1) for k in range(len(one.by_rank))), one.by_rank, styles[one.model])
-        for one in shown
+        Line(name, tuple(float(k + 1) for k in range(len(one))), tuple(one.tolist()), styles[name])
+        for name, one in shown
     )
     drawn = Chart("Perplexity by rank", "rank", "perplexity", lines)
     return join([legend(styles), side_by_side(panel("Perplexity by rank", chart(drawn)))])
