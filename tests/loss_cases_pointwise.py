@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from toprank.losses.ordinal import Multinomial, Ordinal
-from toprank.losses.pointwise import ImportanceWeightedSquared, ModifiedSquared, PowerRegression, QuerySquared, Squared
+from toprank.losses.pointwise import (
+    CrossEntropy,
+    ImportanceWeightedSquared,
+    ModifiedSquared,
+    PowerRegression,
+    QuerySquared,
+    Squared,
+)
 
 CASES = [
     ("squared", Squared(), {}),
@@ -15,6 +22,8 @@ CASES = [
     ("modified-squared-binary", ModifiedSquared(gain="linear", max_grade=1), {"labels": "binary"}),
     ("power", PowerRegression(), {}),
     ("power-2.5", PowerRegression(power=2.5, gain="linear", per_document=True), {"labels": "real"}),
+    ("cross-entropy", CrossEntropy(), {}),
+    ("cross-entropy-linear", CrossEntropy(gain="linear", max_grade=6, per_document=True), {"labels": "real"}),
     ("importance-grade", ImportanceWeightedSquared(scheme="grade", delta=1.0, u=3.0), {}),
     ("importance-top", ImportanceWeightedSquared(scheme="top", top_k=2, delta=0.2, u=5.0), {"scale": 2.0}),
     ("importance-frequency", ImportanceWeightedSquared(scheme="frequency", u=8.0, gain="linear"), {}),

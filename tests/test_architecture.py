@@ -32,7 +32,7 @@ FLOORS = [
     {"comparison", "explaining", "selection"},
     {"portfolio", "tuning", "monitoring"},
     {"experiment", "cluster"},
-    {"serving"},
+    {"serving", "clicks"},
     {"report", "reproduce"},
     {"cli"},
 ]

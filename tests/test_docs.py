@@ -95,10 +95,17 @@ def invoked(*arguments):
     return result.stdout
 
 
+COMMANDS = [command.name for command in app.registered_commands] + [
+    f"{group.name} {command.name}"
+    for group in app.registered_groups
+    for command in group.typer_instance.registered_commands
+]
+
+
 @cache
 def options_of(command):
     """The options that `--help` lists; the command's name is '' for toprank itself."""
-    lines = invoked(*([command] if command else []), "--help").splitlines()
+    lines = invoked(*command.split(), "--help").splitlines()
     heads = [re.split(r" {2,}", line.strip())[0] for line in lines if line.startswith("  -")]
     return {option for head in heads for option in re.findall(r"--?[a-z][a-z-]*", head)}
 
@@ -112,10 +119,11 @@ def commands_in(page):
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if commands_in(page)])
 def test_commands_and_their_options_exist(page):
-    known = [command.name for command in app.registered_commands]
+    groups = [group.name for group in app.registered_groups]
     for _, *words in commands_in(page):
         command = words[0] if words and not words[0].startswith("-") else ""
-        assert command in ["", *known], words
+        command = " ".join(words[:2]) if command in groups else command
+        assert command in ["", *groups, *COMMANDS], words
         asked = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
         assert asked <= options_of(command), words
 
@@ -202,7 +210,7 @@ def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch)
             assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
 
 
-@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_documented_and_no_other(command):
     sections = re.split(r"^## ", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)
     [common] = [section for section in sections if section.startswith("Options of every command")]
@@ -253,6 +261,7 @@ def test_the_reference_holds_every_public_name():
 
     described = {named(path) for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)}
     rooms = [tr, tr.metrics, tr.losses, tr.solvers, tr.systems, tr.theory, tr.significance, tr.report, tr.errors]
+    rooms.append(tr.clicks)
     things = [getattr(room, name) for room in rooms for name in room.__all__]
     public = {thing for thing in things if getattr(thing, "__module__", "").startswith("toprank.")}
     assert {tr.read, tr.LinearRanker, tr.losses.ListNet, tr.solvers.Newton} <= public

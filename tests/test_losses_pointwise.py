@@ -14,7 +14,14 @@ from strategies import rankings
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.ordinal import Multinomial, Ordinal
-from toprank.losses.pointwise import ImportanceWeightedSquared, ModifiedSquared, PowerRegression, QuerySquared, Squared
+from toprank.losses.pointwise import (
+    CrossEntropy,
+    ImportanceWeightedSquared,
+    ModifiedSquared,
+    PowerRegression,
+    QuerySquared,
+    Squared,
+)
 from toprank.losses.reading import targets_of
 
 SCORES = st.floats(-3, 3, allow_nan=False)
@@ -65,6 +72,11 @@ def test_formulas(problem, per_document, weighted):
         PowerRegression(power=3, per_document=per_document): mean(
             lambda rows: sum(
                 weights[j] * (abs(scores[j]) ** 3 / 3 - scores[j] * exp_gain(labels[j]) / top) for j in rows
+            )
+        ),
+        CrossEntropy(per_document=per_document): mean(
+            lambda rows: sum(
+                weights[j] * (np.logaddexp(0, scores[j]) - scores[j] * exp_gain(labels[j]) / top) for j in rows
             )
         ),
     }
@@ -160,6 +172,7 @@ def test_refinement_ends_with_nobody_ignored_above_delta():
         (ModifiedSquared(gain=None), lambda mean: mean),
         (PowerRegression(gain=None), lambda mean: mean ** (1 / 3)),
         (PowerRegression(gain=None, power=2), lambda mean: mean),
+        (CrossEntropy(gain=None), lambda mean: np.log(mean / (1 - mean))),
     ],
 )
 def test_population_minimisers_order_by_the_expected_target(loss, optimum):

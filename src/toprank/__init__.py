@@ -64,6 +64,7 @@ _ROOMS = (
     "cluster",
     "explaining",
     "serving",
+    "clicks",
 )
 
 __all__ = [
@@ -117,11 +118,13 @@ __all__ = [
     "cluster",
     "explaining",
     "serving",
+    "clicks",
     "__version__",
 ]
 
 if TYPE_CHECKING:
     from toprank import (
+        clicks,
         cluster,
         data,
         errors,

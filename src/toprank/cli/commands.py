@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from toprank import __version__
 from toprank.cli import (
+    clicks,
     common,
     demonstrating,
     evaluating,
@@ -78,6 +79,16 @@ for _function in (
     demonstrating.demo,
 ):
     app.command(_function.__name__, cls=_Command)(options.complete(_function))
+
+_CLICKS = typer.Typer(
+    help="Logs of what was shown and clicked.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in clicks.COMMANDS:
+    _CLICKS.command(_command.__name__, cls=_Command)(options.complete(_command))
+app.add_typer(_CLICKS, name="clicks")
 
 
 def _version(wanted: bool) -> None:

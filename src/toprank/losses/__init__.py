@@ -20,7 +20,7 @@ from toprank.importing import first_use
 from toprank.losses.base import BoundLoss, Curvature, Eval, Judgments, Loss, Traits
 
 _OF_MODULES = {
-    "pointwise": "Squared QuerySquared ModifiedSquared PowerRegression ImportanceWeightedSquared",
+    "pointwise": "Squared QuerySquared ModifiedSquared PowerRegression CrossEntropy ImportanceWeightedSquared",
     "ordinal": "Multinomial Ordinal",
     "pairwise": "Hinge SquaredHinge Logistic Exponential",
     "hinges": "OWPC SVMmap",
@@ -35,10 +35,10 @@ _HOMES = {name: module for module, names in _OF_MODULES.items() for name in name
 
 __all__ = [
     "BoundLoss", "Curvature", "Eval", "Judgments", "Loss", "Traits", "from_spec", "make", "names", "to_spec",
-    "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "ImportanceWeightedSquared", "Multinomial",
-    "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank", "LambdaLoss",
-    "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine", "ApproxNDCG",
-    "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "BoltzRank",
+    "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "CrossEntropy", "ImportanceWeightedSquared",
+    "Multinomial", "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank",
+    "LambdaLoss", "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine",
+    "ApproxNDCG", "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "BoltzRank",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from toprank.losses.ordinal import Multinomial, Ordinal
     from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
     from toprank.losses.pointwise import (
+        CrossEntropy,
         ImportanceWeightedSquared,
         ModifiedSquared,
         PowerRegression,

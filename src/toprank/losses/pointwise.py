@@ -23,7 +23,7 @@ from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, T
 from toprank.losses.reading import BoundTargets, Targeted, groups_of
 from toprank.losses.softmax import SoftmaxCurvature
 
-__all__ = ["ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
+__all__ = ["CrossEntropy", "ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
 
 _SAME_GAIN = "DCG with the same gain: the optimum is"
 _MAX_POWER = 32.0  # scores of ±1e8 to this power are still far from overflow
@@ -144,6 +144,34 @@ class PowerRegression(_Pointwise):
         size, p = np.abs(scores), self.power
         slopes = np.copysign(size ** (p - 1), scores) - targets
         return size**p / p - scores * targets, slopes, (p - 1) * size ** (p - 2)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(_Pointwise):
+    """Logistic regression on probabilities: Σ_j w_j (log(1 + e^{s_j}) − t_j s_j), t = G(y)/G(max_grade) in [0, 1].
+
+    The targets may be any probabilities; with ``gain=None`` the labels themselves are. 1/(1 + e^{−s}) estimates them.
+
+    Args: as `Squared`. Weights multiply terms. Cost O(m). The least possible value for a document is the entropy of
+    its target.
+
+    >>> from toprank import Queries
+    >>> bound = CrossEntropy(gain=None).on([0.5], Queries([0, 1]))
+    >>> bool(bound.at([0.0]).value == np.log(2))
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} the log-odds of E[t|x]"
+    )
+    _unit_targets: ClassVar[bool] = True
+
+    @override
+    def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        small = np.exp(-np.abs(scores))
+        likely = np.where(scores >= 0, 1.0, small) / (1.0 + small)
+        values = np.maximum(scores, 0.0) + np.log1p(small) - targets * scores
+        return values, likely - targets, likely * (1.0 - likely)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = [
-    "as_frame", "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "to_frame",
+    "as_frame", "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "table_of",
+    "to_frame",
     "whole_numbers",
 ]  # fmt: skip
 
@@ -252,7 +253,7 @@ def from_frame(
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
-    table = _emptied(_table_of(frame), like)
+    table = _emptied(table_of(frame), like)
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
     layout = learnt(layout, table.to_batches())
@@ -268,7 +269,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
         kinds = {str(kind) for kind in frame.dtypes}
         if kinds in ({"float32"}, {"float64"}):  # one block in pandas: no copy
             return np.asarray(frame), tuple(str(name) for name in frame.columns), None
-    table = _emptied(_table_of(frame), like)
+    table = _emptied(table_of(frame), like)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
     layout = learnt(layout_of(table.schema, nothing, None, None, (), like, words_of(frame)), table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
@@ -283,7 +284,7 @@ def is_mixed(frame: Any) -> bool:
     if kinds is not None and all(getattr(kind, "kind", "O") in "biuf" for kind in kinds):
         return False  # pandas, and numbers: the usual case
     try:
-        return any(not is_number(kind) for kind in _table_of(frame).schema.types)
+        return any(not is_number(kind) for kind in table_of(frame).schema.types)
     except DataError:
         return True  # whoever reads it says why it cannot be
 
@@ -395,7 +396,7 @@ def _emptied(table: Any, like: Any) -> Any:
     return table
 
 
-def _table_of(frame: Any) -> Any:
+def table_of(frame: Any) -> Any:
     """Any supported frame as an Arrow table, without a copy where possible."""
     import pyarrow as pa
 
@@ -407,7 +408,7 @@ def _table_of(frame: Any) -> Any:
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
             return _table_of_pandas(frame)
         if hasattr(frame, "to_arrow"):
-            return _table_of(frame.to_arrow())
+            return table_of(frame.to_arrow())
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
     except pa.ArrowException as problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError, Remedy
 
-__all__ = ["delimiter_of", "write_table"]
+__all__ = ["delimiter_of", "write_batches", "write_table"]
 
 _KINDS = ("parquet", "arrow", "csv")
 
@@ -35,9 +36,14 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
         _check_ids_for_csv(data)
         data = _with_days(data)
     schema = _without_dictionaries(schema_of(data)) if kind == "csv" else schema_of(data)
+    write_batches(path, kind, schema, (batch.cast(schema) if kind == "csv" else batch for batch in batches_of(data)))
+
+
+def write_batches(path: PathLike, kind: str, schema: Any, batches: Iterable[Any]) -> None:
+    """Write record batches as a file of this kind (parquet, arrow, csv), whole or not at all."""
     with output(path) as stream, _writer(kind, Path(path), stream, schema) as writer:
-        for batch in batches_of(data):
-            writer.write_batch(batch.cast(schema) if kind == "csv" else batch)
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def _without_dictionaries(schema: Any) -> Any:

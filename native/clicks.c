@@ -1,0 +1,125 @@
+/* Click models: what a session says of who looked at what, and the sums that the models are fitted by.
+One set of instructions is enough. */
+#include "vectors.h"
+
+/* P(click) = attraction of a pair × examination of a place, over cells (pair, place) that were shown and clicked so often.
+
+Adds for each pair of first…last the expected number of impressions in which it attracted (`attracted`), and for each
+place those in which it was looked at (`examined`, of this block alone). The return value is the log-likelihood, where it
+is wanted. */
+KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 place[c], const f8 shown[c],
+                         const f8 clicked[c], const f8 attraction[p], const f8 examination[b], i8 first, i8 last,
+                         bool wanted, f8 attracted[p], f8 examined[b]) {
+    f8 value = 0.0;
+    for (i8 pair = first; pair < last; pair++) {
+        const f8 a = attraction[pair];
+        f8 sum = 0.0;
+        for (i8 cell = begins[pair]; cell < begins[pair + 1]; cell++) {
+            const f8 e = examination[place[cell]], both = a * e, passed = shown[cell] - clicked[cell];
+            const f8 rest = passed > 0.0 ? passed / (1.0 - both) : 0.0; /* a place always looked at, a pair always liked */
+            sum += clicked[cell] + rest * (a - both);
+            examined[place[cell]] += clicked[cell] + rest * (e - both);
+            if (wanted) {
+                if (clicked[cell] > 0.0) value += clicked[cell] * log1(both);
+                if (passed > 0.0) value += passed * log1(1.0 - both);
+            }
+        }
+        attracted[pair] = sum;
+    }
+    return value;
+}
+
+/* Users who read from the top: they look at the first document, at the next one after a skip with probability `skip`,
+after a click with `after[kind]`. For each impression of sessions first…last: P(looked at | clicks), and P(looked at, and at
+the next one | clicks); for each session its log-likelihood. A click that the model holds for impossible gives -infinity,
+and is taken as looked at. */
+KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
+                                 const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, i8 first,
+                                 i8 last, f8 examined[n], f8 onward[n], f8 values[s]) {
+    i8 longest = 1;
+    for (i8 session = first; session < last; session++)
+        longest = most(longest, offsets[session + 1] - offsets[session]);
+    f8 *next = scratch(2 * longest, sizeof(f8)); /* P(all below | looked at the next one), and where it was not */
+    if (!next) return OUT_OF_MEMORY;
+    for (i8 session = first; session < last; session++) {
+        const i8 begin = offsets[session], length = offsets[session + 1] - begin;
+        f8 seen = 1.0, unseen = 1.0;
+        for (i8 r = length - 1; r >= 0; r--) {
+            const f8 a = attraction[pair[begin + r]];
+            next[2 * r] = seen, next[2 * r + 1] = unseen;
+            if (clicks[begin + r]) {
+                const f8 go = after[kind[begin + r]];
+                seen = a * (go * seen + (1.0 - go) * unseen);
+                unseen = 0.0;
+            } else {
+                seen = (1.0 - a) * (skip * seen + (1.0 - skip) * unseen);
+            }
+            const f8 largest = larger(seen, unseen);
+            if (largest > 0.0 && largest < 1e-100) seen /= largest, unseen /= largest;
+        }
+        f8 looked = 1.0, chance = 1.0, total = 0.0; /* P(looked at | clicks above); P(the clicks so far); its logarithm */
+        for (i8 r = 0; r < length; r++) {
+            const i8 at = begin + r;
+            const f8 a = attraction[pair[at]], go = clicks[at] ? after[kind[at]] : skip;
+            const f8 goes = go * next[2 * r], stays = (1.0 - go) * next[2 * r + 1];
+            const f8 here = clicks[at] ? looked * a : looked * (1.0 - a) * (goes + stays);
+            const f8 never = clicks[at] ? 0.0 : (1.0 - looked) * next[2 * r + 1];
+            const f8 share = clicks[at] || here + never <= 0.0 ? 1.0 : here / (here + never);
+            examined[at] = share;
+            onward[at] = goes + stays > 0.0 ? share * goes / (goes + stays) : 0.0;
+            const f8 click = looked * a;
+            chance *= clicks[at] ? click : 1.0 - click;
+            if (chance < 1e-200) total += chance > 0.0 ? log1(chance) : -INFINITY, chance = 1.0;
+            looked = clicks[at] ? go : click < 1.0 ? go * looked * (1.0 - a) / (1.0 - click) : 0.0;
+        }
+        values[session] = total + log1(chance);
+    }
+    give_back(next);
+    return 0;
+}
+
+/* The probability of a click at each impression of users who read from the top: given the clicks above, or of itself. */
+KERNEL(void, cascade_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
+                              const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, bool given,
+                              i8 first, i8 last, f8 chance[n]) {
+    for (i8 session = first; session < last; session++) {
+        f8 looked = 1.0;
+        for (i8 at = offsets[session]; at < offsets[session + 1]; at++) {
+            const f8 a = attraction[pair[at]], click = looked * a, go = after[kind[at]];
+            chance[at] = click;
+            if (!given) looked *= a * go + (1.0 - a) * skip;
+            else if (clicks[at]) looked = go;
+            else looked = click < 1.0 ? skip * looked * (1.0 - a) / (1.0 - click) : 0.0;
+        }
+    }
+}
+
+/* The probability of a click at each impression of users whom the last click above moves: Σ over where that click was.
+
+`examination` has a row for each position and a column for the position of the last click, 0 where there was none. */
+KERNEL(i8, browsing_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const i8 position[n],
+                             const f8 attraction[p], const f8 examination[k][k], i8 first, i8 last, f8 chance[n]) {
+    i8 longest = 1;
+    for (i8 session = first; session < last; session++)
+        longest = most(longest, offsets[session + 1] - offsets[session]);
+    f8 *latest = scratch(longest + 1, sizeof(f8)); /* P(the last click so far was there) */
+    if (!latest) return OUT_OF_MEMORY;
+    for (i8 session = first; session < last; session++) {
+        const i8 begin = offsets[session], length = offsets[session + 1] - begin;
+        latest[0] = 1.0;
+        for (i8 r = 0; r < length; r++) {
+            const f8 a = attraction[pair[begin + r]];
+            const f8 *row = examination[position[begin + r]];
+            f8 click = 0.0;
+            for (i8 j = 0; j <= r; j++) {
+                const f8 here = latest[j] * row[j ? position[begin + j - 1] : 0] * a;
+                latest[j] -= here;
+                click += here;
+            }
+            latest[r + 1] = click;
+            chance[begin + r] = click;
+        }
+    }
+    give_back(latest);
+    return 0;
+}

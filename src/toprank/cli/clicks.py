@@ -1,0 +1,280 @@
+"""`toprank clicks check`, `fit` and `simulate`: logs of what was shown and clicked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common, options
+
+if TYPE_CHECKING:
+    from toprank.clicks import ClickLog, ClickModel
+
+__all__ = ["COMMANDS", "Log", "check", "fit", "read_log", "simulate"]
+
+Log = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG...", help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events."
+    ),
+]
+
+
+def _of(role: str) -> Any:
+    return typer.Option(metavar="COLUMN", help=f"Column that holds {role}; '' for none.", show_default=False)
+
+
+Query = Annotated[str | None, _of("queries")]
+Document = Annotated[str | None, _of("documents")]
+Position = Annotated[str | None, _of("positions")]
+Click = Annotated[str | None, _of("clicks; with UBI, the action that counts as one")]
+Session = Annotated[str | None, _of("sessions, one for each list")]
+FirstPosition = Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")]
+Resamples = Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")]
+
+
+def read_log(paths: list[Path], quiet: bool, first_position: int, **columns: str | None) -> ClickLog:
+    """Read a log, with progress; a column of '' is none."""
+    from toprank.clicks import read
+
+    given: dict[str, Any] = {role: name or False for role, name in columns.items() if name is not None}
+    with common.progress(f"Reading {paths[0]} …", quiet):
+        return read(paths if len(paths) > 1 else paths[0], first_position=first_position, **given)
+
+
+def check(
+    log: Log,
+    data: Annotated[Path | None, typer.Option(help="Data with document ids: is all that was shown among them?")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where a problem is found.")] = False,
+    resamples: Resamples = 100,
+    json: options.Json = False,
+    html: options.Html = None,
+    query: Query = None,
+    document: Document = None,
+    position: Position = None,
+    click: Click = None,
+    session: Session = None,
+    first_position: FirstPosition = 1,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say what a click log can and cannot tell, in sentences, each with a remedy.
+
+    For example:
+
+    \b
+      toprank clicks check log.parquet
+      toprank clicks check log.csv --query words --document sku --data products.parquet --strict
+      toprank clicks check ubi_queries.jsonl ubi_events.jsonl --html log.html
+    """
+    from toprank.clicks import check as checked
+
+    common.check_writable(html)
+    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
+    found = read_log(log, quiet, first_position, **columns)
+    features = None if data is None else common.read_judgments(data, quiet, {})
+    with common.progress("Examining …", quiet):
+        report = checked(found, features, resamples=resamples, seed=seed)
+    told = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
+    report = replace(report, findings=told)
+    if html is not None:
+        from toprank.report.clicks import write_clicks
+
+        write_clicks(html, report, log[0].name)
+        common.say(f"{html}: the report", quiet)
+    if json:
+        common.print_json(report.to_dict())
+    else:
+        typer.echo(str(report))
+    if strict and any(one.severity == "problem" for one in report.findings):
+        raise typer.Exit(1)
+
+
+def fit(
+    log: Log,
+    model: Annotated[str, typer.Option(help="The click model; GlobalCTR, PBM, UBM, DBN …")] = "PBM",
+    holdout: Annotated[float, typer.Option(help="Share of sessions that the model is judged by.")] = 0.2,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
+    skip_doubled: Annotated[
+        bool, typer.Option("--skip-doubled", help="Leave out sessions with several documents at one position.")
+    ] = False,
+    prior: Annotated[
+        str | None,
+        typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
+    ] = None,
+    resamples: Resamples = 100,
+    json: options.Json = False,
+    html: options.Html = None,
+    query: Query = None,
+    document: Document = None,
+    position: Position = None,
+    click: Click = None,
+    session: Session = None,
+    first_position: FirstPosition = 1,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Fit a click model: its parameters with intervals, and how well it tells sessions that it has not seen.
+
+    For example:
+
+    \b
+      toprank clicks fit log.parquet --model DBN
+      toprank clicks fit log.parquet --compare --html models.html
+    """
+    from toprank.clicks import compare_models
+    from toprank.clicks.named import MODELS, RATES, model_named, rate_prior
+
+    common.check_writable(html)
+    kind, asked = model_named(model), None if prior is None else _prior(prior)
+    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
+    found = read_log(log, quiet, first_position, **columns)
+    if skip_doubled and found.doubled.any():
+        common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
+        found = found.select(~found.doubled)
+    shrunk = rate_prior(found) if asked is None else asked
+    names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
+    with common.progress("Fitting …", quiet):
+        models = [MODELS[name](prior=shrunk) for name in names]
+        judged = compare_models(found, models, share=holdout, resamples=resamples, seed=seed)
+        fitted = kind(prior=shrunk).fit(found, threads=threads)
+        ends = fitted.intervals(found, resamples=resamples, seed=seed) if kind.shared else {}
+    if html is not None:
+        from toprank.clicks import check as checked
+        from toprank.report.clicks import write_clicks
+
+        write_clicks(html, checked(found, resamples=resamples, seed=seed), log[0].name, judged)
+        common.say(f"{html}: the report", quiet)
+    if json:
+        common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
+        return
+    typer.echo(_told(fitted, ends))
+    typer.echo(f"\n{judged}")
+
+
+def _prior(text: str) -> tuple[float, float]:
+    try:
+        clicks, skips = (float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--prior takes two numbers, clicks and skips, not '{text}'.") from None
+    return clicks, skips
+
+
+def _parameters(fitted: ClickModel, ends: dict[str, Any]) -> dict[str, Any]:
+    values = {
+        name: {"value": value.tolist(), "low": ends[name][0].tolist(), "high": ends[name][1].tolist()}
+        for name, value in fitted.parameters_.items()
+    }
+    return {"model": type(fitted).__name__, "prior": list(fitted.prior), "parameters": values}
+
+
+def _told(fitted: ClickModel, ends: dict[str, Any]) -> str:
+    """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
+    from toprank.showing.tables import Table
+
+    said = [str(fitted).partition("\n")[0]]
+    for name, value in fitted.parameters_.items():
+        low, high = ends[name]
+        if value.ndim == 2:
+            value, low, high = value[:, 0], low[:, 0], high[:, 0]
+            said.append("Without a click above (--json has all):")
+        numbers = zip(value, low, high, strict=True)
+        rows = [(str(k + 1), f"{v:.3f}", f"[{a:.3f}, {b:.3f}]") for k, (v, a, b) in enumerate(numbers)]
+        said.append(Table(("number", name, "95% interval"), rows, names=0).text())
+    return "\n\n".join(said)
+
+
+@options.reads_data("label", "qid", "document_id", "features", "carry")
+def simulate(
+    data: Annotated[Path, typer.Argument(help="Labelled data: what users like.")],
+    scores: Annotated[list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions take turns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
+    model: Annotated[str, typer.Option(help="How users click: PBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
+    examination: Annotated[
+        str | None, typer.Option(help="PBM: P(looked at) by position, such as 1,0.5,0.3. Default: 1 / position.")
+    ] = None,
+    continuation: Annotated[
+        str | None, typer.Option(help="DBN: P(go on); DCM: by position; CCM: after a skip, a click, a good click.")
+    ] = None,
+    sessions: Annotated[int, typer.Option(min=1, help="How many lists are shown.")] = 10_000,
+    k: Annotated[int, typer.Option(min=1, help="Documents of a list.")] = 10,
+    noise: Annotated[float, typer.Option(help="P(click | looked at, not liked).")] = 0.1,
+    exploration: Annotated[float, typer.Option(help="Share of sessions whose list is shuffled.")] = 0.0,
+    swap: Annotated[bool, typer.Option("--swap", help="Exchange the first and another, instead of shuffling.")] = False,
+    popularity: Annotated[float, typer.Option(help="Query i is asked for with a frequency of 1 / i^this.")] = 0.0,
+    disagreement: Annotated[float, typer.Option(help="Share of relevance that users deal out anew.")] = 0.0,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show rankings to users who behave as a click model says, and log their clicks.
+
+    For example:
+
+    \b
+      toprank clicks simulate test.txt bm25.scores model.scores -o log.parquet --examination 1,0.5,0.3 --k 3
+      toprank clicks simulate test.txt bm25.scores -o log.csv --model DBN --continuation 0.8 --exploration 0.1
+    """
+    from toprank.clicks import simulate as simulated
+    from toprank.clicks import write
+    from toprank.data.scores import read_scores
+
+    common.check_writable(output, "log.parquet")
+    users = _known(model, examination, continuation, k)
+    documents = common.read_data(data, quiet, reading)
+    names = [path.stem for path in scores]
+    if len(set(names)) < len(names):
+        raise typer.BadParameter("two files of scores have the same name; rankers are called by it.")
+    rankings = {path.stem: read_scores(path, documents.n_documents) for path in scores}
+    with common.progress("Simulating …", quiet):
+        found = simulated(
+            documents, rankings, users, sessions, k=k, noise=noise, exploration=exploration,
+            way="swap" if swap else "shuffle", popularity=popularity, disagreement=disagreement, seed=seed,
+        )  # fmt: skip
+    write(found, output)
+    common.say(f"{output}: {found}", quiet)
+
+
+def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
+    """The users that are asked for."""
+    from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, Cascade
+    from toprank.clicks.named import model_named
+
+    kind = model_named(name)
+    if (examination is not None and kind is not PBM) or (continuation is not None and kind not in (DBN, DCM, CCM)):
+        raise typer.BadParameter("--examination belongs to PBM, --continuation to DBN, DCM and CCM.")
+    if kind is PBM:
+        looked = _numbers(examination, "--examination") if examination else [1 / place for place in range(1, k + 1)]
+        if len(looked) < k:
+            raise typer.BadParameter(f"--examination gives {len(looked)} positions, and --k {k}; give one for each.")
+        return PBM.known(looked)
+    if kind is SDBN or kind is Cascade:
+        return kind()
+    numbers = _numbers(continuation, "--continuation") if continuation else []
+    if kind is DBN and len(numbers) <= 1:
+        return DBN.known(*numbers)
+    if kind is DCM and len(numbers) >= k:
+        return DCM.known(numbers)
+    if kind is CCM and len(numbers) == 3:
+        return CCM.known(numbers)
+    wanted = {DBN: "one number", DCM: f"{k} numbers, one for each position", CCM: "three numbers"}
+    if kind not in wanted:
+        raise typer.BadParameter(f"--model takes PBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")
+    raise typer.BadParameter(f"{kind.__name__} needs --continuation with {wanted[kind]}.")
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1.0]
+    if not all(0 <= number <= 1 for number in numbers):
+        raise typer.BadParameter(f"{option} takes probabilities, separated by commas, not '{text}'.")
+    return numbers
+
+
+COMMANDS = [check, fit, simulate]

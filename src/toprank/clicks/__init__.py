@@ -1,0 +1,17 @@
+"""Labels from behaviour: what users clicked, and what may be learnt from it."""
+
+from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
+from toprank.clicks.checking import LogReport, check
+from toprank.clicks.estimators import UnidentifiedWarning, propensities
+from toprank.clicks.files import read, write
+from toprank.clicks.held_out import ComparedModels, compare_models
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
+from toprank.clicks.named import rate_prior
+from toprank.clicks.simulation import simulate
+
+__all__ = [
+    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "ComparedModels", "DocumentCTR",
+    "GlobalCTR", "LogReport", "Perplexity", "RankCTR", "UnidentifiedWarning", "check", "compare_models", "propensities",
+    "rate_prior", "read", "simulate", "write",
+]  # fmt: skip

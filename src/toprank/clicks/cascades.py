@@ -1,0 +1,372 @@
+"""Click models of users who read from the top, and stop: cascade, dependent click, dynamic Bayesian, click chain.
+
+All are one chain with two states. The first document is looked at; one that is looked at is clicked with its
+attraction; the next is looked at after a skip with one probability, after a click with another, and that is where the
+models differ:
+
+| model | after a skip | after a click |
+|---|---|---|
+| `Cascade` | 1 | 0 |
+| `DCM` | 1 | λ of the position |
+| `SDBN` | 1 | 1 - σ of the document |
+| `DBN` | γ | γ (1 - σ) |
+| `CCM` | τ₁ | (1 - α) τ₂ + α τ₃ |
+
+Expectations are exact (forward and backward over the list), so the fit climbs to a maximum of the likelihood itself.
+It begins at the closed forms of the literature, for which what stands down to the last click was looked at.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.clicks.fitting import climb, inside, maximise
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, sums
+from toprank.compute import FloatArray, IntArray, each_block
+
+__all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]
+
+
+class Expected(NamedTuple):
+    """What the clicks tell of each impression: looked at; looked at, and the next one too."""
+
+    examined: FloatArray
+    onward: FloatArray
+    value: float
+
+
+class _Chain(ClickModel):
+    """A user who reads from the top: how likely clicks are, and how they are drawn."""
+
+    skip_: float = 1.0
+    """P(look at the next one | looked, and did not click)."""
+
+    def _kinds(self, log: ClickLog) -> IntArray:
+        """Which probability of going on after a click belongs to each impression: its document's, by default."""
+        return log.pair
+
+    @abstractmethod
+    def _after(self, log: ClickLog) -> FloatArray:
+        """P(go on after a click) of each kind of `log`, as they were learnt."""
+
+    @abstractmethod
+    def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
+        """P(go on after a click) at positions, of documents with given attraction and satisfaction."""
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """Attraction times the probability that the user has come so far."""
+        attraction, after, kinds = self._of_pairs("attraction_", log), self._after(log), self._kinds(log)
+        chance, clicks = np.empty(log.n_impressions), log.clicks.view(np.uint8)
+        each_block(
+            lambda part: kernels.cascade_chances(
+                log.offsets, log.pair, clicks, attraction, kinds, after, self.skip_, given, *part, chance
+            ),
+            blocks(log.n_sessions),
+        )
+        return chance
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """From the top on, until the user stops."""
+        looking, clicks = np.ones(log.n_sessions, dtype=bool), np.zeros(log.n_impressions, dtype=bool)
+        uniform = rng.random((2, log.n_impressions))
+        for rows, sessions in by_rank(log):
+            clicks[rows] = looking[sessions] & (uniform[0, rows] < attraction[rows])
+            after = self._goes_on(log.position[rows], attraction[rows], satisfaction[rows])
+            looking[sessions] &= uniform[1, rows] < np.where(clicks[rows], after, self.skip_)
+        return clicks
+
+    def _share(self, part: Any, whole: Any) -> FloatArray:
+        a, b = self.prior
+        return np.atleast_1d((part + a) / (whole + a + b))
+
+    def _liked(self, part: FloatArray, whole: FloatArray) -> FloatArray:
+        """The attraction of each pair: its share, or what a ranker makes of all shares."""
+        return self._share(part, whole) if self._learner is None else self._learner(part, whole)
+
+
+class Cascade(_Chain):
+    """The user stops at the first click. Sessions with several are impossible: counted (`impossible_`), and cut there.
+
+    >>> log = ClickLog.of(["q"] * 3, ["a", "b", "c"], [1, 2, 3], [0, 1, 0])
+    >>> Cascade(prior=(1, 2)).fit(log).attraction_.tolist()  # c was not looked at
+    [0.25, 0.5, 0.3333333333333333]
+    """
+
+    impossible_: int
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        del threads
+        place = np.arange(log.n_impressions)
+        first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
+        seen = weights[log.query] * (place <= first[log.session])
+        clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
+        self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
+        self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())
+
+    def _after(self, log: ClickLog) -> FloatArray:
+        return np.zeros(log.n_pairs)
+
+    def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
+        del attraction, satisfaction
+        return np.zeros(len(position))
+
+
+class _Fitted(_Chain):
+    """A chain that is fitted by expectation and maximisation: attractions first, then parameters of its own."""
+
+    @abstractmethod
+    def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+        """Its own parameters to begin with; `last`: impressions that are their session's last click."""
+
+    @abstractmethod
+    def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
+        """P(go on after a click) of each kind, and after a skip."""
+
+    @abstractmethod
+    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        """The attractions and own parameters that are most likely, given what was expected."""
+
+    @abstractmethod
+    def _keep(self, own: FloatArray) -> None:
+        """Take what was learnt of its own parameters."""
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        weight, n = weights[log.query], log.n_pairs
+        kinds, clicks = self._kinds(log), log.clicks.view(np.uint8)
+        inner = np.ones(log.n_impressions, dtype=bool)
+        inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
+        a, b = self.prior
+
+        def step(both: FloatArray) -> tuple[FloatArray, float]:
+            after, skip = self._steps(both[:n], both[n:])
+            examined, onward = np.empty(log.n_impressions), np.empty(log.n_impressions)
+            values, arguments = np.empty(log.n_sessions), (log.offsets, log.pair, clicks, both[:n], kinds, after, skip)
+            each_block(
+                lambda part: kernels.cascade_expectations(*arguments, *part, examined, onward, values),
+                blocks(log.n_sessions),
+                threads,
+            )
+            shrunk = both if self._learner is None else both[n:]
+            value = float(values @ weights[log.session_query] + (a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
+            now = Now(both[:n], both[n:], inner)
+            return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
+
+        place = np.arange(log.n_impressions)
+        clicked = np.where(log.clicks, place, -1)
+        latest = np.maximum.reduceat(clicked, log.offsets[:-1])[log.session]
+        seen = weight * ((latest < 0) | (place <= latest))
+        attraction = self._share(
+            sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n)
+        )  # of what stands at or above the last click
+        start = np.concatenate([attraction, self._start(log, weight, clicked == latest)])
+        way = maximise if self._learner is None else climb
+        found = way(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        self.steps_, self.converged_, self.attraction_ = found.steps, found.converged, found.at[:n]
+        self._keep(found.at[n:])
+
+    def _attraction(self, log: ClickLog, weight: FloatArray, expected: Expected) -> FloatArray:
+        """Clicks over looks."""
+        clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
+        return self._liked(clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
+
+
+class Now(NamedTuple):
+    """The parameters of a step, and which impressions have one below them."""
+
+    attraction: FloatArray
+    own: FloatArray
+    inner: npt.NDArray[np.bool_]
+
+
+class DCM(_Fitted):
+    """The dependent click model: after a click at position k the user goes on with `continuation_[k - 1]`."""
+
+    shared: ClassVar[tuple[str, ...]] = ("continuation",)
+    continuation_: FloatArray
+
+    @classmethod
+    def known(cls, continuation: npt.ArrayLike) -> Self:
+        """A model whose continuations are given, to simulate with."""
+        model = cls()
+        model.continuation_ = np.asarray(continuation, dtype=np.float64)
+        return model
+
+    def _kinds(self, log: ClickLog) -> IntArray:
+        return log.position - 1
+
+    def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+        clicked = sums(log.position - 1, weight * log.clicks, log.depth)
+        return self._share(clicked - sums(log.position - 1, weight * (last & log.clicks), log.depth), clicked)
+
+    def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
+        del attraction
+        return own, 1.0
+
+    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        counted = weight * (log.clicks & now.inner)
+        on = sums(log.position - 1, counted * expected.onward, log.depth)
+        own = self._share(on, sums(log.position - 1, counted, log.depth))
+        return self._attraction(log, weight, expected), own
+
+    def _keep(self, own: FloatArray) -> None:
+        self.continuation_ = own
+
+    def _after(self, log: ClickLog) -> FloatArray:
+        check_depth(self, log, len(self.continuation_))
+        return self.continuation_
+
+    def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
+        del attraction, satisfaction
+        return self.continuation_[position - 1]
+
+
+class SDBN(_Fitted):
+    """The simplified dynamic Bayesian network: a clicked document satisfies with `satisfaction_`: the end."""
+
+    satisfaction_: FloatArray
+
+    @classmethod
+    def known(cls) -> Self:
+        """A model to simulate with."""
+        return cls()
+
+    def relevance(self, log: ClickLog | None = None) -> FloatArray:
+        """Attraction times satisfaction."""
+        return self._of_pairs("attraction_", log) * self._of_pairs("satisfaction_", log)
+
+    def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+        clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
+        return self._share(sums(log.pair, weight * (last & log.clicks), log.n_pairs), clicked)
+
+    def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
+        return 1 - own[: len(attraction)], 1.0
+
+    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        satisfied = _satisfied(log, now, expected, 1.0)
+        return self._attraction(log, weight, expected), self._satisfaction(log, weight, satisfied)
+
+    def _satisfaction(self, log: ClickLog, weight: FloatArray, satisfied: FloatArray) -> FloatArray:
+        pairs, counted = log.pair[log.clicks], weight[log.clicks]
+        clicked = sums(pairs, counted, log.n_pairs)
+        return self._share(sums(pairs, counted * satisfied, log.n_pairs), clicked)
+
+    def _keep(self, own: FloatArray) -> None:
+        self.satisfaction_ = own
+
+    def _after(self, log: ClickLog) -> FloatArray:
+        return self.skip_ * (1 - self._of_pairs("satisfaction_", log))
+
+    def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
+        del position, attraction
+        return self.skip_ * (1 - satisfaction)
+
+
+def _satisfied(log: ClickLog, now: Now, expected: Expected, patience: float) -> FloatArray:
+    """P(satisfied | clicks) of each click: who does not go on was satisfied, or ran out of patience."""
+    satisfaction = now.own[log.pair[log.clicks]]
+    stopped = satisfaction + (1 - satisfaction) * (1 - patience)
+    behind = now.inner[log.clicks]
+    return np.where(behind, (1 - expected.onward[log.clicks]) * satisfaction / stopped, satisfaction)
+
+
+class DBN(SDBN):
+    """The dynamic Bayesian network: as `SDBN`, and who is not satisfied goes on with probability `continuation_`."""
+
+    shared: ClassVar[tuple[str, ...]] = ("continuation",)
+
+    @classmethod
+    def known(cls, continuation: float = 0.9) -> Self:
+        """A model whose continuation is given, to simulate with."""
+        model = cls()
+        model.skip_ = continuation
+        return model
+
+    @property
+    def continuation_(self) -> float:
+        """P(go on | not satisfied), after a skip or a click."""
+        return self.skip_
+
+    def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+        return np.append(super()._start(log, weight, last), 0.8)
+
+    def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
+        patience = float(own[-1])
+        return patience * (1 - own[: len(attraction)]), patience
+
+    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        satisfied = _satisfied(log, now, expected, float(now.own[-1]))
+        unsatisfied = expected.examined.copy()
+        unsatisfied[log.clicks] -= satisfied
+        counted = weight * now.inner
+        patience = self._share(counted @ expected.onward, counted @ unsatisfied)
+        own = np.append(self._satisfaction(log, weight, satisfied), patience)
+        return self._attraction(log, weight, expected), own
+
+    def _keep(self, own: FloatArray) -> None:
+        self.satisfaction_, self.skip_ = own[:-1], float(own[-1])
+
+
+class CCM(_Fitted):
+    """The click chain model: after a skip the user goes on with τ₁, after a click with τ₂ or, where satisfied, τ₃.
+
+    A clicked document satisfies with its attraction, so that one number is learnt of each; `continuation_` = (τ₁, τ₂,
+    τ₃). With the satisfaction as a hidden variable of its own every step has a closed form.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("continuation",)
+    continuation_: FloatArray
+
+    @classmethod
+    def known(cls, continuation: npt.ArrayLike) -> Self:
+        """A model whose three continuations are given, to simulate with; satisfaction is then attraction."""
+        model = cls()
+        model._keep(np.asarray(continuation, dtype=np.float64))
+        return model
+
+    def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+        del log, weight, last
+        return np.array([0.9, 0.7, 0.3])
+
+    def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
+        return (1 - attraction) * own[1] + attraction * own[2], float(own[0])
+
+    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        clicks, inner, (_, more, less) = log.clicks, now.inner[log.clicks], now.own
+        liked, on = now.attraction[log.pair[clicks]], expected.onward[clicks]
+        after = (1 - liked) * more + liked * less
+        went = np.where(inner, on * liked * less / after, 0.0)  # satisfied, and went on all the same
+        satisfied = np.where(inner, went + (1 - on) * liked * (1 - less) / (1 - after), liked)
+        counted = weight[clicks]
+        pairs = sums(log.pair[clicks], counted * satisfied, log.n_pairs)
+        clicked = sums(log.pair[clicks], counted, log.n_pairs)
+        looked = sums(log.pair, weight * expected.examined, log.n_pairs)
+        skipped, below = weight * (~clicks & now.inner), counted * inner
+        own = np.concatenate([
+            self._share(skipped @ expected.onward, skipped @ expected.examined),
+            self._share(below @ (on - went), below @ (1 - satisfied)),
+            self._share(below @ went, below @ satisfied),
+        ])  # fmt: skip
+        return self._liked(clicked + pairs, looked + clicked), own
+
+    @property
+    def skip_(self) -> float:  # type: ignore[override]
+        """P(look at the next one | looked, and did not click): τ₁."""
+        return float(self.continuation_[0])
+
+    def _keep(self, own: FloatArray) -> None:
+        self.continuation_ = own
+
+    def _after(self, log: ClickLog) -> FloatArray:
+        return self._steps(self._of_pairs("attraction_", log), self.continuation_)[0]
+
+    def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
+        del position, satisfaction
+        return self._steps(attraction, self.continuation_)[0]

@@ -1,0 +1,122 @@
+"""The dual learning algorithm: a ranker and propensities that correct each other (Ai and others, 2018).
+
+With F the softmax of the ranker's scores over a list and G that of a logit for each position, a click at position k
+counts G₁/G_k times where the ranker learns and F₁/F_k times where the propensities do. Where P(click) = θ_k α and
+e^f is proportional to α, both losses are least at the truth. Each is solved whole in turn, until the propensities rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.clicks.features import rows_of_all, under
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import sums
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.losses import Multicategory
+from toprank.rankers.estimator import unfitted
+
+__all__ = ["Dual"]
+
+_STEPS = 500  # of the propensities, which lists of several lengths make no closed form
+_LEAST = 1e-9
+
+
+class Solved(NamedTuple):
+    """Propensities and the ranker that came with them."""
+
+    values: FloatArray
+    ranker: Any
+    converged: bool
+
+
+class Dual:
+    """A log and features, made ready for both losses.
+
+    Args:
+        log: sessions.
+        data: features of its documents.
+        ranker: learns f; its loss is replaced by the softmax loss, `Multicategory`.
+        clip: the largest weight of a click.
+    """
+
+    def __init__(self, log: ClickLog, data: RankingData | None, ranker: Any, clip: float) -> None:
+        self.log, self.clip = log, clip
+        self._new = under(Multicategory(gain="linear"), ranker, "ranker of the dual learning algorithm")
+        self.grouped, rows = rows_of_all(log, data, "ranker of the dual learning algorithm")
+        self.rows = rows[log.pair]
+        lists, self.entry = _lists(log)
+        self.training = RankingData(
+            self.grouped.X[rows[lists.pair]], np.zeros(len(lists.pair)), qid=lists.number,
+            feature_names=self.grouped.feature_names, encoding=self.grouped.encoding,
+        )  # fmt: skip
+        self.first = log.offsets[:-1][log.session]
+        # Positions that stand together are one choice; most logs have a few kinds of lists.
+        shown = np.zeros((log.n_sessions, log.depth), dtype=bool)
+        shown[log.session, log.position - 1] = True
+        self.choices, self.choice = np.unique(shown, axis=0, return_inverse=True)
+        self.choice = self.choice.reshape(-1)
+
+    def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> Solved:
+        """Both in turn, from propensities; queries count as often as they weigh."""
+        log, clicked = self.log, np.flatnonzero(self.log.clicks)
+        count, place = weights[log.query[clicked]], log.position[clicked] - 1
+        ahead, behind = self.first[clicked], clicked
+        logits = np.log(np.maximum(start, _LEAST))
+        converged = False
+        for _ in range(max_rounds):
+            there = logits[log.position[ahead] - 1] - logits[place]
+            wanted = sums(self.entry[clicked], count * self._clipped(there), self.training.n_documents)
+            ranker = unfitted(self._new).fit(self.training.replace(labels=wanted))
+            scores = np.asarray(ranker.predict(self.grouped), dtype=np.float64)[self.rows]
+            mass = count * self._clipped(scores[ahead] - scores[behind])
+            found = self._propensities(place, self.choice[log.session[clicked]], mass)
+            change, logits = found - logits, found
+            converged = bool(np.abs(change).max() <= tolerance)
+            if converged:
+                break
+        return Solved(np.exp(logits - logits[0]), ranker, converged)
+
+    def _clipped(self, logarithm: FloatArray) -> FloatArray:
+        return np.exp(np.minimum(logarithm, np.log(self.clip)))
+
+    def _propensities(self, place: IntArray, choice: IntArray, mass: FloatArray) -> FloatArray:
+        """The logits that make the weighted clicks most likely, each a choice among the positions of its list."""
+        won = sums(place, mass, self.log.depth)
+        asked = sums(choice, mass, len(self.choices))
+        G = np.maximum(won, _LEAST * won.sum()) / won.sum()
+        for _ in range(_STEPS):  # Hunter (2004): each step raises the likelihood; one is enough for equal lists
+            share = (self.choices * (asked / (self.choices @ G))[:, None]).sum(axis=0)
+            better = np.maximum(won / np.maximum(share, _LEAST), _LEAST)
+            better /= better.sum()
+            done = np.abs(np.log(better / G)).max() <= _LEAST
+            G = better
+            if done:
+                break
+        return np.asarray(np.log(G / G[0]))
+
+
+class _Lists(NamedTuple):
+    """The different sets of documents that were shown, one after the other: the set's number, and the pair."""
+
+    number: IntArray
+    pair: IntArray
+
+
+def _lists(log: ClickLog) -> tuple[_Lists, IntArray]:
+    """The different sets, and for each impression its document's place among them.
+
+    Softmax losses do not see the order of a list, so sessions that showed the same documents are one list.
+    """
+    rng = np.random.default_rng(0)
+    names = rng.integers(0, 2**63, (2, log.n_pairs), dtype=np.uint64)  # sums of them tell sets apart, in 128 bits
+    sums_of = np.stack([np.add.reduceat(row[log.pair], log.offsets[:-1]) for row in names], axis=1)
+    _, sample, number = np.unique(sums_of, axis=0, return_index=True, return_inverse=True)
+    number = number.reshape(-1)
+    shown = log.select(sample)
+    key = np.sort(shown.session * np.int64(log.n_pairs) + shown.pair)
+    entry = np.searchsorted(key, number[log.session] * np.int64(log.n_pairs) + log.pair)
+    return _Lists(key // log.n_pairs, key % log.n_pairs), entry

@@ -1,0 +1,209 @@
+"""How likely a position is looked at, by any method: harvested, or learnt together with what documents are worth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.dual import Dual
+from toprank.clicks.features import AttractionByFeatures, same_features
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ProductCells
+from toprank.clicks.propensities import HARVESTED, Graph, Propensities, assumed, graph, harvested
+from toprank.clicks.trust import affine
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import ConvergenceWarning
+
+__all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
+
+METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
+"""How often each method draws queries again unless it is told: learning anew is dear."""
+_PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
+
+
+class UnidentifiedWarning(UserWarning):
+    """The log alone does not tell what was estimated; an assumption does."""
+
+
+class _Estimate(NamedTuple):
+    values: FloatArray
+    offsets: FloatArray | None = None
+    ranker: Any = None
+    converged: bool = True
+
+
+Mask = npt.NDArray[np.bool_]
+Estimator = Callable[[FloatArray], _Estimate]
+"""From how often each query counts to propensities."""
+
+
+def propensities(
+    log: ClickLog,
+    method: str = "all-pairs",
+    data: RankingData | None = None,
+    ranker: Any = None,
+    *,
+    resamples: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    clip: float = 100.0,
+    tolerance: float | None = None,
+    max_steps: int | None = None,
+) -> Propensities:
+    """How likely each position is looked at, relative to the first, with intervals over queries.
+
+    Args:
+        log: sessions.
+        method: ``all-pairs``, ``pivot``, ``chain``, ``randomisation`` (from documents that stood at several positions,
+            see `harvested`); ``regression-em`` (the position-based model whose attractions a ranker learns);
+            ``dual`` (a ranker and propensities that correct each other); ``trust`` (P(click) = value × relevance +
+            offset).
+        data: features of the log's documents, by ids, for ``regression-em`` and ``dual``; with a ranker for ``trust``
+            too.
+        ranker: learns what documents are worth: any that takes a loss; its own loss is replaced.
+        resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
+            for ``trust``, 20 where a ranker learns.
+        confidence: of the intervals.
+        seed: of the draws.
+        clip: the largest weight of a click in ``dual``.
+        tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
+            in ``dual`` no propensity moves by more than 1e-4 of itself.
+        max_steps: and after so many steps in any case; None: 200 (``trust``: 5,000).
+
+    Positions that nothing joins to the first are not identified: NaN, but for methods that learn from features, which
+    then rest on the form of the ranker and warn (`UnidentifiedWarning`).
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=50, seed=0)
+    >>> rankers = {"a": data.X[:, 0], "b": data.X[:, 1]}
+    >>> log = tr.clicks.simulate(data, rankers, tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=20_000, k=3)
+    >>> found = tr.clicks.propensities(log)
+    >>> found.values.shape, found.identified.tolist()
+    ((3,), [True, True, True])
+    """
+    if method not in METHODS:
+        raise UnknownNameError("method of propensities", method, METHODS)
+    if not isinstance(log, ClickLog):
+        raise DataError(f"Propensities are estimated from a ClickLog, not from a {type(log).__name__}.")
+    count = METHODS[method] if resamples is None else resamples
+    if method in HARVESTED:
+        if data is not None or ranker is not None:
+            raise DataError(f"The method {method} uses no features; leave data= and ranker= out.")
+        return harvested(log, method, resamples=count, confidence=confidence, seed=seed)
+    check_whole("resamples", count, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    check_number("clip", clip, least=1)
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+    tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if tolerance is None else tolerance
+    check_number("tolerance", tolerance, above=0)
+    max_steps = (5_000 if method == "trust" else 200) if max_steps is None else max_steps
+    check_whole("max_steps", max_steps, 1)
+    if method == "trust":
+        learner = AttractionByFeatures(ranker, log, data) if ranker is not None or data is not None else None
+        estimate, of_log = _trust(log, learner, tolerance, max_steps), graph(log)
+        identified = of_log.joined(2)  # two documents tell a slope and an offset
+    else:
+        make = _regression if method == "regression-em" else _dual
+        estimate = make(log, data, ranker, clip, tolerance, max_steps)
+        of_log = _graph_of_features(log, data)
+        identified = of_log.identified
+    found = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
+    if method != "trust" and not identified.all():
+        lost = [str(k + 1) for k in np.flatnonzero(~identified)]
+        warnings.warn(assumed(method, lost), UnidentifiedWarning, stacklevel=2)
+    return found
+
+
+def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
+    """Positions joined by feature vectors: documents that the ranker cannot tell apart are one document to it."""
+    assert data is not None  # the estimator has refused
+    group = same_features(log, data)
+    n = int(group.max()) + 1
+    return graph(replace(log, pair=group[log.pair], pair_query=np.zeros(n, dtype=np.int64), document_ids=np.arange(n)))
+
+
+def _regression(
+    log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_steps: int
+) -> Estimator:
+    del clip
+    learner, start = AttractionByFeatures(ranker, log, data), None
+
+    def estimate(weights: FloatArray) -> _Estimate:
+        nonlocal start  # resamples begin where the log itself led
+        cells = ProductCells.of(log, log.position - 1, log.depth, weights)
+        found = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_steps, learner=learner, start=start)
+        start, looked = found.at if start is None else start, found.at[log.n_pairs :]
+        return _Estimate(looked / looked[0], None, learner.ranker, found.converged)
+
+    return estimate
+
+
+def _dual(
+    log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_steps: int
+) -> Estimator:
+    both, start = Dual(log, data, ranker, clip), None
+
+    def estimate(weights: FloatArray) -> _Estimate:
+        nonlocal start
+        solved = both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_steps)
+        start = solved.values if start is None else start
+        return _Estimate(solved.values, None, solved.ranker, solved.converged)
+
+    return estimate
+
+
+def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_steps: int) -> Estimator:
+    start = None
+
+    def estimate(weights: FloatArray) -> _Estimate:
+        nonlocal start
+        found = affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
+        start = found.at if start is None else start
+        return _Estimate(found.values, found.offsets, None if learner is None else learner.ranker, found.converged)
+
+    return estimate
+
+
+def _with_intervals(
+    log: ClickLog, estimate: Estimator, method: str, of_log: Graph, identified: Mask, ask: tuple[int, float, int]
+) -> Propensities:
+    """The estimate, and t intervals with the spread of a few resamples; propensities above 0 by their logarithms."""
+    from scipy.special import stdtrit
+
+    resamples, confidence, seed = ask
+    rng, present = np.random.default_rng(seed), np.unique(log.session_query)
+    best = estimate(np.ones(log.n_queries))
+    if not best.converged:
+        warnings.warn(
+            f"The fit of {method} had not come to rest when it ended; raise max_steps, or the tolerance.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    again = [
+        estimate(np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64))
+        for _ in range(resamples)
+    ]
+    wide = float(stdtrit(resamples - 1, (1 + confidence) / 2))
+    if best.offsets is None:
+        spread = np.std(np.log([one.values for one in again]), axis=0, ddof=1)
+        ends = best.values * np.exp(-wide * spread), best.values * np.exp(wide * spread)
+        shown = (best.values, ends, identified, of_log, method, confidence, resamples)
+        return Propensities(*shown, ranker=best.ranker)
+    lost = np.where(identified, 0.0, np.nan)
+    values, offsets = best.values + lost, best.offsets + lost
+    of_values, of_offsets = (
+        wide * np.std([getattr(one, name) for one in again], axis=0, ddof=1) for name in ("values", "offsets")
+    )
+    return Propensities(
+        values, (values - of_values, values + of_values), identified, of_log, method, confidence, resamples,
+        offsets, (offsets - of_offsets, offsets + of_offsets), best.ranker,
+    )  # fmt: skip

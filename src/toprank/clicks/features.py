@@ -1,0 +1,93 @@
+"""Attraction from features: a ranker whose score is the log-odds of a click on a document that is looked at.
+
+Maximisation is then logistic regression: the ranker is fitted to P(attracted | clicks) of each document, weighted by
+how often it was shown (Wang and others, 2018: regression EM). Documents of no log are told by their features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toprank.clicks.log import ClickLog
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import CrossEntropy, Loss
+from toprank.rankers.base import Ranker
+from toprank.rankers.estimator import unfitted
+
+__all__ = ["AttractionByFeatures", "logistic", "rows_of_all", "same_features", "under"]
+
+
+class AttractionByFeatures:
+    """The maximisation of attractions: expected likes and looks of each pair become σ(f(x)) of each pair.
+
+    Args:
+        ranker: learns f; its loss is replaced by `CrossEntropy`. The argument itself is left as it is.
+        log: whose pairs are learnt of.
+        data: the features, with document ids.
+    """
+
+    def __init__(self, ranker: Any, log: ClickLog, data: RankingData | None) -> None:
+        self._new = under(CrossEntropy(gain=None), ranker, "attraction")
+        grouped, rows = rows_of_all(log, data, "attraction")
+        known = np.zeros(grouped.n_documents, dtype=bool)
+        known[rows] = True
+        self._data, self._place = grouped.keep(known), (np.cumsum(known) - 1)[rows]
+
+    def __call__(self, part: FloatArray, whole: FloatArray) -> FloatArray:
+        """σ(f) of each pair, of the f that fits part / whole best, weighted by the whole."""
+        n = self._data.n_documents
+        likes, looks = np.bincount(self._place, part, n), np.bincount(self._place, whole, n)
+        liked = np.divide(likes, looks, out=np.zeros(n), where=looks > 0)
+        self.ranker = unfitted(self._new)  # what it was before may be someone's
+        self.ranker.fit(self._data.replace(labels=np.clip(liked, 0.0, 1.0), document_weights=looks))
+        found: FloatArray = logistic(np.asarray(self.ranker.predict(self._data), dtype=np.float64))[self._place]
+        return found
+
+
+def under(loss: Loss, ranker: Any, role: str) -> Any:
+    """A new ranker with the parameters of the one given, and this loss."""
+    if not isinstance(ranker, Ranker) or "loss" not in ranker.get_params(deep=False):
+        raise DataError(
+            f"The {role} is learnt by a ranker that takes any loss (tr.LinearRanker(), tr.TreeRanker(), "
+            f"tr.NeuralRanker()), not by {'nothing' if ranker is None else f'a {type(ranker).__name__}'}; give ranker=."
+        )
+    made = unfitted(ranker)
+    made.set_params(loss=loss)
+    return made
+
+
+def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[RankingData, IntArray]:
+    """The data with queries in one piece, and the row of every pair of the log; refused where one is missing."""
+    if data is None:
+        raise DataError(f"The {role} is learnt from features; give the data that have those of the log's documents.")
+    check_data("a click log with features", data)
+    grouped = data.as_grouped()
+    rows = log.rows(grouped)
+    missing = np.flatnonzero(rows < 0)
+    if len(missing):
+        query, document = log.qids[log.pair_query[missing[0]]], log.document_ids[missing[0]]
+        raise DataError(
+            f"{len(missing):,} of the log's {log.n_pairs:,} documents are not in the data (query {query}, document "
+            f"{document} for one): their features are needed. Add them, or leave their sessions out."
+        )
+    return grouped, rows
+
+
+def same_features(log: ClickLog, data: RankingData) -> IntArray:
+    """Of each pair, the number of its feature vector: pairs that no ranker can tell apart have the same."""
+    grouped, rows = rows_of_all(log, data, "graph")
+    X = grouped.X[rows]
+    dense = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64) + 0.0  # -0 is 0
+    whole = dense.view(np.dtype((np.void, dense.dtype.itemsize * dense.shape[1]))).reshape(-1)
+    return np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def logistic(scores: FloatArray) -> FloatArray:
+    """1 / (1 + e^-s), without overflow."""
+    small = np.exp(-np.abs(scores))
+    return np.asarray(np.where(scores >= 0, 1.0, small) / (1.0 + small))

@@ -1,0 +1,78 @@
+"""Expectation and maximisation, accelerated: two steps tell where they lead, and the third begins there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+
+__all__ = ["Maximum", "climb", "maximise"]
+
+_LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
+Step = Callable[[FloatArray], tuple[FloatArray, float]]
+"""From probabilities to better ones, and the objective at those that were given."""
+
+
+class Maximum(NamedTuple):
+    """Where the algorithm came to rest."""
+
+    at: FloatArray
+    value: float
+    steps: int
+    converged: bool
+
+
+def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
+    """Repeat `step` until the objective rises by no more than `tolerance` (SQUAREM: Varadhan and Roland, 2008).
+
+    A leap that leads to a lower objective is taken back, so that the objective never falls.
+    """
+    x = inside(start)
+    first, value = step(x)
+    steps = 1
+    while steps < max_steps:
+        second, risen = step(first)
+        steps += 1
+        if risen - value <= tolerance:
+            return Maximum(second, risen, steps, True)
+        change, turn = first - x, second - 2 * first + x
+        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+        x, value, ahead = first, risen, second
+        if stretch > 1:
+            leap = inside(x - change + 2 * stretch * change + stretch**2 * turn)
+            there, reached = step(leap)
+            steps += 1
+            if reached > risen:
+                x, value, ahead = leap, reached, there
+        first = inside(ahead)
+    return Maximum(first, value, steps, False)
+
+
+def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
+    """`maximise` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
+
+    So for what a ranker can say of documents: no leap from two of its answers need be one.
+    """
+    x, value = inside(start), -np.inf
+    first, _ = step(x)
+    x, (first, value), steps = first, step(first), 2  # the start may be none of the set's
+    while steps < max_steps:
+        second, risen = step(inside(first))
+        change, turn = first - x, second - 2 * first + x
+        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+        there, _ = step(inside(x + 2 * stretch * change + stretch**2 * turn))
+        ahead, reached = step(inside(there))
+        steps += 3
+        best = (there, ahead, reached) if reached > risen else (first, second, risen)
+        if best[2] - value <= tolerance:
+            return Maximum(best[1], best[2], steps, True)
+        x, first, value = best
+    return Maximum(first, value, steps, False)
+
+
+def inside(probabilities: FloatArray) -> FloatArray:
+    """Numbers as probabilities that can still move."""
+    return np.clip(probabilities, _LEAST, 1 - _LEAST)

@@ -1,0 +1,186 @@
+"""Click models on sessions they have not seen, beside the rates of clicks that they must beat."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_log, sums
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["ComparedModels", "compare_models"]
+
+_RATES = (GlobalCTR, RankCTR, DocumentCTR)
+Models = Mapping[str, ClickModel] | Sequence[ClickModel]
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedModels(Shown):
+    """What models say of sessions that they were not fitted to.
+
+    Attributes:
+        names: of the models, the likeliest first.
+        log_likelihoods: the mean over sessions of log P(the clicks), natural.
+        perplexities: the mean over ranks, as `Perplexity` has it.
+        by_rank: of each model, the perplexity of each rank.
+        gains: log-likelihood less that of the best rate.
+        intervals: lower and upper ends of the gains, by drawing queries again; NaN for models that hold what happened
+            for impossible.
+        best_rate: the name of the rate that all are compared with.
+        sessions: how many were held out, and of how many queries.
+        models: fitted to the other sessions, by name.
+        confidence: of the intervals.
+    """
+
+    names: tuple[str, ...]
+    log_likelihoods: FloatArray
+    perplexities: FloatArray
+    by_rank: tuple[FloatArray, ...]
+    gains: FloatArray
+    intervals: tuple[FloatArray, FloatArray]
+    best_rate: str
+    sessions: tuple[int, int]
+    models: Mapping[str, ClickModel]
+    confidence: float
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each model."""
+        columns: dict[str, Sequence[Any]] = {"model": list(self.names)}
+        numbers = {"log_likelihood": self.log_likelihoods, "perplexity": self.perplexities, "gain": self.gains}
+        for name, values in {**numbers, "low": self.intervals[0], "high": self.intervals[1]}.items():
+            columns[name] = values.tolist()
+        return frame_of(columns, kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is infinite or not known is None."""
+        columns = self.to_frame("arrow").to_pydict() | {"by_rank": [values.tolist() for values in self.by_rank]}
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, list):
+                return [plain(one) for one in value]
+            return value if isinstance(value, str) or np.isfinite(value) else None
+
+        rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+        return {"held_out_sessions": self.sessions[0], "best_rate": self.best_rate, "models": rows}
+
+    def table(self) -> Table:
+        """One row for each model, in words."""
+        low, high = self.intervals
+        rows = []
+        for place, name in enumerate(self.names):
+            gain = ("", "the best rate")
+            if name != self.best_rate:
+                sure = np.isfinite(low[place])
+                gain = f"{self.gains[place]:+.4f}", f"[{low[place]:+.4f}, {high[place]:+.4f}]" if sure else "—"
+            rows.append((name, f"{self.log_likelihoods[place]:.4f}", f"{self.perplexities[place]:.4f}", *gain))
+        names = ("model", "log-likelihood", "perplexity", "gain", f"{self.confidence:.0%} interval")
+        return Table(names, rows, names=1)
+
+    def _parts(self) -> Sequence[Part]:
+        said = [
+            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted to. "
+            "Log-likelihood: of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
+        ]
+        if not np.isfinite(self.log_likelihoods).all():
+            said.append("A log-likelihood of -inf: the model holds something that happened for impossible.")
+        return [*said, self.table()]
+
+
+def compare_models(
+    log: ClickLog,
+    models: Models,
+    *,
+    data: RankingData | None = None,
+    share: float = 0.2,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> ComparedModels:
+    """Fit models to most sessions, and ask them how likely the clicks of the others are.
+
+    Args:
+        log: sessions; a share of them, drawn at random, is held out.
+        models: to fit, by name or in a list; they are copied. The rates of clicks are always among them.
+        data: features, for models whose attraction is a ranker.
+        share: of the sessions that are held out.
+        resamples: how often queries are drawn again for the intervals of the gains over the best rate.
+        confidence: of the intervals.
+        seed: of all draws.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=30, seed=0)
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=2_000, k=3)
+    >>> sorted(tr.clicks.compare_models(log, [tr.clicks.PBM()]).names)
+    ['DocumentCTR', 'GlobalCTR', 'PBM', 'RankCTR']
+    """
+    check_log(log)
+    check_number("share", share, above=0, below=1)
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    rng, named = np.random.default_rng(seed), _named(models)
+    count = round(share * log.n_sessions)
+    if not 0 < count < log.n_sessions:
+        raise DataError(
+            f"Of {log.n_sessions} sessions a share of {share:g} leaves nothing to {'test' if count == 0 else 'fit'}."
+        )
+    aside = np.zeros(log.n_sessions, dtype=bool)
+    aside[rng.permutation(log.n_sessions)[:count]] = True
+    old, new = log.select(~aside), log.select(aside)
+    for model in named.values():
+        model.fit(old, data if model.attraction is not None else None)
+    likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
+    means = {name: float(values.mean()) for name, values in likely.items()}
+    floor = max((name for name, model in named.items() if type(model) in _RATES), key=means.__getitem__)
+    order = tuple(sorted(named, key=lambda name: -means[name]))
+    ends = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
+    surprise = [named[name].perplexity(new) for name in order]
+    told = np.array(
+        [(means[name], float(one), means[name] - means[floor]) for name, one in zip(order, surprise, strict=True)]
+    )
+    return ComparedModels(
+        order, told[:, 0], told[:, 1], tuple(one.by_rank for one in surprise), told[:, 2],
+        (np.array(ends)[:, 0], np.array(ends)[:, 1]), floor,
+        (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
+    )  # fmt: skip
+
+
+def _named(models: Models) -> dict[str, ClickModel]:
+    several = dict(models) if isinstance(models, Mapping) else {}
+    for model in () if isinstance(models, Mapping) else models:
+        name = type(model).__name__
+        if name in several:
+            raise DataError(f"Two models are called {name}; give them names: {{'{name} with …': model, …}}.")
+        several[name] = model
+    for name, model in several.items():
+        if not isinstance(model, ClickModel):
+            raise DataError(f"{name} must be a click model, such as tr.clicks.PBM(), not a {type(model).__name__}.")
+    kinds = {type(model) for model in several.values()}
+    return {name: copy.copy(model) for name, model in several.items()} | {
+        kind.__name__: kind() for kind in _RATES if kind not in kinds
+    }
+
+
+def _interval(
+    difference: FloatArray, log: ClickLog, resamples: int, confidence: float, seed: int
+) -> npt.NDArray[np.float64]:
+    """Of the mean difference of sessions, by drawing queries with all their sessions."""
+    if not np.isfinite(difference).all():
+        return np.full(2, np.nan)
+    rng, n = np.random.default_rng(seed), log.n_queries
+    total, size = sums(log.session_query, difference, n), sums(log.session_query, None, n)
+    total, size = total[size > 0], size[size > 0]
+    drawn = np.empty(resamples)
+    for place in range(resamples):
+        again = rng.integers(0, len(size), len(size))
+        drawn[place] = total[again].sum() / size[again].sum()
+    return np.asarray(np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2]))

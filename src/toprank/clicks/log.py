@@ -1,0 +1,373 @@
+"""A log of what was shown and what was clicked: sessions, each a list of documents in the order of their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data
+from toprank.data.dataset import RankingData
+from toprank.data.frames.conversion import whole_numbers
+from toprank.data.queries import Queries
+from toprank.errors import DataError
+
+__all__ = ["ClickLog", "Numbered", "assembled", "clicks_of", "ids_of", "numbered", "positions_of", "words_of"]
+
+Array = npt.NDArray[Any]
+_SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
+_LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClickLog:
+    """Impressions as flat arrays; session s owns the impressions ``offsets[s]:offsets[s + 1]``, by position.
+
+    A pair is a query with one of its documents; what click models learn belongs to pairs.
+
+    Attributes:
+        offsets: where each session begins, and the end.
+        session_query: the number of each session's query.
+        qids: the ids of the queries.
+        pair: of each impression, the number of its pair.
+        pair_query: of each pair, the number of its query.
+        document_ids: of each pair, the id of its document.
+        position: of each impression, from 1, rising within a session.
+        clicks: of each impression.
+        columns: what else is known of each impression: ``dwell``, ``time``, ``ranker`` …
+        session_ids: of each session, the id that it had in its source; None: they are numbered.
+        left_out: what could not become an impression or a click when the log was made, in words, and how often.
+    """
+
+    offsets: IntArray
+    session_query: IntArray
+    qids: Array
+    pair: IntArray
+    pair_query: IntArray
+    document_ids: Array
+    position: IntArray
+    clicks: npt.NDArray[np.bool_]
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    session_ids: Array | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        query: npt.ArrayLike,
+        document: npt.ArrayLike,
+        position: npt.ArrayLike,
+        click: npt.ArrayLike,
+        session: npt.ArrayLike | None = None,
+        **columns: npt.ArrayLike,
+    ) -> ClickLog:
+        """A log of impressions, one row each, in any order; the rows of a session become neighbours.
+
+        Without `session`, rows stand in the order of the log, and a session ends where the query changes or the
+        position does not rise. A document that a session tells twice at one position is one impression, clicked where
+        either was; other documents at a position that is taken stay (`doubled` marks such sessions).
+
+        >>> log = ClickLog.of(["a", "a", "a", "a"], ["x", "y", "y", "x"], [1, 2, 1, 2], [0, 1, 1, 0])
+        >>> log.n_sessions, log.n_pairs, log.clicks.tolist()
+        (2, 2, [False, True, True, False])
+        """
+        places = positions_of(position)
+        n = len(places)
+        return assembled(
+            numbered(_column("query", query, n)),
+            numbered(_column("document", document, n)),
+            None if session is None else numbered(_column("session", session, n)),
+            places,
+            clicks_of(_column("click", click, n)),
+            {name: _column(name, values, n) for name, values in columns.items()},
+        )
+
+    @property
+    def n_impressions(self) -> int:
+        """Number of rows."""
+        return len(self.pair)
+
+    @property
+    def n_sessions(self) -> int:
+        """Number of lists that were shown."""
+        return len(self.session_query)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of different queries."""
+        return len(self.qids)
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of different documents of queries."""
+        return len(self.pair_query)
+
+    @property
+    def depth(self) -> int:
+        """The lowest position that was shown."""
+        return int(self.position.max(initial=0))
+
+    @cached_property
+    def sessions(self) -> Queries:
+        """The sessions as ragged arrays are split."""
+        return Queries(self.offsets)
+
+    @cached_property
+    def session(self) -> IntArray:
+        """Of each impression, the number of its session."""
+        return np.repeat(np.arange(self.n_sessions), np.diff(self.offsets))
+
+    @cached_property
+    def query(self) -> IntArray:
+        """Of each impression, the number of its query."""
+        return self.session_query[self.session]
+
+    @cached_property
+    def doubled(self) -> npt.NDArray[np.bool_]:
+        """Whether each session has several documents at one position, so that nobody knows the order they stood in."""
+        again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
+        found = np.zeros(self.n_sessions, dtype=bool)
+        found[self.session[again]] = True
+        return found
+
+    def select(self, sessions: npt.ArrayLike) -> ClickLog:
+        """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""
+        chosen = np.asarray(sessions)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        sizes = np.diff(self.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
+        return ClickLog(
+            offsets, self.session_query[chosen], self.qids, self.pair[rows], self.pair_query, self.document_ids,
+            self.position[rows], self.clicks[rows], {name: values[rows] for name, values in self.columns.items()},
+            None if self.session_ids is None else self.session_ids[chosen],
+        )  # fmt: skip
+
+    def rows(self, data: RankingData) -> IntArray:
+        """Of each pair the row of `data` that has its query and document, by ids; -1 where there is none.
+
+        >>> data = RankingData([[0.5], [0.7]], qid=["a", "a"], document_ids=["y", "x"])
+        >>> ClickLog.of(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
+        [1, -1]
+        """
+        check_data("the join with a click log", data)
+        if data.document_ids is None:
+            raise DataError("The data have no document ids to find the documents of the log by; read them with ids.")
+        return self._found(data.qids, data.queries.document_query, data.document_ids)
+
+    def pairs_in(self, other: ClickLog) -> IntArray:
+        """Of each pair the number of the same query and document in another log, by ids; -1 where there is none.
+
+        >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 0])
+        >>> log.pairs_in(ClickLog.of(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
+        [-1, 0]
+        """
+        return self._found(other.qids, other.pair_query, other.document_ids)
+
+    def _found(self, qids: Array, query: IntArray, documents: Array) -> IntArray:
+        """Of each pair the place where a query (its number among `qids`) stands with the pair's document."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        def index(wanted: Any, known: Any) -> IntArray:
+            found = pc.index_in(wanted, value_set=known).fill_null(-1)
+            return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+        names = words_of(documents).dictionary_encode()
+        document = np.asarray(names.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        span = np.int64(len(names.dictionary) + 1)  # one more: what is not among the names
+        of_query = index(words_of(self.qids), words_of(qids))[self.pair_query]
+        of_document = index(words_of(self.document_ids), names.dictionary)
+        wanted = np.where((of_query >= 0) & (of_document >= 0), of_query * span + of_document, -1)
+        return index(pa.array(wanted), pa.array(np.asarray(query, dtype=np.int64) * span + document))
+
+    def __repr__(self) -> str:
+        return (
+            f"ClickLog({self.n_sessions:,} sessions, {self.n_impressions:,} impressions, "
+            f"{int(self.clicks.sum()):,} clicks, {self.n_queries:,} queries, {self.n_pairs:,} documents)"
+        )
+
+
+class Numbered(NamedTuple):
+    """Different ids, in order, and the number of each row's."""
+
+    ids: Array
+    number: IntArray
+
+
+def assembled(
+    query: Numbered,
+    document: Numbered,
+    session: Numbered | None,
+    places: IntArray,
+    clicks: npt.NDArray[np.bool_],
+    columns: Mapping[str, Array],
+    left_out: Mapping[str, int] | None = None,
+) -> ClickLog:
+    """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
+    n, left = len(places), dict(left_out or {})
+    if session is None:
+        begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
+        session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
+    else:
+        session_of = session.number
+    pair = numbered(query.number * np.int64(len(document.ids)) + document.number)
+    order = _in_lists(session_of, places, pair.number)
+    if order is not None:
+        session_of, places, clicks = session_of[order], places[order], clicks[order]
+        pair, columns = pair._replace(number=pair.number[order]), {name: one[order] for name, one in columns.items()}
+    again = (np.diff(session_of) == 0) & (np.diff(places) == 0) & (np.diff(pair.number) == 0)
+    if again.any():
+        first = np.r_[True, ~again]
+        clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
+        session_of, places, columns = session_of[first], places[first], {k: one[first] for k, one in columns.items()}
+        pair = pair._replace(number=pair.number[first])
+        left["impressions that were told again, and count once"] = int(again.sum())
+    starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
+    pair_query = pair.ids // max(len(document.ids), 1)
+    query_of = pair_query[pair.number]
+    _refuse_mixed(session, session_of, query_of, query.ids)
+    return ClickLog(
+        np.append(starts, len(places)).astype(np.int64), query_of[starts], query.ids, pair.number, pair_query,
+        document.ids[pair.ids % max(len(document.ids), 1)], places, clicks, columns,
+        None if session is None else session.ids[session_of[starts]], left,
+    )  # fmt: skip
+
+
+def _in_lists(session: IntArray, places: IntArray, pair: IntArray) -> IntArray | None:
+    """The order of impressions by session, position and document; None where they lie in it."""
+    if not len(places):
+        return None
+    span = int(places.max()) + 1
+    if span * (int(session.max()) + 1) < 2**62:
+        key = session * np.int64(span) + places
+        step = np.diff(key)
+        if (step > 0).all():
+            return None
+        order = np.argsort(key)
+        if (np.diff(key[order]) > 0).all():
+            return order
+    return np.lexsort((pair, places, session))
+
+
+def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntArray, qids: Array) -> None:
+    mixed = np.flatnonzero((np.diff(session_of) == 0) & (np.diff(query_of) != 0))
+    if len(mixed):
+        assert session is not None  # without one, a session ends where the query changes
+        one, two = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
+        raise DataError(
+            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for one: give every "
+            "list of results a session of its own, or leave the session out."
+        )
+
+
+def numbered(values: Any, *, from_text: bool = False) -> Numbered:
+    """The different ids of a column (NumPy's or Arrow's), in order, and the number of each row's.
+
+    With `from_text`, ids that are all written as whole numbers are numbers: text has no types.
+
+    >>> numbered(np.array(["b", "a", "b"]))
+    Numbered(ids=array(['a', 'b'], dtype='<U1'), number=array([1, 0, 1]))
+    """
+    import pyarrow as pa
+
+    column = values
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "f":  # NaN is no id, and Arrow would not say so
+            ids, number = np.unique(values, return_inverse=True)
+            return Numbered(ids, number.reshape(-1).astype(np.int64))
+        if values.dtype.kind in "iu" and (near := _counted(values)) is not None:
+            return near
+        column = pa.array(values) if values.dtype.kind in "iub" else words_of(values)
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.unify_dictionaries().combine_chunks() if coded.num_chunks else pa.array([], coded.type)
+    if isinstance(coded, pa.ChunkedArray):  # of one chunk, as some versions of Arrow give it
+        coded = coded.chunk(0)
+    known = ids_of(coded.dictionary)
+    ids, place = np.unique(whole_numbers(known) if from_text else known, return_inverse=True)
+    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    return Numbered(ids, place.reshape(-1).astype(np.int64)[codes])
+
+
+def _counted(values: Array) -> Numbered | None:
+    """The same for whole numbers that lie close together, by a table of them; None where they do not."""
+    if not len(values):
+        return Numbered(values, np.empty(0, dtype=np.int64))
+    low, high = int(values.min()), int(values.max())
+    if high - low >= _SPARSE * len(values):
+        return None
+    place = (values.astype(np.int64) if values.dtype.kind == "i" else values) - low
+    known = np.zeros(high - low + 1, dtype=bool)
+    known[place] = True
+    return Numbered((np.flatnonzero(known) + low).astype(values.dtype), (np.cumsum(known) - 1)[place])
+
+
+def ids_of(known: Any) -> Array:
+    """An Arrow array of ids as NumPy's: whole numbers, or text, which takes no more room than its letters do."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(known.type):
+        return np.asarray(known.to_numpy(zero_copy_only=False))
+    texts = known.cast(pa.string()).to_pylist()
+    return np.array(texts, dtype=object if max(map(len, texts), default=0) > _LONGEST else np.str_)
+
+
+def words_of(ids: Array) -> Any:
+    """Ids as an Arrow array of text, by which they are compared wherever they come from."""
+    import pyarrow as pa
+
+    if ids.dtype.kind in "iu":
+        return pa.array(ids).cast(pa.string())
+    if ids.dtype.kind == "O":
+        return pa.array([str(one) for one in ids.tolist()], pa.string())
+    return pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
+
+
+def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
+    array = np.asarray(values)
+    if array.shape != (n,):
+        raise DataError(f"There are {n:,} positions, but {role} has the shape {array.shape}; give one for each row.")
+    return array
+
+
+def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
+    """Positions as whole numbers from 1; anything else is refused, by its row."""
+    array = np.asarray(position)
+    if array.ndim != 1:
+        raise DataError("Positions must be a column of whole numbers from 1.")
+    whole = array.dtype.kind in "iu"
+    try:
+        numbers = array if whole else array.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
+    fine = (numbers >= 1) & (numbers < 2**31)
+    bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
+    if len(bad):
+        others = f", and so have {len(bad) - 1:,} others none from 1 on" if len(bad) > 1 else ""
+        raise DataError(
+            f"Row {first_row + bad[0]} has the position {array[bad[0]]}{others}: positions are whole numbers, and "
+            "count from 1. Add 1 where the log counts from 0; leave the rows out where nothing was shown."
+        )
+    return numbers.astype(np.int64, copy=False)
+
+
+def clicks_of(array: Array, first_row: int = 0) -> npt.NDArray[np.bool_]:
+    """Whether each was clicked, from truth values or numbers of clicks; anything else is refused, by its row."""
+    if array.dtype.kind == "b":
+        return array
+    try:
+        numbers: FloatArray = array.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"Clicks must be 0 or 1, or how often it was clicked: {problem}.") from None
+    bad = np.flatnonzero(~(numbers >= 0))
+    if len(bad):
+        raise DataError(
+            f"Row {first_row + bad[0]} has the click {array[bad[0]]}; give 0 or 1, or how often it was clicked."
+        )
+    return numbers > 0

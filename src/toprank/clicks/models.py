@@ -1,0 +1,592 @@
+"""Click models: how a document's attraction and its place become a click.
+
+The rates (`GlobalCTR`, `RankCTR`, `DocumentCTR`) are the floor that every model must beat on sessions it has not seen.
+`PBM` and `UBM` are products: a click is a document that attracts at a place that is looked at. Users who read from the
+top are in `cascades`.
+
+Every probability is shrunk: `prior` = (a, b) stands for a clicks and b skips besides those that were seen. It keeps
+a document that was shown twice from an attraction of 0 or 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.clicks.features import AttractionByFeatures, logistic
+from toprank.clicks.fitting import Maximum, climb, inside, maximise
+from toprank.clicks.log import ClickLog
+from toprank.compute import FloatArray, IntArray, each_block
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, Remedy
+
+__all__ = [
+    "PBM",
+    "UBM",
+    "ClickModel",
+    "DocumentCTR",
+    "GlobalCTR",
+    "Perplexity",
+    "RankCTR",
+    "blocks",
+    "by_rank",
+    "check_depth",
+    "check_log",
+]
+
+WITHOUT_DOUBLED = Remedy(
+    "log.select(~log.doubled) leaves them out.",
+    "toprank clicks fit --skip-doubled leaves them out.",
+    {"--skip-doubled": "--skip-doubled leaves them out."},
+)
+_BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
+
+
+class Perplexity(float):
+    """The mean over ranks of 2^(-mean log2 P(what happened)); `by_rank` has each, from the first rank on.
+
+    Convention: P is of a click at that rank whatever happened above it, a rank's mean is over the sessions that have
+    it, and all ranks weigh the same. 1 is perfect, 2 a coin.
+    """
+
+    by_rank: FloatArray
+
+    def __new__(cls, by_rank: FloatArray) -> Self:
+        """The mean of those by rank."""
+        made = super().__new__(cls, float(np.mean(by_rank)))
+        made.by_rank = by_rank
+        return made
+
+
+class ClickModel(ABC):
+    """What all models do: `fit` to a log, then say how likely clicks are and how relevant documents.
+
+    Args:
+        prior: clicks and skips that are added to each probability.
+        tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
+        max_steps: and after so many steps in any case.
+        attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
+            logistic regression in every step, without the prior. `fit` then needs the data with the features.
+
+    Attributes:
+        attraction_: of each pair of the log, P(click | looked at).
+        ranker_: f, where the attraction is learnt from features.
+        parameters_: the probabilities that all pairs share, by name.
+        steps_: how many steps the fit took.
+        converged_: whether it came to rest.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters that all pairs share."""
+
+    attraction_: FloatArray
+    satisfaction_: FloatArray
+    steps_: int
+    converged_: bool
+    log_: ClickLog
+    data_: RankingData | None
+    ranker_: Any
+    scale_: float = 1.0
+    """What examinations were divided by and attractions multiplied: the prior is about probabilities before that."""
+    by_features: ClassVar[bool] = True
+    """Whether `attraction` may be a ranker."""
+    _learner: AttractionByFeatures | None = None
+
+    def __init__(
+        self,
+        *,
+        prior: tuple[float, float] = (1.0, 1.0),
+        tolerance: float = 1e-9,
+        max_steps: int = 1000,
+        attraction: Any = None,
+    ) -> None:
+        self.prior, self.tolerance, self.max_steps, self.attraction = prior, tolerance, max_steps, attraction
+
+    def fit(
+        self,
+        log: ClickLog,
+        data: RankingData | None = None,
+        *,
+        query_weights: npt.ArrayLike | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """Learn the parameters that make the log most likely (with the prior).
+
+        Args:
+            log: sessions.
+            data: features of the log's documents, by ids, where `attraction` is a ranker.
+            query_weights: how often each query of the log counts; the bootstrap draws queries by it.
+            threads: how many; the results do not depend on it.
+        """
+        check_log(log)
+        check_number("tolerance", self.tolerance, above=0)
+        check_whole("max_steps", self.max_steps, 1)
+        if len(self.prior) != 2 or not all(0 < value < np.inf for value in self.prior):
+            raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
+        weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
+        if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
+            raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
+        self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
+        self._fit(log, weights, threads)
+        self.log_, self.data_ = log, None if self._learner is None else data
+        if self._learner is not None:
+            self.ranker_, self._learner = self._learner.ranker, None
+        return self
+
+    def _learner_of(self, log: ClickLog, data: RankingData | None) -> AttractionByFeatures | None:
+        name = type(self).__name__
+        if self.attraction is None:
+            if data is not None:
+                raise DataError(f"{name} learns from features where it has a ranker: {name}(attraction=ranker).")
+            return None
+        if not self.by_features:
+            raise DataError(f"{name} has no attraction that could be learnt from features.")
+        return AttractionByFeatures(self.attraction, log, data)
+
+    @abstractmethod
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None: ...
+
+    @abstractmethod
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """P(click) of each impression: given the clicks above it, or (``given=False``) whatever happened there."""
+
+    @abstractmethod
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks on the impressions of `log`, whose own are not looked at; of each impression its attraction …"""
+
+    def relevance(self, log: ClickLog | None = None) -> FloatArray:
+        """What to rank by, of each pair of `log` (that of the fit, where none is given)."""
+        return self._of_pairs("attraction_", log)
+
+    def predict(self, data: RankingData) -> FloatArray:
+        """P(click | looked at) of each document of `data`, by its features; for models with a ranker."""
+        self._check_fitted()
+        if self.attraction is None:
+            name = type(self).__name__
+            raise DataError(f"This {name} knows documents by their ids alone; fit {name}(attraction=ranker) with data.")
+        return logistic(np.asarray(self.ranker_.predict(data), dtype=np.float64)) * self.scale_
+
+    def log_likelihood(self, log: ClickLog) -> float:
+        """The mean over sessions of log P(the clicks of the session), natural, by the chain of ranks."""
+        return float(self.session_log_likelihoods(log).mean())
+
+    def session_log_likelihoods(self, log: ClickLog) -> FloatArray:
+        """The natural logarithm of P(its clicks) of each session."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.add.reduceat(np.log(_happened(self.chances(log), log)), log.offsets[:-1]))
+
+    def perplexity(self, log: ClickLog, *, given: bool = False) -> Perplexity:
+        """How surprised the model is at each rank; ``given=True``: it is told the clicks above."""
+        with np.errstate(divide="ignore"):
+            surprise = -np.log2(_happened(self.chances(log, given=given), log))
+        rank = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], np.diff(log.offsets))
+        return Perplexity(2 ** (np.bincount(rank, surprise) / np.bincount(rank)))
+
+    @property
+    def parameters_(self) -> dict[str, FloatArray]:
+        """The probabilities that all pairs share, by name."""
+        self._check_fitted()
+        return {name: np.atleast_1d(getattr(self, f"{name}_")) for name in self.shared}
+
+    def intervals(
+        self,
+        log: ClickLog,
+        data: RankingData | None = None,
+        *,
+        resamples: int = 100,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Lower and upper ends of the shared parameters: queries are drawn again, and the model is fitted anew.
+
+        >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
+        >>> sorted(PBM().intervals(log, resamples=20))
+        ['examination']
+        """
+        check_whole("resamples", resamples, 2)
+        check_number("confidence", confidence, above=0, below=1)
+        rng, present, drawn = np.random.default_rng(seed), np.unique(log.session_query), []
+        for _ in range(resamples):
+            counts = np.bincount(rng.choice(present, len(present)), minlength=log.n_queries)
+            again = type(self)(
+                prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
+            )
+            drawn.append(again.fit(log, data, query_weights=counts).parameters_)
+        levels = [(1 - confidence) / 2, (1 + confidence) / 2]
+        ends = {name: np.quantile([one[name] for one in drawn], levels, axis=0) for name in self.shared}
+        return {name: (low, high) for name, (low, high) in ends.items()}
+
+    def _of_pairs(self, name: str, log: ClickLog | None) -> FloatArray:
+        """Values of the pairs of the fit, for the pairs of another log; what was not seen has the prior's mean."""
+        self._check_fitted()
+        values: FloatArray = getattr(self, name)
+        if log is None or log.document_ids is self.log_.document_ids:
+            return values
+        unseen = self.prior[0] / sum(self.prior)
+        place = log.pairs_in(self.log_)
+        found = np.where(place >= 0, values[place], unseen)
+        if name != "attraction_" or self.attraction is None or self.data_ is None:
+            return found
+        data = self.data_.as_grouped()
+        rows = log.rows(data)
+        return np.where(rows >= 0, self.predict(data)[rows], found)  # whatever the log of the fit had shown
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "log_"):
+            raise DataError(f"This {type(self).__name__} is not fitted yet; call fit(log) first.")
+
+    def __str__(self) -> str:
+        self._check_fitted()
+        a, b = self.prior
+        said = [
+            f"{type(self).__name__} of {self.log_.n_sessions:,} sessions, {self.log_.n_pairs:,} pairs of query and "
+            f"document; {a:g} clicks and {b:g} skips are added to each probability"
+            + ("." if self.converged_ else f"; not converged after {self.steps_} steps.")
+        ]
+        for name, values in self.parameters_.items():
+            shown = ", ".join(f"{value:.3f}" for value in np.ravel(values)[:10])
+            said.append(f"{name}: {shown}{' …' if values.size > 10 else ''}")
+        return "\n".join(said)
+
+
+def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
+    """Refuse positions that a model has not seen."""
+    if log.depth > known:
+        raise DataError(
+            f"The log shows position {log.depth}, and this {type(model).__name__} knows {known}; fit it to lists as "
+            "long."
+        )
+
+
+def check_log(log: Any) -> None:
+    """Refuse what is no log, one without impressions, and one whose lists are not known."""
+    if not isinstance(log, ClickLog):
+        raise DataError(f"A click model is fitted to a ClickLog (tr.clicks.read), not to a {type(log).__name__}.")
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+    if log.doubled.any():
+        count = int(log.doubled.sum())
+        raise DataError(
+            f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so that "
+            "their order is not known:",
+            remedy=WITHOUT_DOUBLED,
+        )
+
+
+def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
+    """The probability of what happened at each impression."""
+    return np.where(log.clicks, chances, 1 - chances)
+
+
+def blocks(n: int, size: int = _BLOCK) -> list[tuple[int, int]]:
+    """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
+    """The sum of the values of each of n."""
+    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+
+
+def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:
+    """The impressions of the first rank and their sessions, then those of the second …"""
+    sizes = np.diff(log.offsets)
+    for rank in range(int(sizes.max(initial=0))):
+        sessions = np.flatnonzero(sizes > rank)
+        yield log.offsets[sessions] + rank, sessions
+
+
+# ---- rates ----
+
+
+class _Rate(ClickModel):
+    """A rate of clicks: the mean of its Beta posterior."""
+
+    rate_: FloatArray
+    by_features: ClassVar[bool] = False
+
+    @abstractmethod
+    def _group(self, log: ClickLog) -> IntArray:
+        """What the rate is of, for each impression: a number."""
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        del threads
+        group, weight = self._group(log), weights[log.query]
+        self._shown = np.bincount(group, weight)
+        self._clicked = np.bincount(group, weight * log.clicks)
+        a, b = self.prior
+        self.rate_ = (self._clicked + a) / (self._shown + a + b)
+        self._learnt(log)
+
+    def _learnt(self, log: ClickLog) -> None:
+        self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
+
+    def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of each rate, from its Beta posterior."""
+        from scipy.special import betaincinv
+
+        self._check_fitted()
+        a, b = self.prior[0] + self._clicked, self.prior[1] + self._shown - self._clicked
+        return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's group."""
+        del given
+        self._check_fitted()
+        group = self._group(log)
+        unseen = self.prior[0] / sum(self.prior)
+        return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
+        del attraction, satisfaction
+        return rng.random(log.n_impressions) < self.chances(log)
+
+
+class GlobalCTR(_Rate):
+    """One rate for all.
+
+    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [1, 0])
+    >>> float(GlobalCTR().fit(log).rate_[0])
+    0.5
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return np.zeros(log.n_impressions, dtype=np.int64)
+
+
+class RankCTR(_Rate):
+    """A rate for each position."""
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.position - 1
+
+
+class DocumentCTR(_Rate):
+    """A rate for each document of a query, wherever it stood."""
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.pair
+
+    def _learnt(self, log: ClickLog) -> None:
+        a, b = self.prior
+        self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's document."""
+        del given
+        return self._of_pairs("attraction_", log)[log.pair]
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks on what attracts, wherever it stands."""
+        del satisfaction
+        return rng.random(log.n_impressions) < attraction
+
+
+# ---- products ----
+
+
+class ProductCells(NamedTuple):
+    """How often each pair was shown and clicked at each place, pair by pair; queries count as often as they weigh."""
+
+    begins: IntArray
+    """Where the cells of each pair begin, and the end."""
+    place: npt.NDArray[np.int32]
+    shown: FloatArray
+    clicked: FloatArray
+    n_places: int
+
+    @classmethod
+    def of(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
+        """The cells of a log whose impressions stand at these places."""
+        key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
+        cell = key >> 1
+        begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
+        pair, of_place = cell[begins] // n_places, (cell[begins] % n_places).astype(np.int32)
+        weight = weights[log.pair_query[pair]]
+        shown = np.diff(np.append(begins, len(cell))) * weight
+        clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
+        return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
+
+    def fit(
+        self,
+        prior: tuple[float, float],
+        tolerance: float,
+        max_steps: int,
+        threads: int | None = None,
+        learner: AttractionByFeatures | None = None,
+        start: FloatArray | None = None,
+    ) -> Maximum:
+        """The attraction of each pair and then the examination of each place that are most likely."""
+        n, (a, b) = len(self.begins) - 1, prior
+        pair = np.repeat(np.arange(n), np.diff(self.begins))
+        shown, parts = (
+            np.concatenate([sums(pair, self.shown, n), sums(self.place, self.shown, self.n_places)]),
+            blocks(n),
+        )
+
+        def step(both: FloatArray) -> tuple[FloatArray, float]:
+            attracted, examined = np.empty(n), np.zeros((len(parts), self.n_places))
+
+            def part(number: int) -> float:
+                parameters = (both[:n], both[n:], *parts[number], True, attracted, examined[number])
+                return float(kernels.product_sums(*self[:4], *parameters))
+
+            value = sum(each_block(part, range(len(parts)), threads))
+            shrunk = both if learner is None else both[n:]
+            value += float((a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
+            better = (np.concatenate([attracted, examined.sum(axis=0)]) + a) / (shown + a + b)
+            if learner is not None:
+                better[:n] = learner(attracted, shown[:n])
+            return inside(better), value
+
+        if start is None:
+            rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
+            start = np.concatenate([rates, np.full(self.n_places, 0.5)])
+        return (maximise if learner is None else climb)(step, start, tolerance, max_steps)
+
+
+class _Product(ClickModel):
+    """P(click) = attraction of the document × examination of the place."""
+
+    shared: ClassVar[tuple[str, ...]] = ("examination",)
+    examination_: FloatArray
+
+    @abstractmethod
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        """The number of each impression's place, and how many there are."""
+
+    @abstractmethod
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        """Take what was learnt, with what is not identified set to its custom."""
+
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        cells = ProductCells.of(log, *self._places(log), weights)
+        found = cells.fit(self.prior, self.tolerance * log.n_impressions, self.max_steps, threads, self._learner)
+        self.steps_, self.converged_ = found.steps, found.converged
+        self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
+
+    def _looked(self, log: ClickLog) -> FloatArray:
+        check_depth(self, log, len(self.examination_))
+        return self.examination_[log.position - 1]
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """Attraction times examination."""
+        del given
+        return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
+
+
+class PBM(_Product):
+    """The position-based model: a place is looked at with a probability of its own, whatever stands there.
+
+    Only the ratios of the examinations are in a log: that of the first position is set to 1.
+
+    >>> log = ClickLog.of(["q"] * 4, ["a", "b", "b", "a"], [1, 2, 1, 2], [1, 0, 1, 0])
+    >>> bool(PBM().fit(log).examination_[0] == 1)
+    True
+    """
+
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        return log.position - 1, log.depth
+
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        del depth
+        self.scale_ = float(examination[0])
+        self.examination_, self.attraction_ = examination / self.scale_, attraction * self.scale_
+
+    @classmethod
+    def known(cls, examination: npt.ArrayLike) -> Self:
+        """A model whose examinations are given, to simulate with."""
+        model = cls()
+        model.examination_ = np.asarray(examination, dtype=np.float64)
+        return model
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Every impression by itself."""
+        del satisfaction
+        return rng.random(log.n_impressions) < attraction * self._looked(log)
+
+
+class UBM(_Product):
+    """The user browsing model: a place is looked at depending on where the last click above it was.
+
+    `examination_[k, j]`: position k + 1, the last click at position j ≤ k; 0: none. That of the first position is 1.
+    """
+
+    def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        return (log.position - 1) * (log.depth + 1) + last_click(log), log.depth * (log.depth + 1)
+
+    def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
+        self.scale_ = float(examination[0])
+        self.attraction_ = attraction * self.scale_
+        self.examination_ = np.tril((examination / self.scale_).reshape(depth, depth + 1))
+
+    @classmethod
+    def known(cls, examination: npt.ArrayLike) -> Self:
+        """A model whose examinations are given, to simulate with."""
+        model = cls()
+        model.examination_ = np.asarray(examination, dtype=np.float64)
+        return model
+
+    def _looked(self, log: ClickLog) -> FloatArray:
+        check_depth(self, log, len(self.examination_))
+        return self.examination_[log.position - 1, last_click(log)]
+
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """Attraction times examination; without the clicks above, over all places where the last one may have been."""
+        if given:
+            return super().chances(log)
+        attraction, chance = self._of_pairs("attraction_", log), np.empty(log.n_impressions)
+        table = np.zeros((len(self.examination_) + 1, len(self.examination_) + 1))
+        table[1:] = self.examination_[:, : len(self.examination_) + 1]
+        self._looked(log)
+        each_block(
+            lambda part: kernels.browsing_chances(
+                log.offsets, log.pair, log.position, attraction, table, *part, chance
+            ),
+            blocks(log.n_sessions),
+        )
+        return chance
+
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """From the top on, remembering the last click."""
+        del satisfaction
+        last, clicks = np.zeros(log.n_sessions, dtype=np.int64), np.zeros(log.n_impressions, dtype=bool)
+        uniform = rng.random(log.n_impressions)
+        for rows, sessions in by_rank(log):
+            chance = self.examination_[log.position[rows] - 1, last[sessions]] * attraction[rows]
+            clicks[rows] = uniform[rows] < chance
+            last[sessions] = np.where(clicks[rows], log.position[rows], last[sessions])
+        return clicks
+
+
+def last_click(log: ClickLog) -> IntArray:
+    """Of each impression, the position of the last click above it in its session; 0: none.
+
+    >>> last_click(ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
+    [0, 0, 2, 2]
+    """
+    span = np.int64(log.depth + 1)
+    here = log.session * span + np.where(log.clicks, log.position, 0)
+    before = np.maximum.accumulate(np.r_[0, here[:-1]]) if len(here) else here
+    return np.maximum(before - log.session * span, 0)

@@ -1,0 +1,305 @@
+"""How likely a position is looked at, harvested from documents that stood at several.
+
+A document of a query that was shown at positions k and l tells how these two compare, whatever it is worth. So
+positions are the nodes of a graph and such documents its edges: what is not joined to the first position cannot be
+compared with it, and no estimator can know better.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ProductCells, sums
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number, check_whole
+from toprank.errors import DataError, UnknownNameError
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
+
+HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
+
+
+class Edge(NamedTuple):
+    """Two positions, and the documents that were shown at both."""
+
+    first: int
+    second: int
+    pairs: int
+    impressions: int
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Which positions can be compared.
+
+    Attributes:
+        depth: the lowest position.
+        edges: positions that share documents.
+        components: groups of positions that are joined, the one of the first position first.
+    """
+
+    depth: int
+    edges: tuple[Edge, ...]
+    components: tuple[tuple[int, ...], ...]
+
+    @property
+    def identified(self) -> npt.NDArray[np.bool_]:
+        """Whether each position is joined to the first."""
+        return self.joined(1)
+
+    def joined(self, documents: int) -> npt.NDArray[np.bool_]:
+        """Whether each position is joined to the first, from one to the next by at least so many documents."""
+        found = np.zeros(self.depth, dtype=bool)
+        found[0] = True
+        ends = np.array([(edge.first - 1, edge.second - 1) for edge in self.edges if edge.pairs >= documents])
+        for _ in range(self.depth if len(ends) else 0):
+            found[ends[found[ends].any(axis=1)]] = True
+        return found
+
+
+class _Harvest(NamedTuple):
+    """Pairs at two positions: of each (document, k, l) with k ≠ l the query, k, l, and the rate of clicks at k."""
+
+    query: IntArray
+    here: IntArray
+    there: IntArray
+    rate: FloatArray
+    shown: FloatArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> _Harvest:
+        depth = log.depth
+        cell, place = np.unique(log.pair * np.int64(depth) + log.position - 1, return_inverse=True)
+        shown = np.bincount(place.reshape(-1)).astype(np.float64)
+        rate = sums(place.reshape(-1), log.clicks, len(cell)) / shown
+        pair, position = cell // depth, cell % depth
+        begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
+        sizes = np.diff(begins)
+        several = np.repeat(sizes, sizes)  # of each cell, the places of its pair
+        first = np.repeat(np.arange(len(cell)), several)
+        within = np.arange(len(first)) - np.repeat(np.cumsum(several) - several, several)
+        second = np.repeat(begins[:-1], sizes)[first] + within
+        both = first != second
+        first, second = first[both], second[both]
+        return cls(log.pair_query[pair[first]], position[first], position[second], rate[first], shown[first])
+
+
+def graph(log: ClickLog) -> Graph:
+    """The positions of a log, joined where a document of a query was shown at both.
+
+    >>> log = ClickLog.of(["q", "q", "q", "q", "r"], ["a", "b", "b", "a", "c"], [1, 2, 1, 2, 3], [0] * 5)
+    >>> graph(log).components
+    ((1, 2), (3,))
+    """
+    found, depth = _Harvest.of(log), log.depth
+    pairs = np.bincount(found.here * depth + found.there, minlength=depth**2).reshape(depth, depth)
+    shown = sums(found.here * depth + found.there, found.shown, depth**2).reshape(depth, depth)
+    edges = tuple(
+        Edge(k + 1, m + 1, int(pairs[k, m]), int(shown[k, m] + shown[m, k]))
+        for k in range(depth)
+        for m in range(k + 1, depth)
+        if pairs[k, m]
+    )
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    _, label = connected_components(csr_matrix(pairs > 0), directed=False)
+    order = list(dict.fromkeys(label.tolist()))
+    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == one) + 1).tolist()) for one in order))
+
+
+@dataclass(frozen=True, repr=False)
+class Propensities(Shown):
+    """P(look at position k) / P(look at the first).
+
+    Attributes:
+        values: of each position, from the first on; NaN where the log cannot tell.
+        intervals: lower and upper ends, over queries.
+        identified: whether the log can tell.
+        graph: why.
+        method: how they were found.
+        confidence: of the intervals.
+        resamples: how often queries were drawn again for them.
+        offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
+            value is then what the click would be worth at the first position.
+        offset_intervals: lower and upper ends of these.
+        ranker: what was learnt of the documents, where the method learns it.
+    """
+
+    values: FloatArray
+    intervals: tuple[FloatArray, FloatArray]
+    identified: npt.NDArray[np.bool_]
+    graph: Graph
+    method: str
+    confidence: float
+    resamples: int = 0
+    offsets: FloatArray | None = None
+    offset_intervals: tuple[FloatArray, FloatArray] | None = None
+    ranker: Any = None
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each position."""
+        low, high = self.intervals
+        columns: dict[str, Sequence[Any]] = {"position": list(range(1, len(self.values) + 1))}
+        columns = {**columns, "propensity": self.values.tolist(), "low": low.tolist(), "high": high.tolist()}
+        if self.offsets is not None and self.offset_intervals is not None:
+            ends = {
+                f"offset_{name}": end.tolist() for name, end in zip(("low", "high"), self.offset_intervals, strict=True)
+            }
+            columns = {**columns, "offset": self.offsets.tolist(), **ends}
+        return frame_of({**columns, "identified": self.identified.tolist()}, kind)
+
+    def _parts(self) -> Sequence[Part]:
+        pairs = [(self.values, self.intervals)]
+        if self.offsets is not None and self.offset_intervals is not None:
+            pairs.append((self.offsets, self.offset_intervals))
+        rows = [(str(k + 1), *(cell for pair in pairs for cell in _cells(k, *pair))) for k in range(len(self.values))]
+        lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
+        words = (
+            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first: the "
+            "log cannot tell how likely they are looked at. Show some documents at other positions: swap neighbours, "
+            "or shuffle the top for a share of the sessions."
+        )
+        if lost and not np.isnan(self.values).any():
+            words = assumed(self.method, lost)
+        heading = f"Propensities by {self.method}, relative to the first position."
+        columns = ["position"]
+        for name in ("propensity", "offset")[: len(pairs)]:
+            columns += [name, f"{self.confidence:.0%} interval"]
+        return [heading, *([words] if lost else []), Table(tuple(columns), rows, names=0)]
+
+
+def _cells(k: int, values: FloatArray, intervals: tuple[FloatArray, FloatArray]) -> tuple[str, str]:
+    low, high = intervals[0][k], intervals[1][k]
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", f"[{low:.3f}, {high:.3f}]")
+
+
+def assumed(method: str, lost: Sequence[str]) -> str:
+    """What a method that learns from features takes for granted where nothing joins positions."""
+    several = len(lost) > 1
+    return (
+        f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
+        f"first: what {method} says of {'them' if several else 'it'} rests on the form of the ranker alone, which "
+        "must be right about documents it was never shown there. Swap neighbours, or shuffle the top for a share of "
+        "the sessions, and the log can tell."
+    )
+
+
+def harvested(
+    log: ClickLog, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95, seed: int = 0
+) -> Propensities:
+    """Propensities from documents that stood at several positions, with intervals by drawing queries again.
+
+    ``all-pairs`` uses every two positions that share documents (Agarwal and others, 2019), ``pivot`` those with the
+    first, ``chain`` neighbours; ``randomisation`` compares the rates of clicks of sessions whose lists were shuffled
+    (those that the column ``explored`` marks, where there is one; otherwise all).
+    They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
+    that take turns whatever the user, swaps and shuffles by lot.
+    """
+    if method not in HARVESTED:
+        raise UnknownNameError("method of propensities", method, HARVESTED)
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+    if method == "randomisation" and "explored" in log.columns:
+        explored = log.columns["explored"].astype(bool)
+        if not explored.any():
+            raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
+        log = log.select(explored[log.offsets[:-1]])
+    found, of_log = _Harvest.of(log), graph(log)
+    identified = of_log.identified if method != "pivot" else _joined_to_first(found, log.depth)
+    identified = identified if method != "chain" else _joined_by_neighbours(found, log.depth)
+    if method == "randomisation":
+        identified = np.bincount(log.position - 1, minlength=log.depth) > 0
+    rng, queries = np.random.default_rng(seed), log.n_queries
+    present = np.unique(log.session_query)
+
+    def estimate(weights: FloatArray) -> FloatArray:
+        return _ESTIMATES[method](log, found, weights)
+
+    values = np.where(identified, estimate(np.ones(queries)), np.nan)
+    drawn = []
+    for _ in range(resamples):
+        again = np.bincount(rng.choice(present, len(present)), minlength=queries).astype(np.float64)
+        drawn.append(estimate(again))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a position that no resample could tell stays NaN
+        low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    ends = (np.where(identified, low, np.nan), np.where(identified, high, np.nan))
+    return Propensities(values, ends, identified, of_log, method, confidence, resamples)
+
+
+def _joined_to_first(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
+    joined = np.zeros(depth, dtype=bool)
+    joined[found.there[found.here == 0]] = True
+    joined[0] = True
+    return joined
+
+
+def _joined_by_neighbours(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
+    neighbours = np.ones(depth, dtype=bool)
+    seen = set(found.here[found.there == found.here + 1].tolist())
+    neighbours[1:] = [k in seen for k in range(depth - 1)]
+    return np.logical_and.accumulate(neighbours)
+
+
+def _rates(found: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
+    """Of every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
+    key, weight = found.here * depth + found.there, weights[found.query]
+    clicks, shown = sums(key, weight * found.rate, depth**2), sums(key, weight, depth**2)
+    return clicks.reshape(depth, depth), shown.reshape(depth, depth)
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
+
+
+def _pivot(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(found, weights, log.depth)
+    values = _ratio(clicks[:, 0], clicks[0])
+    values[0] = 1.0
+    return values
+
+
+def _chain(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(found, weights, log.depth)
+    return np.asarray(
+        np.cumprod(np.r_[1.0, _ratio(np.diag(clicks, -1).copy(), np.diag(clicks, 1).copy())]), dtype=np.float64
+    )
+
+
+def _randomised(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
+    del found
+    weight = weights[log.query]
+    rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
+    return rate / rate[0] if rate[0] > 0 else np.full(log.depth, np.nan)
+
+
+def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
+    """Every two positions are one document, shown so often at both: the position-based model of these documents."""
+    clicks, shown = _rates(found, weights, log.depth)
+    first, second = np.nonzero(np.triu(shown, 1))
+    if not len(first):
+        return np.concatenate([[1.0], np.full(log.depth - 1, np.nan)])
+    place = np.stack([first, second], axis=1).reshape(-1)
+    other = np.stack([second, first], axis=1).reshape(-1)
+    cells = ProductCells(
+        2 * np.arange(len(first) + 1), place.astype(np.int32), shown[place, other], clicks[place, other], log.depth
+    )
+    fitted = cells.fit((1e-6, 1e-6), 1e-10 * float(shown.sum()), 5_000)
+    examination = fitted.at[len(first) :]
+    seen = np.zeros(log.depth, dtype=bool)
+    seen[place] = True
+    return np.asarray(np.where(seen, examination / examination[0], np.nan))
+
+
+_ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}

@@ -1,0 +1,170 @@
+"""Users who are known: sessions and clicks drawn from a click model, to see what an estimator makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ClickModel
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data, check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.ranking import ranking
+
+__all__ = ["relevance_of", "simulate"]
+
+_WAYS = ("shuffle", "swap")
+
+
+def simulate(
+    data: RankingData,
+    scores: npt.ArrayLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike],
+    model: ClickModel,
+    sessions: int = 10_000,
+    *,
+    k: int = 10,
+    relevance: npt.ArrayLike | None = None,
+    satisfaction: npt.ArrayLike | None = None,
+    noise: float = 0.1,
+    trust: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    disagreement: float = 0.0,
+    exploration: float = 0.0,
+    way: Literal["shuffle", "swap"] = "shuffle",
+    popularity: float = 0.0,
+    seed: int = 0,
+) -> ClickLog:
+    """Show the top of rankings to users who behave as `model` says, and log their clicks.
+
+    Args:
+        data: queries; without `relevance` their labels say what users like.
+        scores: what the documents are ranked by; of several rankers, by name or in a list, each session draws one.
+        model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one.
+        sessions: how many lists are shown.
+        k: documents of a list.
+        relevance: P(a user likes it) of each row, in the order of `predict`; None: (2^y - 1) / (2^max - 1).
+        satisfaction: P(it is enough | clicked) of each row; None: the relevance.
+        noise: P(click | looked at, not liked), so that attraction is noise + (1 - noise) × relevance.
+        trust: P(click | looked at, liked) and P(click | looked at, not liked) at each position, instead of `noise`:
+            users trust what stands above.
+        disagreement: the share of a query's relevance that is dealt out anew among its documents: users who see it
+            otherwise than the judges.
+        exploration: the share of sessions whose list is not the ranker's own.
+        way: what these see: the top k in random order (``shuffle``), or with the first document and a random other one
+            exchanged (``swap``).
+        popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
+        seed: of everything drawn.
+
+    Returns:
+        a log with the columns ``ranker`` (its name or number) and ``explored``; documents without ids are called by the
+        number of their row.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=20, seed=0)
+    >>> tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=100, k=3).n_impressions
+    300
+    """
+    check_data("simulate", data)
+    check_whole("sessions", sessions, 1)
+    check_whole("k", k, 1)
+    for name, value in (("noise", noise), ("disagreement", disagreement), ("exploration", exploration)):
+        check_number(name, value, least=0, most=1)
+    check_number("popularity", popularity, least=0)
+    if way not in _WAYS:
+        raise UnknownNameError("way of exploration", way, _WAYS)
+    rng, data = np.random.default_rng(seed), data.as_grouped()
+    names, lists = _rankings(scores, data, k)
+    liked = _of_rows(relevance, data, "relevance") if relevance is not None else relevance_of(data)
+    liked = _dealt(liked, data.queries, disagreement, rng)
+    enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction")
+    chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
+    query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
+    ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < exploration
+    sizes = np.minimum(data.queries.sizes, k)[query]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    session = np.repeat(np.arange(sessions), sizes)
+    place = np.arange(offsets[-1]) - offsets[session]
+    shown = _explored(place, session, sizes, explored, way, rng)
+    tops = np.concatenate([[0], np.cumsum(np.minimum(data.queries.sizes, k))])[:-1]
+    rows = np.stack(lists)[ranker[session], tops[query][session] + shown]
+    log = ClickLog(
+        offsets, query, data.qids, rows, data.queries.document_query, _names(data), place + 1,
+        np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
+    )  # fmt: skip
+    attraction = _attraction(liked[rows], place, noise, trust)
+    clicks = model.draw(log, attraction, enough[rows], rng)
+    return replace(log, clicks=clicks)
+
+
+def relevance_of(data: RankingData) -> FloatArray:
+    """(2^y - 1) / (2^max - 1) of each document: how likely users like it, where they see it as the judges did."""
+    if not data.judged.all():
+        raise DataError("Users are simulated from labels, and not all documents are judged; give relevance=.")
+    gain = 2.0**data.labels - 1
+    return gain / max(float(gain.max()), 1e-300)
+
+
+def _rankings(scores: Any, data: RankingData, k: int) -> tuple[list[str], list[IntArray]]:
+    """The names of the rankers, and the top k of all queries by each, one query behind the other."""
+    if isinstance(scores, Mapping):
+        names, several = [str(name) for name in scores], list(scores.values())
+    else:
+        several = list(scores) if isinstance(scores, list | tuple) and np.ndim(scores[0]) == 1 else [scores]
+        names = [str(number) for number in range(len(several))]
+    lists = []
+    for one in several:
+        ranked = ranking(np.asarray(data.aligned(one), dtype=np.float64), data.queries, k)
+        position = np.arange(len(ranked.order)) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
+        lists.append(ranked.order[position < k])
+    return names, lists
+
+
+def _of_rows(values: npt.ArrayLike, data: RankingData, name: str) -> FloatArray:
+    array = np.asarray(data.aligned(values), dtype=np.float64)
+    if array.shape != (data.n_documents,) or not ((array >= 0) & (array <= 1)).all():
+        raise DataError(f"{name} must be a probability for each of the {data.n_documents:,} documents.")
+    return array
+
+
+def _dealt(relevance: FloatArray, queries: Queries, share: float, rng: np.random.Generator) -> FloatArray:
+    if share == 0:
+        return relevance
+    mixed = np.lexsort((rng.random(len(relevance)), queries.document_query))
+    return (1 - share) * relevance + share * relevance[mixed]
+
+
+def _explored(
+    place: IntArray, session: IntArray, sizes: IntArray, explored: npt.NDArray[np.bool_], way: str,
+    rng: np.random.Generator,
+) -> IntArray:  # fmt: skip
+    """Which of the ranker's documents stands at each place."""
+    if not explored.any():
+        return place
+    if way == "shuffle":
+        key = np.where(explored[session], rng.random(len(place)), place)
+        order = np.lexsort((key, session))
+        return place[order]
+    other = np.where(explored & (sizes > 1), 1 + rng.integers(0, np.maximum(sizes - 1, 1)), 0)[session]
+    return np.where(place == 0, other, np.where(place == other, 0, place))
+
+
+def _names(data: RankingData) -> npt.NDArray[Any]:
+    return data.document_ids if data.document_ids is not None else np.arange(data.n_documents).astype(str)
+
+
+def _attraction(
+    liked: FloatArray, place: IntArray, noise: float, trust: tuple[npt.ArrayLike, npt.ArrayLike] | None
+) -> FloatArray:
+    if trust is None:
+        return noise + (1 - noise) * liked
+    right, wrong = (np.asarray(side, dtype=np.float64) for side in trust)
+    for side in (right, wrong):
+        if side.ndim != 1 or len(side) <= place.max() or not ((side >= 0) & (side <= 1)).all():
+            raise DataError(f"trust must be two rows of probabilities, one for each of {place.max() + 1} positions.")
+    return np.asarray(right[place] * liked + wrong[place] * (1 - liked))

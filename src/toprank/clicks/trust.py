@@ -1,0 +1,72 @@
+"""Users who trust what stands above: P(click) = α_k R + β_k, fitted by expectation and maximisation.
+
+A log tells α and β up to one scale and one shift: relevances R' = aR + b with α/a and β - αb/a are the same clicks. So
+relevance is counted as what it is at the first position, P(click there): its α is 1 and its β is 0, and (click - β_k) /
+α_k is right for it at every position. β_k may then be below 0: users click there less on bad documents than at the top.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from toprank.clicks.features import AttractionByFeatures
+from toprank.clicks.fitting import climb, inside, maximise
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ProductCells, sums
+from toprank.compute import FloatArray
+
+__all__ = ["Affine", "affine"]
+
+
+class Affine(NamedTuple):
+    """α and β of each position, on the scale of the first."""
+
+    values: FloatArray
+    offsets: FloatArray
+    at: FloatArray
+    """All probabilities as they were fitted, to begin another fit with."""
+    converged: bool
+
+
+def affine(
+    log: ClickLog, weights: FloatArray, prior: tuple[float, float], tolerance: float, max_steps: int,
+    start: FloatArray | None = None, learner: AttractionByFeatures | None = None,
+) -> Affine:  # fmt: skip
+    """The most likely α and β; each query counts as often as it weighs. A learner makes R of features."""
+    cells, n, depth = ProductCells.of(log, log.position - 1, log.depth, weights), log.n_pairs, log.depth
+    pair, place = np.repeat(np.arange(n), np.diff(cells.begins)), cells.place
+    clicked, passed = cells.clicked, cells.shown - cells.clicked
+    shown, (a, b) = sums(pair, cells.shown, n), prior
+
+    def step(all_: FloatArray) -> tuple[FloatArray, float]:
+        liked, right, wrong = all_[:n][pair], all_[n : n + depth][place], all_[n + depth :][place]
+        click = right * liked + wrong * (1 - liked)
+        by_liking = clicked * right * liked / click  # clicks on what was relevant to the user
+        likes = by_liking + passed * (1 - right) * liked / (1 - click)
+        value = float(clicked @ np.log(click) + passed @ np.log1p(-click))
+        if learner is None:
+            value += float((a * np.log(all_[:n]) + b * np.log1p(-all_[:n])).sum())
+        here, of_liked = sums(place, cells.shown, depth), sums(place, likes, depth)
+        of_right, of_wrong = sums(place, by_liking, depth), sums(place, clicked - by_liking, depth)
+        better = [
+            (sums(pair, likes, n) + a) / (shown + a + b) if learner is None else learner(sums(pair, likes, n), shown),
+            _share(of_right, of_liked),
+            _share(of_wrong, here - of_liked),
+        ]
+        return inside(np.concatenate(better)), value
+
+    if start is None:
+        rate = sums(place, clicked, depth) / np.maximum(sums(place, cells.shown, depth), 1e-300)
+        likes = (sums(pair, clicked, n) + a) / (shown + a + b)
+        start = np.concatenate([likes, np.minimum(1.5 * rate, 0.95), 0.5 * rate])
+    found = (maximise if learner is None else climb)(step, start, tolerance * log.n_impressions, max_steps)
+    right, wrong = found.at[n : n + depth], found.at[n + depth :]
+    slope = right - wrong
+    values = slope / slope[0]
+    return Affine(values, wrong - values * wrong[0], found.at, found.converged)
+
+
+def _share(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(part, whole, out=np.full(part.shape, 0.5), where=whole > 0))

@@ -1,0 +1,135 @@
+"""The page of `toprank clicks`: what was found, propensities with intervals, what joins positions, models compared."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+
+from toprank.clicks.checking import LogReport
+from toprank.clicks.held_out import ComparedModels
+from toprank.clicks.propensities import Graph
+from toprank.data.bytesource import output
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
+from toprank.report.page import document, section
+from toprank.report.parts import panel, plain_table, side_by_side
+
+__all__ = ["Extra", "clicks_page", "write_clicks"]
+
+Extra = tuple[str, str, str, Markup]
+"""A further section: its anchor, its heading (and link), how to read it, and what it shows."""
+
+
+def write_clicks(
+    path: str | os.PathLike[str],
+    report: LogReport,
+    name: str,
+    models: ComparedModels | None = None,
+    *further: Extra,
+) -> None:
+    """Write the page as one HTML file, wholly or not at all."""
+    written = clicks_page(report, name, models, *further).encode("utf-8")
+    with output(path) as stream:
+        stream.write(written)
+
+
+def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:
+    """The whole page as text; `further` sections stand behind the others."""
+    problems = sum(one.severity == "problem" for one in report.findings)
+    told = int(report.graph.identified.sum())
+    lead = f"{told} of {report.graph.depth} positions can be compared with the first" if told > 1 else (
+        "Positions cannot be compared: the log shows one order"
+    )  # fmt: skip
+    said = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
+    opening = tag(
+        "header",
+        tag("p", name, cls="kicker"),
+        tag("h1", lead, cls="lead"),
+        tag("p", f"{said}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark"),
+        cls="opening",
+    )
+    found = [tag("li", str(one)) for one in report.findings] or [tag("li", "Nothing was found.")]
+    figures = [panel("Propensity of each position", _curve(report))] if report.propensities is not None else []
+    figures.append(panel("What joins positions", _drawn(report.graph)))
+    remark = (
+        "Left: how likely a position is looked at, relative to the first, with intervals by drawing queries again. "
+        "Right: an arc joins two positions that showed the same document of a query; the more such documents, the "
+        "wider. Positions without a way to the first (hollow) cannot be compared with it by anybody."
+    )
+    sections = [
+        ("found", "Findings", "", tag("ul", *found, cls="verdicts")),
+        ("positions", "Positions", remark, join([side_by_side(*figures), plain_table(report.table(), "Positions")])),
+    ]
+    if models is not None:
+        words = (
+            "On sessions that no model was fitted to; the rates are what a model must beat. Perplexity: 2 to the mean "
+            "surprise of a rank in bits, over the sessions that have it, mean over ranks; 1 is perfect, 2 a coin."
+        )
+        sections.append(("models", "Models", words, join([_surprise(models), plain_table(models.table(), "Models")])))
+    sections += further
+    body = [opening, *(section(key, heading, words, shown) for key, heading, words, shown in sections)]
+    return document(name, join(body), [(key, heading) for key, heading, _, _ in sections])
+
+
+def _curve(report: LogReport) -> Markup:
+    """Propensities as marks with bars."""
+    known = report.propensities
+    assert known is not None
+    (low, high), places = known.intervals, np.flatnonzero(known.identified)
+    box = Box(44, 10, WIDTH - 12, 190)
+    x = Scale(1, max(2, report.graph.depth), box.left + 8, box.right - 8)
+    y = Scale(0, max(1.0, float(np.nanmax(high[places]))), box.bottom, box.top)
+    y_ticks = [(v, f"{v:g}") for v in ticks(0, y.high, 5)]
+    x_ticks = [(v, f"{v:g}") for v in ticks(1, x.high, min(10, report.graph.depth)) if v == int(v)]
+    drawn = [axes(box, x, y, x_ticks, y_ticks, "position")]
+    points = [(x(float(k + 1)), y(float(known.values[k]))) for k in places]
+    drawn.append(tag("path", d=path(points), cls=f"curve {colour(0)}"))
+    for k, (at, height) in zip(places, points, strict=True):
+        words = f"position {k + 1}: {known.values[k]:.3f}, {low[k]:.3f} to {high[k]:.3f}"
+        bar = tag("line", x1=at, x2=at, y1=y(float(low[k])), y2=y(float(high[k])), cls=f"curve {colour(0)}")
+        drawn.append(join([bar, marker(0, at, height, words)]))
+    return figure("Propensity by position, with intervals", 230, *drawn)
+
+
+def _drawn(graph: Graph) -> Markup:
+    """Positions in a row, arcs between those that share documents."""
+    bottom, known = 180.0, graph.identified
+    x = Scale(1, max(2, graph.depth), 20, WIDTH - 20)
+    most = max((edge.pairs for edge in graph.edges), default=1)
+    drawn = []
+    for edge in graph.edges:
+        start, stop = x(edge.first), x(edge.second)
+        height = min(150.0, 24 + (stop - start) * 0.5)
+        words = (
+            f"positions {edge.first} and {edge.second}: {edge.pairs:,} documents at both, {edge.impressions:,} "
+            "impressions of them"
+        )
+        arc = f"M{start:.1f} {bottom:.1f}Q{(start + stop) / 2:.1f} {bottom - 2 * height:.1f} {stop:.1f} {bottom:.1f}"
+        wide = 0.6 + 3.4 * math.sqrt(edge.pairs / most)
+        drawn.append(tag("path", title(words), d=arc, cls="axis", fill="none", stroke_width=wide, opacity="0.7"))
+    every = max(1, math.ceil(graph.depth / 12))
+    for k in range(1, graph.depth + 1):
+        joined = bool(known[k - 1])
+        words = f"position {k}: {'joined to the first' if joined else 'not joined to the first'}"
+        drawn.append(marker(0 if joined else 7, x(k), bottom, words))
+        if (k - 1) % every == 0:
+            drawn.append(tag("text", str(k), x=x(k), y=bottom + 18, cls="tick mid"))
+    return figure("Positions joined by documents that both showed", 210, *drawn)
+
+
+def _surprise(models: ComparedModels) -> Markup:
+    """Perplexity by rank, a curve for each model whose perplexity is finite everywhere."""
+    shown = [(name, one) for name, one in zip(models.names, models.by_rank, strict=True) if np.isfinite(one).all()]
+    if not shown:
+        return Markup()
+    from toprank.report.content import Chart, Line
+    from toprank.report.parts import chart, legend
+
+    styles = {name: place for place, (name, _) in enumerate(shown)}
+    lines = tuple(
+        Line(name, tuple(float(k + 1) for k in range(len(one))), tuple(one.tolist()), styles[name])
+        for name, one in shown
+    )
+    drawn = Chart("Perplexity by rank", "rank", "perplexity", lines)
+    return join([legend(styles), side_by_side(panel("Perplexity by rank", chart(drawn)))])

@@ -1,0 +1,359 @@
+"""Estimators against users who are known: intervals that hold the truth, assumptions that break, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank.clicks import CCM, DBN, DCM, PBM, UBM, ClickLog, GlobalCTR, RankCTR, UnidentifiedWarning, simulate
+from toprank.clicks.dual import Dual
+from toprank.clicks.fitting import climb
+from toprank.clicks.propensities import harvested
+from toprank.errors import DataError, UnknownNameError
+
+PLACES = np.arange(1, 5)
+TRUTH = 1 / PLACES**0.8
+WEIGHTS = np.array([1.0, -0.7, 0.5])
+RIGHT, WRONG = np.array([0.95, 0.9, 0.85, 0.8]), np.array([0.4, 0.3, 0.2, 0.1])
+KNOWN = {
+    "PBM": PBM.known(TRUTH),
+    "UBM": UBM.known(np.tril(np.exp(-0.3 * (PLACES[:, None] - np.arange(5)))) / np.exp(-0.3)),
+    "DBN": DBN.known(0.8),
+    "DCM": DCM.known(0.9 * PLACES**-0.4),
+    "CCM": CCM.known([0.9, 0.6, 0.2]),
+}
+linear = tr.LinearRanker(l2=1e-6)
+
+
+def world(seed=0, n_queries=40):
+    data = tr.synthetic(n_queries=n_queries, n_documents=(6, 8), n_features=3, n_grades=4, seed=seed)
+    return data.replace(document_ids=np.arange(data.n_documents).astype(str))
+
+
+def logistic(data):
+    return 1 / (1 + np.exp(0.5 - data.X @ WEIGHTS))
+
+
+def exponential(data):
+    """What the softmax of a linear score is proportional to."""
+    score = 0.3 * (data.X @ WEIGHTS)
+    return np.exp(score - score.max())
+
+
+def clicked(data, sessions, seed=0, model=None, likes=logistic, scores=None, **options):
+    scores = {name: data.X[:, place] for place, name in enumerate("abc")} if scores is None else scores
+    model = PBM.known(TRUTH) if model is None else model
+    return simulate(data, scores, model, sessions, k=4, relevance=likes(data), noise=0, seed=seed, **options)
+
+
+def trusted(data, sessions, seed):
+    return clicked(data, sessions, seed, trust=(RIGHT, WRONG))
+
+
+def covered(method, logs, sessions, confidence, **options):
+    """The share of intervals that hold the truth; the first position is 1 by definition."""
+    inside = []
+    for seed in range(logs):
+        data = world(seed)
+        features = {} if method in ("all-pairs", "trust") else {"data": data, "ranker": linear}
+        log = clicked(data, sessions, seed, likes=exponential if method == "dual" else logistic)
+        if method == "trust":
+            log = trusted(data, sessions, seed)
+        found = tr.clicks.propensities(log, method, **features, confidence=confidence, seed=seed, **options)
+        truth, (low, high) = TRUTH, found.intervals
+        if method == "trust":
+            slope = TRUTH * (RIGHT - WRONG)
+            truth, base = slope / slope[0], TRUTH * WRONG
+            offset = base - truth * base[0]
+            inside += ((found.offset_intervals[0] <= offset) & (offset <= found.offset_intervals[1]))[1:].tolist()
+        inside += ((low <= truth) & (truth <= high))[1:].tolist()
+    return np.mean(inside)
+
+
+@pytest.mark.parametrize(
+    ("method", "logs", "sessions", "options"),
+    [
+        ("all-pairs", 10, 2_000, {"resamples": 40}),
+        ("dual", 8, 2_000, {"resamples": 8}),
+        ("trust", 6, 20_000, {"resamples": 8}),
+        ("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6}),
+    ],
+)
+def test_intervals_hold_the_truth(method, logs, sessions, options):
+    assert covered(method, logs, sessions, 0.95, **options) >= 0.8
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("method", "sessions"), [("all-pairs", 5_000), ("dual", 5_000), ("trust", 100_000), ("regression-em", 5_000)]
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(method, sessions):
+    """At 80 %, where too wide is seen as well as too narrow; of 60 logs, whose positions are not independent."""
+    assert 0.8 - 0.17 <= covered(method, 60, sessions, 0.8, resamples=20) <= 0.8 + 0.17
+
+
+def covered_by_model(name, logs, sessions, resamples, confidence):
+    inside = []
+    for seed in range(logs):
+        data, made = world(seed, 20), KNOWN[name]
+        enough = np.random.default_rng(seed).beta(2, 2, data.n_documents)
+        log = clicked(data, sessions, seed, made, satisfaction=enough)
+        model = type(made)(prior=(0.1, 0.1), tolerance=1e-8)
+        [(low, high)] = model.intervals(log, resamples=resamples, confidence=confidence, seed=seed).values()
+        truth = np.atleast_1d(getattr(made, f"{model.shared[0]}_"))
+        told = low < high  # neither 1 by definition nor impossible
+        if name == "DCM":
+            told[-1] = False  # nothing comes after the last position
+        inside += ((low <= truth) & (truth <= high))[told].tolist()
+    return np.mean(inside)
+
+
+@pytest.mark.parametrize("name", list(KNOWN))
+def test_intervals_of_click_models_hold_the_truth(name):
+    logs = {"PBM": 5, "UBM": 2}.get(name, 8)
+    assert covered_by_model(name, logs, 10_000, 20, 0.95) >= 0.7
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", list(KNOWN))
+def test_intervals_of_click_models_hold_the_truth_as_often_as_they_say(name):
+    assert 0.8 - 0.2 <= covered_by_model(name, 40, 60_000, 60, 0.8) <= 0.8 + 0.19
+
+
+# ---- against other ways to the same numbers ----
+
+
+def test_the_position_based_model_is_what_another_optimiser_finds():
+    from scipy.optimize import minimize
+
+    log = clicked(world(0, 5), 1_000)
+    model = PBM(prior=(0.5, 0.5), tolerance=1e-13, max_steps=20_000).fit(log)
+    n = log.n_pairs
+
+    def loss(logits):
+        p = 1 / (1 + np.exp(-logits))
+        click = p[:n][log.pair] * p[n:][log.position - 1]
+        happened = np.where(log.clicks, np.log(click), np.log1p(-click)).sum()
+        slope = np.where(log.clicks, 1 / click, -1 / (1 - click)) * click
+        down = np.concatenate([np.bincount(log.pair, slope, n), np.bincount(log.position - 1, slope)]) * (1 - p)
+        down += 0.5 * (1 - 2 * p)
+        return -happened - 0.5 * (np.log(p) + np.log1p(-p)).sum(), -down
+
+    found = minimize(loss, np.zeros(n + 4), jac=True, method="L-BFGS-B", options={"maxiter": 5_000, "ftol": 1e-15})
+    p = 1 / (1 + np.exp(-found.x))
+    np.testing.assert_allclose(model.examination_, p[n:] / p[n], rtol=1e-3)
+    np.testing.assert_allclose(model.attraction_, p[:n] * p[n], atol=1e-3)
+
+
+def test_regression_em_is_what_another_optimiser_finds():
+    from scipy.optimize import minimize
+
+    data = world(0, 10)
+    log = clicked(data, 2_000)
+    found = tr.clicks.propensities(log, "regression-em", data, linear, resamples=2, tolerance=1e-10, max_steps=2_000)
+    X = np.column_stack([data.X, np.ones(data.n_documents)])[log.pair]
+
+    def loss(weights):
+        click = 1 / (1 + np.exp(-X @ weights[:4])) / (1 + np.exp(-weights[4:][log.position - 1]))
+        return -np.where(log.clicks, np.log(click), np.log1p(-click)).mean()
+
+    looked = 1 / (1 + np.exp(-minimize(loss, np.zeros(8), options={"maxiter": 500}).x[4:]))
+    np.testing.assert_allclose(found.values, looked / looked[0], rtol=5e-3)
+
+
+def test_dual_learning_rests_where_both_losses_do():
+    """At its end each position has Σ clicks · F₁/F_k in the proportion of the propensities: the formula itself."""
+    data = world()
+    log = clicked(data, 3_000, likes=exponential)
+    solved = Dual(log, data, linear, 100.0).solve(np.ones(log.n_queries), np.ones(4), 1e-8, 500)
+    assert solved.converged
+    scores = solved.ranker.predict(data)[log.pair].reshape(-1, 4)
+    mass = (log.clicks.reshape(-1, 4) * np.exp(scores[:, :1] - scores)).sum(axis=0)
+    np.testing.assert_allclose(solved.values, mass / mass[0], rtol=1e-5)
+
+
+def test_dual_learning_takes_lists_of_several_lengths():
+    data = world()
+    log = clicked(data, 20_000, likes=exponential)
+    keep = np.ones(log.n_impressions, dtype=bool)
+    keep[3::8] = False  # every other session has three documents
+    short = ClickLog.of(
+        *(values[keep] for values in (log.query, log.pair, log.position, log.clicks)), session=log.session[keep]
+    )
+    short = replace(short, qids=np.array(log.qids)[short.qids], document_ids=short.document_ids.astype(str))
+    found = tr.clicks.propensities(short, "dual", data, linear, resamples=2)
+    np.testing.assert_allclose(found.values, TRUTH, atol=0.05)
+
+
+def test_trust_corrects_clicks_at_every_position():
+    """(click - offset) / value has the same mean for a document wherever it stood: what it is at the first position."""
+    data = world()
+    log = clicked(data, 60_000, trust=(RIGHT, WRONG), exploration=1.0)
+    found = tr.clicks.propensities(log, "trust", resamples=2)
+    place = log.position - 1
+    worth = (log.clicks - found.offsets[place]) / found.values[place]
+    means = [worth[place == k].mean() for k in range(4)]  # shuffled: the same documents at each
+    np.testing.assert_allclose(means[1:], means[0], atol=0.02)
+    assert "offset" in str(found)
+    assert found.to_frame()["offset"].tolist() == found.offsets.tolist()
+
+
+# ---- features ----
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [linear, tr.TreeRanker(n_trees=20, num_leaves=6), tr.NeuralRanker(hidden=(4,), epochs=30, learning_rate=0.02)],
+    ids=lambda ranker: type(ranker).__name__,
+)
+def test_any_scorer_learns_the_attraction(ranker):
+    data = world()
+    log = clicked(data, 4_000)
+    model = PBM(attraction=ranker, tolerance=1e-5, max_steps=12).fit(log, data)
+    assert np.corrcoef(model.predict(data), logistic(data))[0, 1] > 0.85
+    np.testing.assert_allclose(model.examination_, TRUTH, atol=0.12)
+    assert type(ranker)().loss == ranker.loss  # the argument is left as it was
+
+
+@pytest.mark.parametrize("name", ["UBM", "DBN", "DCM", "CCM"])
+def test_attraction_from_features_in_every_family(name):
+    data = world()
+    log = clicked(data, 10_000, model=KNOWN[name])
+    kind = type(KNOWN[name])
+    model = kind(attraction=linear, tolerance=1e-7, max_steps=60).fit(log, data)
+    assert np.abs(model.predict(data) - logistic(data)).mean() < 0.04
+    other = clicked(world(1), 50)  # other documents, that the data of the fit do not hold by chance
+    assert model.relevance(other).shape == (other.n_pairs,)
+
+
+def test_documents_that_no_session_showed_are_known_by_their_features():
+    data = world()
+    log = clicked(data, 4_000)
+    first = log.select(np.arange(2_000))
+    seen = np.isin(np.arange(log.n_pairs), first.pair)
+    fewer = ClickLog.of(log.qids[first.query], log.document_ids[first.pair], first.position, first.clicks)
+    model = PBM(attraction=linear, tolerance=1e-6).fit(fewer, data)
+    assert fewer.n_pairs == seen.sum() < log.n_pairs
+    np.testing.assert_allclose(model.relevance(log), model.predict(data))
+    assert np.abs(model.relevance(log) - logistic(data))[~seen].mean() < 0.06
+    plain = PBM().fit(fewer)
+    assert (plain.relevance(log)[~seen] == 0.5).all()  # the prior is all that it knows
+
+
+def test_leaps_that_leave_the_set_are_judged_after_a_step():
+    def step(x):
+        level = 0.5 + 0.99 * (x.mean() - 0.5)  # ends where both are equal
+        return np.full(2, level), -float((x.mean() - 0.5) ** 2) - 5 * float(np.ptp(x))
+
+    found = climb(step, np.array([0.01, 0.7]), 1e-12, 1000)
+    np.testing.assert_allclose(found.at, 0.5, atol=1e-4)
+    assert found.steps < 60
+
+
+# ---- what cannot be known ----
+
+
+def test_a_logger_that_is_right_hides_the_positions_from_a_ranker_that_is_not():
+    """One deterministic ranker that knows what users like: a ranker that cannot see it takes relevance for position."""
+    data = world(0, 200)
+    log = clicked(data, 20_000, scores=logistic(data))
+    blind = data.replace(X=data.X[:, 2:], feature_names=None)  # the feature that matters least
+    with pytest.warns(UnidentifiedWarning, match="positions 2, 3, 4 .* form of the ranker"):
+        found = tr.clicks.propensities(log, "regression-em", blind, linear, resamples=2)
+    assert found.identified.tolist() == [True, False, False, False]
+    assert "form of the ranker" in str(found)
+    assert (found.values[1:] < TRUTH[1:] - 0.05).all()
+    swapped = clicked(data, 20_000, scores=logistic(data), exploration=1.0)
+    shuffled = tr.clicks.propensities(swapped, "all-pairs", resamples=20)
+    np.testing.assert_allclose(shuffled.values, TRUTH, atol=0.05)
+
+
+def test_users_who_read_from_the_top_have_no_positions_of_their_own():
+    """Of users of the dynamic Bayesian network no propensities are right, and the held-out sessions tell."""
+    data = world()
+    log = clicked(data, 10_000, model=DBN.known(0.8))
+    found = tr.clicks.compare_models(log, [PBM(), DBN()], resamples=200)
+    assert found.names[0] == "DBN"
+    assert found.gains[0] > found.gains[found.names.index("PBM")]
+
+
+def test_feature_vectors_join_positions_that_documents_do_not():
+    data = tr.RankingData(
+        [[0.1], [0.9], [0.9], [0.1]], [0, 0, 0, 0], qid=["q", "q", "r", "r"], document_ids=["a", "b", "c", "d"]
+    )
+    rng = np.random.default_rng(0)
+    rows = np.tile([["q", "a", 1], ["q", "b", 2], ["r", "c", 1], ["r", "d", 2]], (200, 1))
+    log = ClickLog.of(rows[:, 0], rows[:, 1], rows[:, 2].astype(int), rng.random(800) < 0.4)
+    assert not harvested(log, resamples=2).identified[1]
+    found = tr.clicks.propensities(log, "regression-em", data, linear, resamples=2)
+    assert found.identified.all()
+    assert found.graph.edges[0].pairs == 2
+
+
+def test_trust_needs_two_documents_between_positions():
+    one = ClickLog.of(["q"] * 4, list("abac"), [1, 2, 2, 1], [1, 0, 1, 0], session=[0, 0, 1, 1])
+    found = tr.clicks.propensities(one, "trust", resamples=2)
+    assert found.identified.tolist() == [True, False]
+    assert np.isnan(found.values[1])
+    assert np.isnan(found.offsets[1])
+
+
+# ---- held-out sessions ----
+
+
+def test_models_beside_the_rates():
+    data = world()
+    log = clicked(data, 6_000)
+    found = tr.clicks.compare_models(log, {"by position": PBM(), "DBN": DBN()}, share=0.25, seed=3, resamples=300)
+    assert set(found.names) == {"by position", "DBN", "GlobalCTR", "RankCTR", "DocumentCTR"}
+    assert found.sessions == (1_500, 40)
+    assert found.names[0] == "by position"
+    assert (np.diff(found.log_likelihoods) <= 0).all()
+    place = found.names.index("by position")
+    aside = np.zeros(log.n_sessions, dtype=bool)
+    aside[np.random.default_rng(3).permutation(log.n_sessions)[:1_500]] = True
+    again = PBM().fit(log.select(~aside))
+    assert found.log_likelihoods[place] == pytest.approx(again.log_likelihood(log.select(aside)))
+    assert found.perplexities[place] == pytest.approx(float(again.perplexity(log.select(aside))))
+    floor = max(RankCTR().fit(log.select(~aside)).log_likelihood(log.select(aside)),
+                GlobalCTR().fit(log.select(~aside)).log_likelihood(log.select(aside)))  # fmt: skip
+    if found.best_rate != "DocumentCTR":
+        assert found.gains[place] == pytest.approx(found.log_likelihoods[place] - floor)
+    low, high = found.intervals
+    assert 0 < low[place] < found.gains[place] < high[place]
+    assert "the best rate" in str(found)
+    assert found.to_frame()["model"].tolist() == list(found.names)
+
+
+def test_what_a_model_holds_for_impossible_is_told():
+    log = clicked(world(), 1_000)
+    found = tr.clicks.compare_models(log, [tr.clicks.Cascade()], resamples=10)
+    assert found.names[-1] == "Cascade"
+    assert found.log_likelihoods[-1] == -np.inf
+    assert "impossible" in str(found)
+
+
+def test_refusals():
+    data = world()
+    log = clicked(data, 50)
+    with pytest.raises(UnknownNameError, match="method of propensities"):
+        tr.clicks.propensities(log, "magic")
+    with pytest.raises(DataError, match="takes any loss"):
+        tr.clicks.propensities(log, "dual", data)
+    with pytest.raises(DataError, match="give the data"):
+        tr.clicks.propensities(log, "regression-em", ranker=linear)
+    with pytest.raises(DataError, match="uses no features"):
+        tr.clicks.propensities(log, "pivot", data, linear)
+    with pytest.raises(DataError, match="not in the data"):
+        tr.clicks.propensities(log, "dual", data.select(np.arange(10)), linear)
+    with pytest.raises(DataError, match="attraction=ranker"):
+        PBM().fit(log, data)
+    with pytest.raises(DataError, match="ids alone"):
+        PBM().fit(log).predict(data)
+    with pytest.raises(DataError, match="no attraction"):
+        RankCTR(attraction=linear).fit(log, data)
+    with pytest.raises(DataError, match="Two models are called PBM"):
+        tr.clicks.compare_models(log, [PBM(), PBM()])
+    with pytest.raises(DataError, match="nothing to test"):
+        tr.clicks.compare_models(log.select([0, 1]), [PBM()])

@@ -1,0 +1,145 @@
+"""Simulated users, and propensities harvested from their logs: unbiased, covered, and refused where unknowable."""
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank.clicks import DBN, PBM, ClickLog, simulate
+from toprank.clicks.propensities import graph, harvested
+from toprank.clicks.simulation import relevance_of
+from toprank.errors import DataError, UnknownNameError
+
+TRUTH = 1 / np.arange(1, 5) ** 0.8
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=120, n_documents=(6, 15), n_features=4, n_grades=4, seed=0)
+
+
+def turns(data, sessions=20_000, seed=0, **options):
+    scores = {name: data.X[:, place] for place, name in enumerate("abc")}
+    return simulate(data, scores, PBM.known(TRUTH), sessions, k=4, seed=seed, **options)
+
+
+def test_what_is_shown_is_the_top_of_a_ranker(data):
+    log = turns(data, 200)
+    assert (np.diff(log.offsets) == 4).all()
+    assert set(log.columns["ranker"]) == set("abc")
+    for session in range(20):
+        rows = log.pair[log.offsets[session] : log.offsets[session + 1]]
+        column = "abc".index(log.columns["ranker"][log.offsets[session]])
+        of_query = np.flatnonzero(data.queries.document_query == log.session_query[session])
+        best = of_query[np.argsort(-data.X[of_query, column], kind="stable")[:4]]
+        assert rows.tolist() == best.tolist()
+
+
+def test_clicks_have_the_rate_of_the_formula(data):
+    log = turns(data, 40_000, noise=0.2)
+    wanted = TRUTH[log.position - 1] * (0.2 + 0.8 * relevance_of(data)[log.pair])
+    for place in range(4):
+        here = log.position == place + 1
+        error = np.sqrt((wanted * (1 - wanted))[here].mean() / here.sum())
+        assert abs(log.clicks[here].mean() - wanted[here].mean()) < 5 * error
+
+
+def test_trust_lifts_what_stands_above(data):
+    right, wrong = np.full(4, 0.95), np.array([0.6, 0.4, 0.2, 0.1])
+    log = turns(data, 40_000, trust=(right, wrong), relevance=np.zeros(data.n_documents))
+    rates = [log.clicks[log.position == k].mean() for k in range(1, 5)]
+    np.testing.assert_allclose(rates, TRUTH * wrong, atol=5 * np.sqrt(0.25 / 40_000))
+
+
+def test_exploration(data):
+    log = turns(data, 3_000, exploration=0.5)
+    assert 0.45 < log.columns["explored"].mean() < 0.55
+    plain, swapped = (turns(data, 3_000, exploration=share, way="swap") for share in (0, 1))
+    same = plain.pair == swapped.pair
+    assert (same.reshape(-1, 4).sum(axis=1) == 2).all()  # two of four have changed places
+    assert (np.sort(plain.pair.reshape(-1, 4)) == np.sort(swapped.pair.reshape(-1, 4))).all()
+    assert not same.reshape(-1, 4)[:, 0].any()
+
+
+def test_users_who_disagree_like_as_much_but_other_documents(data):
+    mine, theirs = turns(data, 20_000), turns(data, 20_000, disagreement=1.0)
+    judged = [np.corrcoef(log.clicks, relevance_of(data)[log.pair])[0, 1] for log in (mine, theirs)]
+    assert judged[0] > judged[1] + 0.1
+
+
+def test_popular_queries_are_asked_for_more_often(data):
+    counts = np.sort(np.bincount(turns(data, 20_000, popularity=1.0).session_query))[::-1]
+    assert counts[0] / counts[9] == pytest.approx(10, rel=0.4)
+
+
+def test_the_same_seed_gives_the_same_log(data):
+    one, two, other = turns(data, 500), turns(data, 500), turns(data, 500, seed=1)
+    assert (one.clicks == two.clicks).all()
+    assert (one.pair != other.pair).any()
+
+
+def test_cascades_are_simulated_too(data):
+    log = simulate(data, data.X[:, 0], DBN.known(0.8), 3_000, k=4)
+    assert abs(DBN().fit(log).continuation_ - 0.8) < 0.1
+
+
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain"])
+def test_harvests_are_unbiased_and_their_intervals_hold_the_truth(method, data):
+    found = [harvested(turns(data, seed=seed), method, resamples=40, seed=seed) for seed in range(8)]
+    values = np.array([one.values for one in found])
+    spread = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    assert (np.abs(values.mean(axis=0) - TRUTH)[1:] < 4 * spread[1:] + 0.01).all()
+    inside = [(one.intervals[0] <= TRUTH) & (one.intervals[1] >= TRUTH) for one in found]
+    assert np.mean([one[1:] for one in inside]) >= 0.75  # of 95 %, 24 of them
+
+
+def test_randomisation_uses_the_sessions_that_were_shuffled(data):
+    log = turns(data, 40_000, exploration=0.5)
+    found = harvested(log, "randomisation", resamples=60)
+    chosen = log.columns["explored"]
+    rate = [log.clicks[chosen & (log.position == k)].mean() for k in range(1, 5)]
+    np.testing.assert_allclose(found.values, np.array(rate) / rate[0])
+    assert (found.intervals[0] <= TRUTH)[1:].sum() + (found.intervals[1] >= TRUTH)[1:].sum() >= 5
+
+
+def test_one_deterministic_ranker_tells_nothing(data):
+    log = simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4)
+    found = harvested(log, resamples=5)
+    assert found.identified.tolist() == [True, False, False, False]
+    assert np.isnan(found.values[1:]).all()
+    assert "cannot tell" in str(found)
+    assert graph(log).components == ((1,), (2,), (3,), (4,))
+
+
+def test_the_graph_counts_what_joins_positions():
+    #        a at 1 and 2 (3 impressions), b at 2 and 3 (2), c at 4 alone
+    log = ClickLog.of(["q"] * 6, list("aaabbc"), [1, 1, 2, 2, 3, 4], [0] * 6, session=list("uvwvwv"))
+    found = graph(log)
+    assert [tuple(edge) for edge in found.edges] == [(1, 2, 1, 3), (2, 3, 1, 2)]
+    assert found.components == ((1, 2, 3), (4,))
+    pivot = harvested(log, "pivot", resamples=3)
+    assert pivot.identified.tolist() == [True, True, False, False]
+
+
+def test_all_pairs_is_exact_where_rates_are():
+    """Rates that are p_k × r exactly: whatever the weights of documents, the ratios come out."""
+    p, worth = np.array([1.0, 0.6, 0.3]), np.array([0.9, 0.5, 0.2, 0.7])
+    rows = [(d, k, round(1000 * p[k] * worth[d])) for d in range(4) for k in range(3)]
+    document = np.concatenate([np.full(1000, d) for d, _, _ in rows])
+    position = np.concatenate([np.full(1000, k + 1) for _, k, _ in rows])
+    click = np.concatenate([np.arange(1000) < clicks for _, _, clicks in rows])
+    log = ClickLog.of(np.zeros(len(click)), document, position, click, session=np.arange(len(click)))
+    for method in ("all-pairs", "pivot", "chain"):
+        np.testing.assert_allclose(harvested(log, method, resamples=2).values, p, atol=1e-3)
+
+
+def test_refusals(data):
+    with pytest.raises(DataError, match="probability"):
+        turns(data, 10, relevance=np.full(data.n_documents, 2.0))
+    with pytest.raises(UnknownNameError, match="way of exploration"):
+        turns(data, 10, way="dance")
+    with pytest.raises(DataError, match="trust"):
+        turns(data, 10, trust=([0.5], [0.1]))
+    with pytest.raises(UnknownNameError, match="method of propensities"):
+        harvested(turns(data, 10), "magic")
+    with pytest.raises(DataError, match="shuffled"):
+        harvested(turns(data, 10), "randomisation")
