@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
+from toprank.cli.predicting import load_both
 
 if TYPE_CHECKING:
     from toprank.comparison import Comparison
@@ -50,7 +51,9 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")
     ] = None,
-    scores: Annotated[Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy.")] = None,
+    scores: Annotated[
+        Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy; or a model.")
+    ] = None,
     qrels: Annotated[Path | None, typer.Option(help="Judgments in TREC format, with --run, instead of DATA.")] = None,
     run: Annotated[Path | None, typer.Option(help="A run in TREC format.")] = None,
     metrics: options.Metrics = "ndcg@10,map",
@@ -83,6 +86,7 @@ def evaluate(
       toprank evaluate test.txt model.scores
       toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
       toprank evaluate test.txt model.scores -c all
+      toprank evaluate test.txt m.toprank
       toprank evaluate test.parquet model.scores --by device
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
@@ -131,7 +135,6 @@ def _evaluate_scores(
     reading: dict[str, Any],
     quiet: bool,
 ) -> dict[str, Evaluation | str]:
-    from toprank.data.files import read_scores
     from toprank.metrics import Convention, parse_all
     from toprank.metrics import evaluate as measure
     from toprank.metrics.evaluation import evaluate_under_all
@@ -140,7 +143,7 @@ def _evaluate_scores(
     if convention != "all":
         Convention.of(convention)
     documents = common.read_judgments(data, quiet, {**reading, "threads": shared["threads"]})
-    values = read_scores(scores, documents.n_documents)
+    values = _scores(scores, data, documents, {**reading, "threads": shared["threads"]}, quiet)
     with common.progress(f"Evaluating {scores} …", quiet):
         if convention == "all":
             return evaluate_under_all(values, documents, metrics, **shared)
@@ -225,7 +228,9 @@ def compare(
     data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet … With --qrels: the first run.")],
     scores: Annotated[
         list[Path] | None,
-        typer.Argument(help="Two or more files of scores, called after their files. With --qrels: further runs."),
+        typer.Argument(
+            help="Two or more files of scores, or models, called after their files. With --qrels: further runs."
+        ),
     ] = None,
     qrels: Annotated[
         Path | None,
@@ -267,6 +272,7 @@ def compare(
 
     \b
       toprank compare test.txt bm25.scores lambdamart.scores
+      toprank compare test.txt today.toprank xgboost.json
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
       toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
       toprank compare test.parquet a.scores b.scores --by device
@@ -328,11 +334,22 @@ def compare(
 def _read_scored(
     data: Path, files: list[Path], reading: dict[str, Any], quiet: bool, *, report: bool
 ) -> tuple[RankingData, dict[str, FloatArray]]:
-    from toprank.data.files import read_scores
-
     read = common.read_data if report else common.read_judgments  # a report tells of the features, too
     documents = read(data, quiet, reading)
-    return documents, {name: read_scores(path, documents.n_documents) for name, path in _names(files).items()}
+    return documents, {name: _scores(path, data, documents, reading, quiet) for name, path in _names(files).items()}
+
+
+def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
+    """The scores in a file; where that is a model, what it gives the documents."""
+    from toprank.data.files import read_scores
+    from toprank.rankers.files import is_model
+
+    if not is_model(path):
+        return read_scores(path, documents.n_documents)
+    ranker, rows = load_both(path, data, quiet, dict(reading), labels=True)
+    with common.progress(f"Scoring {data} …", quiet):
+        scores: FloatArray = ranker.predict(rows)
+    return scores
 
 
 def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: bool) -> tuple[Qrels, dict[str, Run]]:

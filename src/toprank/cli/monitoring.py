@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toprank.cli import common, options
+from toprank.cli.predicting import Model
+from toprank.errors import DataError, UnknownNameError
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -19,7 +21,7 @@ ALARM = 3
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def monitor(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
+    model: Model,
     reference: Annotated[Path, typer.Argument(help="Queries as the model was trained for; labels are not looked at.")],
     new: Annotated[Path, typer.Argument(help="Queries that it meets now; labels are not looked at.")],
     shadow: Annotated[Path | None, typer.Option(help="A second model: how far it ranks NEW otherwise.")] = None,
@@ -68,4 +70,9 @@ def _read(path: Path, quiet: bool, reading: options.Reading, ranker: Ranker) -> 
     names = getattr(ranker, "feature_names_in_", None)
     if common.format_told(path) not in common.TABLES or names is None:
         return common.read_alike(path, quiet, reading, like=ranker)
-    return common.read_data(path, quiet, {"label": False, "features": list(names), **reading})
+    try:
+        return common.read_data(path, quiet, {"label": False, "features": list(names), **reading})
+    except UnknownNameError as problem:
+        if "features" in reading:  # a name that was typed
+            raise
+        raise DataError(f"{path} has not all the columns of the model. {problem}") from None

@@ -111,7 +111,8 @@ class Drift(Shown):
     def _alarms(self) -> Iterator[str]:
         for shift in self.features:
             if shift.drifted:
-                yield f"{shift.name} has drifted: PSI {shift.psi:.2f}{_told(shift)}, {p_value(shift.p)}."
+                name = f"Feature {shift.name}" if shift.name.isdigit() else shift.name
+                yield f"{name} has drifted: PSI {shift.psi:.2f}{_told(shift)}, {p_value(shift.p)}."
         if self.scores.drifted:
             yield f"The scores have drifted: PSI {self.scores.psi:.2f}, {p_value(self.scores.p)}."
         if self.expected_dcg is not None and self.expected_dcg.changed:

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike, fspath
-from os.path import basename
+from os.path import basename, isfile
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -163,6 +163,16 @@ def _foreign(stream: BinaryIO) -> str | None:
     start = stream.read(64)
     stream.seek(0)
     return foreign.told(start)
+
+
+def is_model(path: str | PathLike[str]) -> bool:
+    """Whether a file is a model, ours or of another library, by its first bytes; what is no plain file is none."""
+    if not isfile(path):
+        return False
+    with _opened(path) as stream:
+        ours = stream.read(4) == b"PK\x03\x04"
+        stream.seek(0)
+        return ours or _foreign(stream) is not None
 
 
 def inspect(path: str | PathLike[str]) -> dict[str, Any]:

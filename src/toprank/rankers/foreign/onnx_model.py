@@ -89,7 +89,7 @@ class OnnxRanker(Trained):
     def _formula(self) -> NoReturn:
         raise DataError(
             "This model is an ONNX file already, and what is in its graph cannot be told in another format. Hand that "
-            "file on as it is: ranker.content_ has its bytes."
+            "file on as it is."
         )
 
     def __getstate__(self) -> dict[str, Any]:
