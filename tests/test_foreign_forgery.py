@@ -13,7 +13,7 @@ import pytest
 
 import toprank as tr
 from foreign_models import QID, SIZES, X, Y, lightgbm_model, ranklib_text
-from forging import Judges
+from forging import Judges, as_it_is
 from toprank.errors import FormatError
 from toprank.rankers.foreign import ubj
 
@@ -229,6 +229,26 @@ def test_trees_have_no_end_of_depth_but_no_circles(tmp_path, originals):
     tree["left_children"][1] = 0
     (tmp_path / "m.json").write_text(json.dumps(model))
     with pytest.raises(FormatError, match="do not form a tree"):
+        tr.load(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("name", [[1, 2], None, 7, {}, [[]]])
+def test_names_of_boosters_are_not_trusted_to_be_texts(tmp_path, originals, monkeypatch, name):
+    """Two numbers are an array in UBJ, which is neither equal to a text nor not."""
+    monkeypatch.setattr("toprank.rankers.foreign.unforeseen", as_it_is)
+    model = copy.deepcopy(originals["xgboost"])
+    model["learner"]["gradient_booster"]["name"] = name
+    for content in (json.dumps(model).encode(), encoded(model)):
+        (tmp_path / "m").write_bytes(content)
+        with pytest.raises(FormatError, match="its booster .* is not known"):
+            tr.load(tmp_path / "m")
+
+
+def test_base_scores_beyond_single_precision_are_refused(tmp_path, originals):
+    model = copy.deepcopy(originals["xgboost"])
+    model["learner"]["learner_model_param"]["base_score"] = "1e39"
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    with pytest.raises(FormatError, match="base score gives no finite number"):
         tr.load(tmp_path / "m.json")
 
 

@@ -121,7 +121,8 @@ def _base_score(parameters: dict[str, Any]) -> np.float32:
     found = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
     if found is None:
         raise DataError(f"its base_score is {word[:40]!r}, not one number")
-    return np.float32(found[1])
+    with np.errstate(over="ignore"):  # `_margin` refuses what is not finite
+        return np.float32(found[1])
 
 
 def _margin(objective: str, base: np.float32) -> np.float32:
@@ -145,7 +146,7 @@ def _margin(objective: str, base: np.float32) -> np.float32:
 
 def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.float32] | None]:
     """The part with the trees, and the weights of DART."""
-    name = booster.get("name")
+    name = str(booster.get("name"))
     if name == "gbtree":
         return as_object(booster.get("model"), "model"), None
     if name == "dart":
@@ -155,7 +156,7 @@ def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.fl
         return part, weights.astype(np.float32)
     if name == "gblinear":
         raise DataError("its booster is gblinear, which has no trees; take a linear ranker of toprank")
-    raise DataError(f"its booster {str(name)[:40]!r} is not known")
+    raise DataError(f"its booster {name[:40]!r} is not known")
 
 
 def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
