@@ -240,8 +240,16 @@ def test_names_of_boosters_are_not_trusted_to_be_texts(tmp_path, originals, monk
     model["learner"]["gradient_booster"]["name"] = name
     for content in (json.dumps(model).encode(), encoded(model)):
         (tmp_path / "m").write_bytes(content)
-        with pytest.raises(FormatError, match="its booster .* is not known"):
+        with pytest.raises(FormatError, match=r"its booster .* is not known"):
             tr.load(tmp_path / "m")
+
+
+def test_trees_within_what_is_written_for_people_are_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("toprank.rankers.foreign.unforeseen", as_it_is)
+    inside = "<psuedoResponse><tree><split><output>1</output></split></tree></psuedoResponse>"
+    (tmp_path / "m.txt").write_text(f"## LambdaMART\n\n<ensemble>{inside}</ensemble>\n")
+    with pytest.raises(FormatError, match="<split> in a place where RankLib writes none"):
+        tr.load(tmp_path / "m.txt")
 
 
 def test_base_scores_beyond_single_precision_are_refused(tmp_path, originals):

@@ -158,6 +158,8 @@ class _Reader:
         self._open.append((name, node))
 
     def _split(self, above: str, more: str) -> int:
+        if not self.trees:  # <tree> stands within what is written for people, and so is none
+            raise DataError("its XML has <split> in a place where RankLib writes none")
         tree = self.trees[-1]
         if above == "tree":
             if tree.left:
