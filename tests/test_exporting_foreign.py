@@ -141,6 +141,16 @@ def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_search_found_is_exported_as_its_ranker(tmp_path: Path) -> None:
+    class Found:
+        ranker = tr.LinearRanker().fit(data())
+
+    tr.export(Found(), "python", tmp_path / "a.py")
+    tr.export(Found.ranker, "python", tmp_path / "b.py")
+    assert (tmp_path / "a.py").read_text().replace("model a", "model b") == (tmp_path / "b.py").read_text()
+    assert refusals(Found()) == refusals(Found.ranker)
+
+
 singles = st.floats(width=32, allow_nan=False)
 
 

@@ -18,6 +18,7 @@ from toprank.errors import DataError, FileError
 from toprank.exporting.form import Form, form_of
 from toprank.exporting.formats import Format, Target, format_named, names
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
+from toprank.rankers.base import Ranker
 
 __all__ = ["DifferenceWarning", "export", "refusals"]
 
@@ -43,7 +44,8 @@ def export(
     double precision a difference is an error, and nothing is written.
 
     Args:
-        ranker: a fitted ranker; its scores must not depend on the other documents of the query.
+        ranker: a fitted ranker, or what `toprank.auto` found; scores must not depend on the other documents of the
+            query.
         to: the format: see `toprank.exporting.names()`.
         path: the file to write.
         check: a `RankingData` to compare on as well; its first rows and some of the made ones, with their scores, are
@@ -70,6 +72,7 @@ def export(
     if place.is_dir():
         raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
     told = Target(place.name.removesuffix("".join(place.suffixes)) or place.name, server_version)
+    ranker = _chosen(ranker)
     form = form_of(ranker)
     target.check(form, told)
     target = target.settled(form, told, check)
@@ -99,8 +102,14 @@ def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str
     >>> [name for name, reason in refusals(ranker).items() if reason is None and name in ("json", "xgboost")]
     ['json']
     """
-    form = form_of(ranker)
+    form = form_of(_chosen(ranker))
     return {name: format_named(name).refuses(form, Target("model", (versions or {}).get(name))) for name in names()}
+
+
+def _chosen(given: Any) -> Any:
+    """The ranker of a search, such as `toprank.auto` returns; everything else as it is."""
+    inside = getattr(given, "ranker", None)
+    return inside if isinstance(inside, Ranker) else given
 
 
 def _written(place: Path, contents: Any) -> Path:
