@@ -204,13 +204,17 @@ def test_trust_corrects_clicks_at_every_position():
 
 @pytest.mark.parametrize(
     "ranker",
-    [linear, tr.TreeRanker(n_trees=20, num_leaves=6), tr.NeuralRanker(hidden=(4,), epochs=30, learning_rate=0.02)],
+    [
+        linear,
+        tr.TreeRanker(n_trees=20, num_leaves=6),
+        tr.NeuralRanker(hidden=(4,), epochs=25, learning_rate=0.02, batch_documents=32),
+    ],
     ids=lambda ranker: type(ranker).__name__,
 )
 def test_any_scorer_learns_the_attraction(ranker):
     data = world()
     log = clicked(data, 4_000)
-    model = PBM(attraction=ranker, tolerance=1e-5, max_steps=12).fit(log, data)
+    model = PBM(attraction=ranker, tolerance=1e-5, max_steps=6).fit(log, data)
     assert np.corrcoef(model.predict(data), logistic(data))[0, 1] > 0.85
     np.testing.assert_allclose(model.examination_, TRUTH, atol=0.12)
     assert type(ranker)().loss == ranker.loss  # the argument is left as it was
