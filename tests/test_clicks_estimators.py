@@ -111,7 +111,7 @@ def covered_by_model(name, logs, sessions, resamples, confidence):
 
 @pytest.mark.parametrize("name", list(KNOWN))
 def test_intervals_of_click_models_hold_the_truth(name):
-    logs = {"PBM": 4, "UBM": 2}.get(name, 3)
+    logs = 4 if name == "PBM" else 2
     assert covered_by_model(name, logs, 4_000, 12, 0.95) >= 0.6  # ends of 12 draws hold less than they say
 
 
