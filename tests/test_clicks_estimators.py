@@ -111,8 +111,8 @@ def covered_by_model(name, logs, sessions, resamples, confidence):
 
 @pytest.mark.parametrize("name", list(KNOWN))
 def test_intervals_of_click_models_hold_the_truth(name):
-    logs = {"PBM": 5, "UBM": 2}.get(name, 8)
-    assert covered_by_model(name, logs, 10_000, 20, 0.95) >= 0.7
+    logs = 4 if name == "PBM" else 2
+    assert covered_by_model(name, logs, 4_000, 12, 0.95) >= 0.6  # ends of 12 draws hold less than they say
 
 
 @pytest.mark.nightly
@@ -195,6 +195,9 @@ def test_trust_corrects_clicks_at_every_position():
     worth = (log.clicks - found.offsets[place]) / found.values[place]
     means = [worth[place == k].mean() for k in range(4)]  # shuffled: the same documents at each
     np.testing.assert_allclose(means[1:], means[0], atol=0.02)
+    value, base = TRUTH * (RIGHT - WRONG) / (RIGHT - WRONG)[0], TRUTH * WRONG
+    assert found.offsets[0] == 0
+    np.testing.assert_allclose(found.offsets, base - value * base[0], atol=0.05)
     assert "offset" in str(found)
     assert found.to_frame()["offset"].tolist() == found.offsets.tolist()
 
@@ -204,13 +207,17 @@ def test_trust_corrects_clicks_at_every_position():
 
 @pytest.mark.parametrize(
     "ranker",
-    [linear, tr.TreeRanker(n_trees=20, num_leaves=6), tr.NeuralRanker(hidden=(4,), epochs=30, learning_rate=0.02)],
+    [
+        linear,
+        tr.TreeRanker(n_trees=20, num_leaves=6),
+        tr.NeuralRanker(hidden=(4,), epochs=25, learning_rate=0.02, batch_documents=32),
+    ],
     ids=lambda ranker: type(ranker).__name__,
 )
 def test_any_scorer_learns_the_attraction(ranker):
     data = world()
     log = clicked(data, 4_000)
-    model = PBM(attraction=ranker, tolerance=1e-5, max_steps=12).fit(log, data)
+    model = PBM(attraction=ranker, tolerance=1e-5, max_steps=6).fit(log, data)
     assert np.corrcoef(model.predict(data), logistic(data))[0, 1] > 0.85
     np.testing.assert_allclose(model.examination_, TRUTH, atol=0.12)
     assert type(ranker)().loss == ranker.loss  # the argument is left as it was
