@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -278,4 +278,4 @@ def _numbers(text: str, option: str) -> list[float]:
     return numbers
 
 
-COMMANDS: tuple[Callable[..., None], ...] = [check, fit, simulate]
+COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate)
