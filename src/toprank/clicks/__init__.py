@@ -3,13 +3,15 @@
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
 from toprank.clicks.comparing import ModelComparison, compare, rate_prior
+from toprank.clicks.evaluation import Estimates, evaluate
 from toprank.clicks.files import read, write
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
 from toprank.clicks.simulation import simulate
+from toprank.clicks.training import Trained, train
 
 __all__ = [
-    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "GlobalCTR",
-    "LogReport", "ModelComparison", "Perplexity", "RankCTR", "check", "compare", "rate_prior", "read", "simulate",
-    "write",
+    "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "DocumentCTR", "Estimates",
+    "GlobalCTR", "LogReport", "ModelComparison", "Perplexity", "RankCTR", "Trained", "check", "compare",
+    "evaluate", "rate_prior", "read", "simulate", "train", "write",
 ]  # fmt: skip
