@@ -31,7 +31,7 @@ from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["CORRECTIONS", "Corrected", "Curves", "correct", "curves_of", "regression_of"]
+__all__ = ["CORRECTIONS", "Corrected", "Curves", "correct", "curves_of", "judged", "regression_of", "rows_of"]
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 _TELL = (
@@ -148,7 +148,7 @@ def correct(
         raise UnknownNameError("correction", correction, CORRECTIONS)
     if clip is not None:
         check_number("clip", clip, least=0, most=1)
-    row, sessions = _rows(log, data)
+    row, sessions = rows_of(log, data), _sessions(log, data)
     known, place, n = row >= 0, log.position - 1, data.n_documents
     usable = known if curves is None or correction == "none" else known & curves.usable[place]
     if not usable.any():
@@ -186,17 +186,24 @@ def correct(
     return Corrected(relevance, weights, row, shown, sessions, int((~known).sum()), lost)
 
 
-def _rows(log: ClickLog, data: RankingData) -> tuple[IntArray, FloatArray]:
-    """The row of each impression, -1 where there is none, and how many sessions each query of the data has."""
+def rows_of(log: ClickLog, data: RankingData) -> IntArray:
+    """The row of each impression, in the order in which `data` lie; -1 where they do not have its document.
+
+    Documents of data without ids are called by their rows, as `simulate` does.
+    """
     check_data("learning from clicks", data)
     if log.n_impressions == 0:
         raise DataError("The log has no impressions.")
-    if data.document_ids is None:  # then simulate calls documents by their rows
+    if data.document_ids is None:
         data = data.as_grouped().replace(document_ids=np.arange(data.n_documents).astype(str))
+    return log.rows(data)[log.pair]
+
+
+def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
+    """How many sessions each query of the data has."""
     number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
     query = np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
-    sessions = np.bincount(query[query >= 0], minlength=data.n_queries).astype(np.float64)
-    return log.rows(data)[log.pair], sessions
+    return np.bincount(query[query >= 0], minlength=data.n_queries).astype(np.float64)
 
 
 def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:

@@ -33,6 +33,7 @@ from toprank.showing.tables import Part, Shown, Table
 
 __all__ = ["Trained", "train"]
 
+_ROUGHLY = 1e-3  # tolerance of a loss that is not convex: its last digits cost much and say nothing
 _LINEAR_FORMS: dict[str, Loss] = {
     "ListNet": Multicategory(gain=None),
     "XENDCG": Multicategory(gain=None),
@@ -257,6 +258,8 @@ def _with_loss(ranker: Ranker, loss: Loss) -> Any:
     made = unfitted(ranker).set_params(loss=loss)
     if isinstance(made, ExpectedGainRanker):
         made.set_params(n_grades=2, gain="linear")
+    if isinstance(loss, SafeDCG) and getattr(made, "tolerance", 0.0) is None:
+        made.set_params(tolerance=_ROUGHLY)
     return made
 
 

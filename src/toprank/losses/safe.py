@@ -25,11 +25,12 @@ _ROUNDED = 0.1  # of the edge, to either side
 class SafeDCG(Loss):
     """−Σ_j y_j·c_j, c_j = 1/log2(1 + r_j) of smooth ranks, where a document gains nothing beyond a band.
 
-    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with y_j < 0,
-    down to e_j/within. So a document that is already exposed so many times more (or less) than it was is pushed no
-    further, however good or bad its label makes it: wrong labels can do bounded harm, and with within = 1 nothing is
-    gained by leaving the former ranking. The edge of the band is rounded over a tenth of it to either side. e_j is the document's weight times the mean of c over the ranks of its query:
-    without weights, documents are taken to have stood in random order.
+    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with y_j
+    < 0, down to e_j/within. So a document that is already exposed so many times more (or less) than it was is
+    pushed no further, however good or bad its label makes it: wrong labels can do bounded harm, and with within = 1
+    nothing is gained by leaving the former ranking. The edge of the band is rounded over a tenth of it to either
+    side. e_j is the document's weight times the mean of c over the ranks of its query: without weights, documents
+    are taken to have stood in random order.
 
     Args:
         within: how many times more or less exposure than before is still worth something, at least 1.
