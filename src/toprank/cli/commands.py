@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from toprank import __version__
 from toprank.cli import (
     clicks,
+    clicks_training,
     common,
     demonstrating,
     evaluating,
@@ -82,7 +83,7 @@ _CLICKS = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in clicks.COMMANDS:
+for _function in (*clicks.COMMANDS, *clicks_training.COMMANDS):
     _CLICKS.command(_function.__name__, cls=_Command)(options.complete(_function))
 app.add_typer(_CLICKS, name="clicks")
 

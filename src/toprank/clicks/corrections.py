@@ -74,10 +74,12 @@ def curves_of(propensities: Any, log: ClickLog) -> Curves:
                 "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
                 f"else: the log cannot tell how likely positions are looked at. {_TELL}"
             )
-    if hasattr(propensities, "slope") and hasattr(propensities, "offset"):
-        both, told = np.stack([propensities.slope, propensities.offset]), getattr(propensities, "method", "given")
-    elif hasattr(propensities, "values") and hasattr(propensities, "identified"):
+    if isinstance(propensities, Curves):
+        return propensities
+    if hasattr(propensities, "values") and hasattr(propensities, "identified"):
         both, told = np.asarray(propensities.values, dtype=np.float64), propensities.method
+        if getattr(propensities, "offsets", None) is not None:
+            both = np.stack([both, propensities.offsets])
     elif hasattr(propensities, "examination_"):
         both, told = np.asarray(propensities.examination_), f"examination of {type(propensities).__name__}"
         if both.ndim != 1:

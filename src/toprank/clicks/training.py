@@ -81,6 +81,16 @@ class Trained(Shown):
     metrics: tuple[float, float] | None
     counts: dict[str, int]
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: what was trained, and both models side by side."""
+        facts: dict[str, Any] = {
+            "correction": self.correction, "loss": str(self.loss[0]), "asked": str(self.loss[1]),
+            "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts,
+        }  # fmt: skip
+        for name, pair in (("dcg@10", self.estimates), ("valid_ndcg@10", self.metrics)):
+            facts[name] = None if pair is None else {"model": pair[0], "naive": pair[1]}
+        return facts
+
     def _parts(self) -> Sequence[Part]:
         counts, (used, asked) = self.counts, self.loss
         words = [
@@ -268,8 +278,7 @@ def _estimates(
 ) -> tuple[float, float] | None:
     if curves is None:
         return None
-    given = np.stack([curves.slope, curves.offset])
-    first, second = (evaluate(one, log, data, propensities=given, resamples=2).value for one in both)
+    first, second = (evaluate(one, log, data, propensities=curves, resamples=2).value for one in both)
     return first, second
 
 
