@@ -15,6 +15,7 @@ import numpy as np
 import toprank as tr
 from toprank.clicks.simulation import relevance_of
 from toprank.data.dataset import concatenate
+from toprank.rankers.base import Ranker
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
     train = concatenate([tr.read(root / f"S{part}.txt") for part in (1, 2, 3)])
     test = tr.read(root / "S5.txt")
 
-    def ndcg(ranker: tr.LinearRanker) -> float:
+    def ndcg(ranker: Ranker) -> float:
         return tr.evaluate(ranker.predict(test), test, "ndcg@10").mean["ndcg@10"]
 
     shown = tr.LinearRanker("Squared").fit(train.select(np.arange(0, train.n_queries, 20)))

@@ -160,28 +160,27 @@ def correct(
         )
     at, where = np.flatnonzero(usable), row[usable]
     clicks = log.clicks[at].astype(np.float64)
+    robust, guess = correction == "dr", np.zeros(n) if regression is None else regression
     shown = np.bincount(where, minlength=n).astype(np.float64)
     if correction == "none" or curves is None:
         value, weight = clicks, 1 / shown[where]
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
-        least = 0.0 if clip is None else clip
+        least: FloatArray | float = 0.0 if clip is None else clip
         if correction == "ips":
             value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
         elif correction == "snips":
             exposure = np.bincount(where, slope, minlength=n)
             value, weight = clicks - offset, 1 / np.maximum(exposure, least * shown)[where]
         else:
-            if correction == "dr" and clip is None:  # as the source: all the regression where there are few sessions
+            if robust and clip is None:  # as the source: all the regression where there are few sessions
                 of_row = np.minimum(1.0, 10 / np.sqrt(np.maximum(data.queries.spread(sessions), 1.0)))
                 least = of_row[where]
-            value, weight = clicks - offset, 1 / (shown[where] * np.maximum(slope, least))
-            if correction == "dr":
-                assert regression is not None
-                value = value - slope * regression[where]
+            predicted = slope * guess[where] if robust else 0.0
+            value, weight = clicks - offset - predicted, 1 / (shown[where] * np.maximum(slope, least))
     found = np.bincount(where, value * weight, minlength=n)
-    base = np.where(data.queries.spread(sessions > 0), regression, np.nan) if correction == "dr" else np.nan
-    relevance = np.where(shown > 0, found + (regression if correction == "dr" else 0.0), base)
+    unseen = np.where(data.queries.spread(sessions > 0), guess, np.nan) if robust else np.full(n, np.nan)
+    relevance = np.where(shown > 0, found + guess if robust else found, unseen)
     weights = np.zeros(log.n_impressions)
     weights[at] = weight
     lost = int((known & ~usable).sum())

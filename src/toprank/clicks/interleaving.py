@@ -71,8 +71,8 @@ def interleave(
     draft = _team_draft if method == "team-draft" else _probabilistic
     lists, teams = [], []
     for number in query.tolist():
-        rows = slice(*data.queries.offsets[number : number + 2])
-        shown, team = draft(orders[0][rows], orders[1][rows], k, rng)
+        part = slice(*data.queries.offsets[number : number + 2])
+        shown, team = draft(orders[0][part], orders[1][part], k, rng)
         lists.append(shown)
         teams.append(team)
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])

@@ -215,7 +215,7 @@ def _usable_loss(asked: Loss, correction: str, within: float, approximate: bool)
     if asked.traits.linear_in_gain:
         own = {field.name for field in fields(asked)}
         changes = {option: None for option in ("gain", "max_grade") if option in own}
-        return replace(asked, **changes)  # type: ignore[arg-type]
+        return replace(asked, **changes)
     if approximate:
         if asked.traits.space == "class":
             raise DataError(f"{name} takes grades as classes; estimates of relevance are none. Choose Squared.")
