@@ -318,3 +318,21 @@ def test_other_bad_input_is_refused_in_sentences():
     strange = ClickLog.of(["other"], ["x"], [1], [1])
     with pytest.raises(DataError, match="same query and document ids"):
         train(LinearRanker("Squared"), strange, data, "affine", THETA)
+
+
+def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_path):
+    data, _ = little(n_queries=80, m=5, seed=6)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.3}
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 20_000, **options)  # the worst stands first
+    done = train(TreeRanker("ListNet", n_trees=60), log, data, "position")
+    scores = done.ranker.predict(data)
+    assert np.corrcoef(scores, liked)[0, 1] > 0.8 > np.corrcoef(done.naive.predict(data), liked)[0, 1]
+    biases = done.ranker.training_["clicks"]["position_biases"]
+    np.testing.assert_allclose(np.exp(biases), THETA, rtol=0.2)
+    done.ranker.save(tmp_path / "m.toprank")
+    again = tr.load(tmp_path / "m.toprank")
+    np.testing.assert_array_equal(again.predict(data), scores)
+    assert again.training_["clicks"]["position_biases"] == biases
+    with pytest.raises(DataError, match="give a TreeRanker"):
+        train(LinearRanker("ListNet"), log, data, "position")

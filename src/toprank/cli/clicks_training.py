@@ -34,7 +34,7 @@ def train(
     data: Annotated[Path, typer.Argument(help="Features of the documents; labels are not looked at.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
-    correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr or safe.")] = "affine",
+    correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,

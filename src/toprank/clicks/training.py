@@ -17,6 +17,7 @@ import numpy as np
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, judged, regression_of
 from toprank.clicks.evaluation import evaluate, left_out
 from toprank.clicks.log import ClickLog
+from toprank.clicks.position_term import Cells, PositionSoftmax
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number
 from toprank.data.dataset import RankingData
@@ -29,6 +30,7 @@ from toprank.metrics.gains import Discount
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.expected_gain import ExpectedGainRanker
+from toprank.rankers.trees import TreeRanker
 from toprank.showing.tables import Part, Shown, Table
 
 __all__ = ["Trained", "train"]
@@ -44,6 +46,8 @@ _ASSUMED = {
     "ips": "a click needs a look, whose chance depends on the position alone and is known, and a look at what "
     "is worth nothing is never clicked out of trust in its position.",
     "affine": "the chance of a click is α·R + β with α and β of the position alone, and these are known.",
+    "position": "clicks are what a document is worth times how likely its position is looked at, and documents or "
+    "features like theirs stood at several positions.",
     "dr": "for each document the regression is right, or α and β of its positions are.",
 }
 _ASSUMED |= {
@@ -143,7 +147,8 @@ def train(
             out and counted, and so are those of the data that were never shown (but not under ``dr``).
         correction: ``none``, ``ips``, ``snips``, ``affine``, ``dr`` (see `toprank.clicks.corrections`), or ``safe``:
             ``affine``, and then no document is moved for more than `within` times more or less exposure than it had
-            (`toprank.losses.SafeDCG`).
+            (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for each position inside a softmax loss of
+            the clicks, dropped where they score and kept as ``ranker.training_["clicks"]["position_biases"]``.
         propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
             fitted PBM; None or the name of a method: found from the log.
         clip: the least propensity to divide by.
@@ -160,29 +165,35 @@ def train(
     >>> done.ranker.predict(data).shape == done.naive.predict(data).shape
     True
     """
-    known = (*CORRECTIONS, "safe")
+    known = (*CORRECTIONS, "safe", "position")
     if correction not in known:
         raise UnknownNameError("correction", correction, known)
     check_data("learning from clicks", data)
     check_flag("approximate", approximate)
     check_number("within", within, least=1)
     asked = _loss_of(ranker)
-    used = _usable_loss(asked, correction, within, approximate)
-    curves = None if correction == "none" and propensities is None else curves_of(propensities, log)
-    how = "affine" if correction == "safe" else correction
+    alone = correction in ("none", "position")
+    curves = None if alone and propensities is None else curves_of(propensities, log)
+    how = {"safe": "affine", "position": "none"}.get(correction, correction)
     guess = regression_of(regression, log, data, curves) if how == "dr" and curves is not None else None
     found = correct(log, data, how, curves, clip, guess)
     if not log.clicks.any():
         raise DataError("No document of the log was clicked; nothing can be learnt from it.")
-    part = _to_learn(found, data, log, correction, approximate and not asked.traits.linear_in_gain)
-    made = _with_loss(ranker, used).fit(part, valid=valid)
+    if correction == "position":
+        made, part = _with_positions(ranker, log, data, valid)
+        used: Loss = Multicategory(gain=None)
+    else:
+        used = _usable_loss(asked, correction, within, approximate)
+        part = _to_learn(found, data, log, correction, approximate and not asked.traits.linear_in_gain)
+        made = _with_loss(ranker, used).fit(part, valid=valid)
     naive = made
     if correction != "none":
         plain = _usable_loss(asked, "none", within, approximate)
         rates = correct(log, data, "none", None)
         naive = _with_loss(ranker, plain).fit(_to_learn(rates, data, log, "none", approximate), valid=valid)
     for one, name in ((made, correction), (naive, "none")):
-        one.training_["clicks"] = {"correction": name, "sessions": log.n_sessions, "impressions": log.n_impressions}
+        told = {"correction": name, "sessions": log.n_sessions, "impressions": log.n_impressions}
+        one.training_["clicks"] = {**one.training_.get("clicks", {}), **told}
     shown_queries = found.asked & (data.queries.sum(found.shown) > 0)
     counts = {
         "impressions": int((found.weight > 0).sum()), "unknown": found.unknown, "uncorrected": found.uncorrected,
@@ -271,6 +282,19 @@ def _with_loss(ranker: Ranker, loss: Loss) -> Any:
     if isinstance(loss, SafeDCG) and getattr(made, "tolerance", 0.0) is None:
         made.set_params(tolerance=_ROUGHLY)
     return made
+
+
+def _with_positions(
+    ranker: Any, log: ClickLog, data: RankingData, valid: RankingData | None
+) -> tuple[Any, RankingData]:
+    """Trees with a term for each position, which they keep as ``training_["clicks"]["position_biases"]``."""
+    if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
+        raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
+    cells = Cells.of(log, data.as_grouped())
+    made = _with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
+    made.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
+    made.training_["clicks"] = {"position_biases": cells.biases.tolist()}
+    return made, cells.data
 
 
 def _estimates(
