@@ -11,8 +11,8 @@ from scipy.stats import binomtest
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.evaluation import evaluate
-from toprank.clicks.interleaving import interleave, interleaving
-from toprank.clicks.preferences import preferences
+from toprank.clicks.interleaved import interleave, interleaving
+from toprank.clicks.preferring import preferences
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking

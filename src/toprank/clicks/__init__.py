@@ -5,10 +5,10 @@ from toprank.clicks.checking import LogReport, check
 from toprank.clicks.comparing import ModelComparison, compare, rate_prior
 from toprank.clicks.evaluation import Estimates, evaluate
 from toprank.clicks.files import read, write
-from toprank.clicks.interleaving import Interleaving, interleave, interleaving
+from toprank.clicks.interleaved import Interleaving, interleave, interleaving
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
-from toprank.clicks.preferences import preferences
+from toprank.clicks.preferring import preferences
 from toprank.clicks.simulation import simulate
 from toprank.clicks.training import Trained, train
 
