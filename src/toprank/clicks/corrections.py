@@ -29,15 +29,13 @@ from toprank.clicks.propensities import harvested
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["CORRECTIONS", "Corrected", "Curves", "correct", "curves_of", "judged", "regression_of", "rows_of"]
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
-_TELL = (
-    "Give propensities=, or show some documents at other positions: swap neighbours, or shuffle the top for a share of "
-    "the sessions."
-)
+_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
+_TELL = Remedy(f"Give propensities=, {_SHOW}", f"Give --propensities, {_SHOW}")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,8 @@ def curves_of(propensities: Any, log: ClickLog) -> Curves:
         if log.depth > 1 and not propensities.identified[1:].any():
             raise DataError(
                 "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
-                f"else: the log cannot tell how likely positions are looked at. {_TELL}"
+                "else: the log cannot tell how likely positions are looked at.",
+                remedy=_TELL,
             )
     if isinstance(propensities, Curves):
         return propensities
@@ -98,7 +97,7 @@ def curves_of(propensities: Any, log: ClickLog) -> Curves:
     curves = Curves(both[0], both[1], told)
     if not curves.usable[log.position - 1].any():
         raise DataError(
-            f"All propensities of positions that were shown are 0 or unknown, so nothing can be corrected. {_TELL}"
+            "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
         )
     return curves
 

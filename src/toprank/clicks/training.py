@@ -21,7 +21,7 @@ from toprank.clicks.position_term import Cells, PositionSoftmax
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.losses import LambdaLoss, Loss, Multicategory, SafeDCG
 from toprank.losses import make as make_loss
 from toprank.losses.safe import mean_exposure
@@ -68,7 +68,8 @@ class Trained(Shown):
             their sessions.
         loss: what it was trained under, and the loss it stands for.
         assumption: what would have to hold for the correction to be right.
-        estimates: of both, DCG@10 on this very log by ``snips``; None where the log cannot tell.
+        estimates: of both, DCG@10 of the documents that were shown, on this very log, by ``snips``; None where the log
+            cannot tell.
         metrics: of both, NDCG@10 on the labels of `valid`, where there are any.
         counts: impressions, those that were left out and why, sessions without clicks, documents never shown, labels
             below 0.
@@ -205,7 +206,7 @@ def train(
     return Trained(
         made, naive, correction, part, (used, asked), _ASSUMED[correction],
         approximate and not used.traits.linear_in_gain and correction != "safe",
-        _estimates(both, log, data, curves), _metrics(both, valid), counts,
+        _estimates(both, log, data, curves, found), _metrics(both, valid), counts,
     )  # fmt: skip
 
 
@@ -236,7 +237,8 @@ def _usable_loss(asked: Loss, correction: str, within: float, approximate: bool)
     raise DataError(
         f"{name} is not linear in the gains, so clicks that are right in expectation would train it with a bias. "
         "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or take the "
-        "approximation: approximate=True trains it on relevance held within 0 and 1."
+        "approximation, which trains it on relevance held within 0 and 1:",
+        remedy=Remedy("approximate=True.", "--approximate."),
     )
 
 
@@ -298,10 +300,14 @@ def _with_positions(
 
 
 def _estimates(
-    both: tuple[Ranker, Ranker], log: ClickLog, data: RankingData, curves: Curves | None
+    both: tuple[Ranker, Ranker], log: ClickLog, data: RankingData, curves: Curves | None, found: Corrected
 ) -> tuple[float, float] | None:
+    """Of the documents that were shown, in the order of each: of others the log knows nothing."""
     if curves is None:
         return None
+    data = data.as_grouped()
+    names = data.document_ids if data.document_ids is not None else np.arange(data.n_documents).astype(str)
+    data = data.replace(document_ids=names).keep(found.shown > 0)
     first, second = (evaluate(one, log, data, propensities=curves, resamples=2).value for one in both)
     return first, second
 
