@@ -19,6 +19,7 @@ CASES = [
     ("listnet-permutation", ListNet(top_k=None, alpha=0.5), {}),
     ("multicategory", Multicategory(), {}),
     ("multicategory-linear", Multicategory(gain="linear"), {"labels": "real"}),
+    ("multicategory-gains", Multicategory(gain=None), {"labels": "real"}),
     ("multicategory-binary", Multicategory(gain=(0.0, 1.0)), {"labels": "binary"}),
     ("xendcg", XENDCG(), _DRAWN),
     ("xendcg-expected", XENDCG(gamma=0.5), {}),

@@ -420,6 +420,6 @@ def test_lambdaloss_refuses_in_a_sentence():
     for wrong in ({"sigma": -1.0}, {"mu": math.inf}):
         with pytest.raises(DataError, match="must be a positive number"):
             LambdaLoss(**wrong)
-    for scheme in ("arp1", "ndcg2"):
+    for scheme in ("ndcg1", "ndcg2"):
         with pytest.raises(DataError, match="labels of at least 0"):
             one_query(LambdaLoss(scheme), [-1, 2])

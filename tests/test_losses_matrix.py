@@ -6,6 +6,7 @@ The losses come from tests/loss_cases_<family>.py; see loss_cases.py for how to 
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses import base
 from toprank.losses.base import Want
+from toprank.metrics.gains import Gain
 
 STEP = 1e-5  # of central differences
 
@@ -111,6 +113,45 @@ def test_curvature_is_symmetric_positive_semidefinite_and_stays_inside_queries(p
         assert curvature.diagonal().shape == scores.shape
         query = np.repeat(problem.queries.document_query, scores.size // len(scores))
         assert not matrix[query[:, None] != query].any()
+
+
+def in_gains(loss, gain):
+    """The loss whose labels are read as gains, with no grade above those it is given; one without a gain as it is."""
+    own = {field.name for field in fields(loss)}
+    return replace(loss, **{name: value for name, value in (("gain", gain), ("max_grade", None)) if name in own})
+
+
+def half_way(loss, queries, scores, low, high):
+    """The gradient for gains half-way between two, and half-way between the gradients for the two."""
+    ends = [loss.on(gains, queries).at(scores).grad for gains in (low, high)]
+    return loss.on((low + high) / 2, queries).at(scores).grad, (ends[0] + ends[1]) / 2
+
+
+def test_gradient_is_affine_in_the_gains_iff_claimed(problem):
+    rng, queries, scores = np.random.default_rng(11), problem.queries, problem.scores
+    n = queries.n_documents
+    if not problem.loss.traits.linear_in_gain:
+        if problem.loss.traits.space == "class":
+            pytest.skip("grades are classes there, not gains")
+        loss = in_gains(problem.loss, "linear")
+        try:
+            middle, mean = half_way(loss, queries, scores, *(rng.uniform(0, 3, (2, n))))
+            if not differ(middle, mean):  # on part of the real numbers alone
+                middle, mean = half_way(loss, queries, scores, *(rng.uniform(-3, 3, (2, n))))
+        except DataError:
+            return
+        assert differ(middle, mean), "the gradient is affine in the gains: claim it"
+        return
+    loss, gains = in_gains(problem.loss, None), rng.uniform(-1, 3, (2, n))
+    close(*half_way(loss, queries, scores, *gains))
+    for one in (*gains, -np.abs(gains[0])):  # where sums are negative too
+        bound = loss.on(one, queries, document_weights=problem.document_weights)
+        close(bound.at(scores).grad, numeric_gradient(bound, scores))
+        curvature = matrix_of(bound.at(scores, curvature=True).curvature, scores)
+        assert np.linalg.eigvalsh(curvature).min() > -1e-12 * max(np.abs(curvature).max(), 1.0)
+    if getattr(problem.loss, "gain", None) is not None:
+        worth = Gain.of(problem.loss.gain).table(problem.labels, problem.labels.max())
+        close(loss.on(worth, queries).at(scores).grad, problem.bound().at(scores).grad)
 
 
 def test_curvature_takes_matrices_as_it_takes_vectors(problem):

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from toprank import __version__
 from toprank.cli import (
     clicks,
+    clicks_training,
     common,
     demonstrating,
     evaluating,
@@ -86,7 +87,7 @@ _CLICKS = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in clicks.COMMANDS:
+for _command in (*clicks.COMMANDS, *clicks_training.COMMANDS):
     _CLICKS.command(_command.__name__, cls=_Command)(options.complete(_command))
 app.add_typer(_CLICKS, name="clicks")
 

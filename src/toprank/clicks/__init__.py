@@ -3,15 +3,20 @@
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
 from toprank.clicks.estimators import UnidentifiedWarning, propensities
+from toprank.clicks.evaluation import Estimates, evaluate
 from toprank.clicks.files import read, write
 from toprank.clicks.held_out import ComparedModels, compare_models
+from toprank.clicks.interleaved import Interleaving, interleave, interleaving
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
 from toprank.clicks.named import rate_prior
+from toprank.clicks.preferring import preferences
 from toprank.clicks.simulation import simulate
+from toprank.clicks.training import Trained, train
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "ComparedModels", "DocumentCTR",
-    "GlobalCTR", "LogReport", "Perplexity", "RankCTR", "UnidentifiedWarning", "check", "compare_models", "propensities",
-    "rate_prior", "read", "simulate", "write",
+    "Estimates", "GlobalCTR", "Interleaving", "LogReport", "Perplexity", "RankCTR", "Trained", "UnidentifiedWarning",
+    "check", "compare_models", "evaluate", "interleave", "interleaving", "preferences", "propensities", "rate_prior",
+    "read", "simulate", "train", "write",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ _OF_MODULES = {
     "listmle": "ListMLE PListMLE CostSensitiveListMLE",
     "cosine": "Cosine",
     "smooth": "ApproxNDCG ApproxMRR ApproxMetric SoftRank NeuralNDCG",
+    "safe": "SafeDCG",
     "boltzrank": "BoltzRank",
 }
 _HOMES = {name: module for module, names in _OF_MODULES.items() for name in names.split()}
@@ -38,7 +39,7 @@ __all__ = [
     "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "CrossEntropy", "ImportanceWeightedSquared",
     "Multinomial", "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank",
     "LambdaLoss", "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine",
-    "ApproxNDCG", "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "BoltzRank",
+    "ApproxNDCG", "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "SafeDCG", "BoltzRank",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         QuerySquared,
         Squared,
     )
+    from toprank.losses.safe import SafeDCG
     from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SoftRank
     from toprank.losses.softmax import XENDCG, ListNet, Multicategory
 

@@ -151,6 +151,9 @@ class Traits:
         space: ``score`` (one score a document) or ``class`` (one column of scores for each grade).
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
+        linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
+            (``gain=None``: the labels are the gains). So gains that are right in expectation, as clicks corrected for
+            their positions are, give a gradient that is right in expectation; under no other loss do they.
     """
 
     convex: bool
@@ -161,6 +164,7 @@ class Traits:
     space: Literal["score", "class"] = "score"
     cost: str = "O(m)"
     consistent: str = ""
+    linear_in_gain: bool = False
 
 
 class Curvature(ABC):

@@ -8,7 +8,7 @@ promise of `toprank.losses.base` is compared here with something computed in ano
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -40,8 +40,9 @@ def check_loss(
     Checked: the gradient against central differences of the value (unless `exact_gradient` is not claimed); the
     curvature for symmetry, positive semi-definiteness and, where it claims to be exact, against differences of the
     gradient; that a majoriser is not so loose that trees crawl; convexity where claimed; invariance to shifts where
-    claimed, and that it is claimed where it holds; that the order of rows in a query does not matter; that blocks of
-    queries add up to the whole; weights of queries and documents; that scores of ±1e8 give finite numbers.
+    claimed, and that it is claimed where it holds; that the gradient is affine in the gains where claimed; that the
+    order of rows in a query does not matter; that blocks of queries add up to the whole; weights of queries and
+    documents; that scores of ±1e8 give finite numbers.
 
     Nothing is raised for a faulty loss: an exception becomes a sentence, too.
 
@@ -300,6 +301,20 @@ def _shifts(trial: _Trial) -> Iterator[str]:
         )
 
 
+def _gains(trial: _Trial) -> Iterator[str]:
+    """The gradient is affine in the gains where that is claimed."""
+    if not trial.loss.traits.linear_in_gain:
+        return
+    loss = replace(trial.loss, gain=None) if hasattr(trial.loss, "gain") else trial.loss  # type: ignore[call-arg]
+    ends = trial.rng.uniform(-1.0, 3.0, (2, len(trial.labels)))
+    low, high, middle = (loss.on(one, trial.queries).at(trial.scores).grad for one in (*ends, ends.mean(axis=0)))
+    if _worst(middle, (low + high) / 2, 1e-9) is not None:
+        yield (
+            "The loss claims linear_in_gain=True, but for gains half-way between two others the gradient is not "
+            "half-way between theirs: corrected clicks would train it with a bias."
+        )
+
+
 def _order(trial: _Trial) -> Iterator[str]:
     """The order of a query's rows does not matter."""
     for scores in (trial.scores, np.zeros_like(trial.scores)):
@@ -357,5 +372,6 @@ def _extremes(trial: _Trial) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[_Trial], Iterator[str]], ...] = (
-    _words, _answers, _gradient, _blocks, _curvature, _looseness, _convexity, _shifts, _order, _weights, _extremes,
+    _words, _answers, _gradient, _blocks, _curvature, _looseness, _convexity, _shifts, _gains, _order, _weights,
+    _extremes,
 )  # fmt: skip

@@ -8,7 +8,7 @@ them up, with the weights held constant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -111,6 +111,8 @@ class LambdaLoss(Loss):
     Σ G_i − NDCG; ``ndcg2`` on Σ G_i − NDCG − Σ_pairs δ_ij·min(G_i, G_j). The weights of the NDCG schemes are held
     constant by the gradient, as in LambdaRank.
 
+    Under the ARP schemes labels may be any real numbers. Under ``arp1`` the loss is not convex where one is negative.
+
     Args:
         scheme: see above.
         sigma: slope σ of the logistic function.
@@ -143,7 +145,8 @@ class LambdaLoss(Loss):
         """The weights of the ARP schemes do not depend on ranks, so these are ordinary convex losses."""
         fixed = self.scheme.startswith("arp")
         curvature: Literal["exact", "gauss-newton"] = "exact" if fixed else "gauss-newton"
-        return Traits(convex=fixed, smooth=fixed, exact_gradient=fixed, curvature=curvature, cost="O(m²)")
+        linear = self.scheme == "arp1"
+        return Traits(fixed, fixed, exact_gradient=fixed, curvature=curvature, cost="O(m²)", linear_in_gain=linear)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -253,13 +256,25 @@ class LambdaRankBound(LambdaBound):
 class LambdaLossBound(LambdaBound):
     """LambdaLoss on data."""
 
+    bending: LambdaLossBound | None = None
+    """The same loss of the positive labels alone, whose curvature counts."""
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, curvature = super().judge(block, scores, grad, want)
+        if self.bending is not None and want.curvature:
+            curvature = self.bending.judge(block, scores, np.empty_like(grad), Want(value=False, curvature=True))[1]
+        return losses, curvature
+
     def __init__(self, loss: LambdaLoss, judgments: Judgments) -> None:
         super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
         labels, queries = judgments.labels, judgments.queries
         self.delta, self.two_sided = _SCHEMES[loss.scheme], loss.scheme in ("arp1", "ndcg1")
         self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
-        if loss.scheme != "arp2":
+        if loss.scheme.startswith("ndcg"):
             non_negative(labels, loss)
+        if self.two_sided and labels.min() < 0:  # such pairs bend down; what bends down is left out of the curvature
+            self.bending = LambdaLossBound(loss, replace(judgments, labels=np.maximum(labels, 0.0)))
         if loss.scheme.startswith("ndcg2"):
             self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
             self.distance = np.append(0.0, self.rank_weights)

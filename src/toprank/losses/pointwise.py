@@ -74,7 +74,7 @@ class Squared(_Pointwise):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} E[G(y)|x]"
+        convex=True, smooth=True, shift_invariant=False, consistent=f"{_SAME_GAIN} E[G(y)|x]", linear_in_gain=True
     )
 
     @override
@@ -190,7 +190,7 @@ class QuerySquared(Targeted):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, consistent=f"{_SAME_GAIN} E[G(y)|x] up to a shift by query"
+        convex=True, smooth=True, consistent=f"{_SAME_GAIN} E[G(y)|x] up to a shift by query", linear_in_gain=True
     )
 
     @override

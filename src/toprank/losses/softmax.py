@@ -27,7 +27,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.reading import check_psi, non_negative, psi_of
+from toprank.losses.reading import check_gain, check_psi, non_negative, psi_of
 from toprank.metrics.gains import Gain
 
 __all__ = ["MAX_PREFIXES", "XENDCG", "ListNet", "Multicategory", "SoftmaxCurvature", "TopKBound", "count_prefixes"]
@@ -177,7 +177,9 @@ class Multicategory(Loss):
     nothing relevant does not count. With a single t = 1 it is softmax classification.
 
     Args:
-        gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable.
+        gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable; None takes the
+            labels themselves, which may then be negative (estimates of gains). Where one is, the loss is not convex and
+            its curvature is that of the positive sums of targets.
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
@@ -189,15 +191,17 @@ class Multicategory(Loss):
     True
     """
 
-    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, consistent="DCG with the gain G")
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, consistent="DCG with the gain G", linear_in_gain=True)
 
-    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] | None = "exponential"
 
     def __post_init__(self) -> None:
-        Gain.of(self.gain)
+        check_gain(self.gain, None)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
+        if self.gain is None:
+            return SoftmaxBound(judgments.labels, judgments)
         non_negative(judgments.labels, self)
         return SoftmaxBound(judgments.gains(self.gain), judgments)
 
@@ -249,7 +253,7 @@ class XENDCG(Loss):
 
 
 class SoftmaxBound(BoundLoss):
-    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t ≥ 0, each multiplied by its document's weight."""
+    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t, each multiplied by its document's weight."""
 
     def __init__(self, targets: FloatArray, judgments: Judgments) -> None:
         super().__init__(judgments)
@@ -264,7 +268,8 @@ class SoftmaxBound(BoundLoss):
             return losses, None
         probabilities = np.empty(len(scores))
         kernels.softmax(scores, block.offsets, probabilities)
-        return losses, SoftmaxCurvature(probabilities, mass * block.scale, block.offsets)
+        # Targets whose sum is negative bend down; what bends down is left out.
+        return losses, SoftmaxCurvature(probabilities, np.maximum(mass, 0.0) * block.scale, block.offsets)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     Args:
         loss: a loss, or its name.
         gain: G, for training and as the default of prediction.
-        n_grades: number of grades; None: the largest training label + 1.
+        n_grades: number of grades; None: the largest training label + 1. Where it is given and the loss takes labels
+            for gains (``Squared(gain=None)``), they may be any real numbers: expected gains to come near.
         l2: penalty on the w_k (never on the b_k), or several: with `valid` data the best on `metric` is kept.
         start: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
             direction, spread over the grades), or ``zeros``.
@@ -155,7 +156,16 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
                 "its method calibrate, on data that it was not trained on."
             )
 
+    @property
+    def _learns_gains(self) -> bool:
+        """Whether labels are gains, any real numbers, which expected gains over given grades are to come near."""
+        loss = make_loss(self.loss)
+        takes = loss.traits.linear_in_gain or type(loss).__name__ == "SafeDCG"
+        return self.n_grades is not None and takes and getattr(loss, "gain", None) is None
+
     def _count_grades(self, grades: FloatArray) -> int:
+        if self.n_grades is not None and self._learns_gains:
+            return max(int(self.n_grades), 2)
         least = whole_grades(grades, "P(grade | x) needs classes. Round the labels, or use LinearRanker.")
         count = least if self.n_grades is None else int(self.n_grades)
         if count <= grades.max():
@@ -191,8 +201,10 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """Where to start: class shares as intercepts, and directions as asked for."""
         d, grades = source.n_features, self.n_grades_
         labels, counts = source.grades()
-        first = self._head.start(grade_shares(labels, counts, grades))
-        if by_class or self.start == "zeros":
+        plain = self._learns_gains and self.start == "likelihood"  # gains are no classes whose likelihood there is
+        shares = np.full(grades, 1 / grades) if self._learns_gains else grade_shares(labels, counts, grades)
+        first = self._head.start(shares)
+        if by_class or plain or self.start == "zeros":
             return first
         table = first.reshape(grades, d + 1)
         if self.start == "linear":

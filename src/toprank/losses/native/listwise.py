@@ -36,12 +36,12 @@ def listnet(loss: ListNet, frame: Frame) -> Prepared:
 
 def has_multicategory(loss: Multicategory) -> bool:
     """Any gain but a function of the user."""
-    return has_gain(loss.gain)
+    return loss.gain is None or has_gain(loss.gain)
 
 
 def multicategory(loss: Multicategory, frame: Frame) -> Prepared:
     """See `Multicategory`."""
-    return _cross_entropy(frame, gains_of(frame, loss.gain))
+    return _cross_entropy(frame, frame.labels if loss.gain is None else gains_of(frame, loss.gain))
 
 
 def xendcg(loss: XENDCG, frame: Frame) -> Prepared:

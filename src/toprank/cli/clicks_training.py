@@ -1,0 +1,163 @@
+"""`toprank clicks train` and `evaluate`: rankers from clicks, and what clicks say of rankers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toprank.cli import common, options
+from toprank.cli.clicks import Click, Document, FirstPosition, Position, Query, Session, read_log
+
+__all__ = ["COMMANDS", "evaluate", "train"]
+
+OneLog = Annotated[Path, typer.Argument(metavar="LOG", help="A log of clicks on documents of DATA.")]
+Propensities = Annotated[
+    str | None,
+    typer.Option(
+        help="One for each position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation. "
+        "Default: all-pairs.",
+        show_default=False,
+    ),
+]
+Offsets = Annotated[
+    str | None,
+    typer.Option(help="P(click) besides, out of trust in each position: β, where --propensities are α."),
+]
+Clip = Annotated[float | None, typer.Option(help="The least propensity to divide by.")]
+
+
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+def train(
+    log: OneLog,
+    data: Annotated[Path, typer.Argument(help="Features of the documents; labels are not looked at.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
+    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
+    correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
+    propensities: Propensities = None,
+    offsets: Offsets = None,
+    clip: Clip = None,
+    within: Annotated[float, typer.Option(help="safe: how many times more or less exposure than in the log.")] = 1.5,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Train a loss that is not linear in the gains all the same.")
+    ] = False,
+    naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Labelled data to compare with the naive model on.")] = None,
+    setting: options.Settings = None,
+    json: options.Json = False,
+    query: Query = None,
+    document: Document = None,
+    position: Position = None,
+    click: Click = None,
+    session: Session = None,
+    first_position: FirstPosition = 1,
+    reading: options.Reading = options.NOTHING,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a ranker on clicks that are corrected for where documents stood; the naive one is trained beside it.
+
+    For example:
+
+    \b
+      toprank clicks train log.parquet products.parquet --system ListNet --correction affine -o m.toprank
+      toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
+    """
+    from toprank import systems
+    from toprank.clicks import train as trained
+
+    common.check_writable(output, "model.toprank")
+    if naive is not None:
+        common.check_writable(naive, "naive.toprank")
+    ranker = systems.make(system, **options.settings_of(setting))
+    curves = _curves(propensities, offsets)
+    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
+    shown = read_log([log], quiet, first_position, **columns)
+    documents, held_out = common.read_both(data, valid, quiet, reading)
+    with common.progress("Training …", quiet):
+        done = trained(
+            ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate,
+            valid=held_out,
+        )  # fmt: skip
+    done.ranker.training_["system"] = systems.get(system).name
+    done.ranker.save(output)
+    if naive is not None:
+        done.naive.training_["system"] = systems.get(system).name
+        done.naive.save(naive)
+    if json:
+        common.print_json({"model": str(output), "system": systems.get(system).name, **done.to_dict()})
+        return
+    typer.echo(str(done))
+    common.say(f"{output}: {systems.get(system).name}, {done.ranker.n_features_in_} features", quiet)
+
+
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+def evaluate(
+    scores: Annotated[Path, typer.Argument(help="One score for each document of DATA.")],
+    log: OneLog,
+    data: Annotated[Path, typer.Argument(help="The documents; labels are not looked at.")],
+    metrics: Annotated[str, typer.Option(help="dcg@k and ctr@k, separated by commas.")] = "dcg@10",
+    estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
+    propensities: Propensities = None,
+    offsets: Offsets = None,
+    clip: Clip = None,
+    resamples: Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")] = 1000,
+    json: options.Json = False,
+    query: Query = None,
+    document: Document = None,
+    position: Position = None,
+    click: Click = None,
+    session: Session = None,
+    first_position: FirstPosition = 1,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Estimate what a ranking would be worth to the users of a log that was shown by other rankers.
+
+    For example:
+
+    \b
+      toprank clicks evaluate new.scores log.parquet products.parquet --metrics dcg@10
+      toprank clicks evaluate new.scores log.csv test.txt --propensities 1,0.5,0.3 --metrics dcg@3,ctr@3 --estimator dr
+    """
+    from toprank.clicks import evaluate as evaluated
+    from toprank.data.scores import read_scores
+
+    curves = _curves(propensities, offsets)
+    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
+    shown = read_log([log], quiet, first_position, **columns)
+    documents = common.read_data(data, quiet, reading)
+    values = read_scores(scores, documents.n_documents)
+    wanted = [name.strip() for name in metrics.split(",") if name.strip()]
+    found = evaluated(
+        values, shown, documents, wanted, estimator=estimator, propensities=curves, clip=clip, resamples=resamples,
+        seed=seed,
+    )  # fmt: skip
+    if json:
+        common.print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+
+
+def _curves(propensities: str | None, offsets: str | None) -> Any:
+    """A method's name, numbers, or two rows of numbers."""
+    slope = _row(propensities, "--propensities")
+    if offsets is None:
+        return slope
+    offset = _row(offsets, "--offsets")
+    if not isinstance(slope, list) or not isinstance(offset, list) or len(slope) != len(offset):
+        raise typer.BadParameter("--offsets takes as many numbers as --propensities, one for each position.")
+    return [slope, offset]
+
+
+def _row(text: str | None, option: str) -> list[float] | str | None:
+    if text is None or not any(letter.isdigit() for letter in text):
+        return text
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{option} takes numbers separated by commas, not '{text}'.") from None
+
+
+COMMANDS = [train, evaluate]

@@ -1,0 +1,229 @@
+"""Clicks corrected for where documents stood: what each document is worth, in expectation.
+
+A click at position k has the chance α_k·R + β_k, R being what the document is worth: α is how much a user who looks
+reacts to it, β what is clicked whatever it is worth (trust in the position). Without trust β = 0 and α_k = θ_k, the
+propensity. So (c − β_k)/α_k is R in expectation, for every impression, and so are means of it:
+
+| correction | of the impressions of a document |
+|---|---|
+| ``none`` | Σ c / n, the rate of clicks |
+| ``ips`` | Σ c/θ_k / n, with θ = α + β |
+| ``affine`` | Σ (c − β_k)/α_k / n |
+| ``snips`` | Σ (c − β_k) / Σ α_k: the same, each weighted by α_k, which has less variance |
+| ``dr`` | R̂ + Σ (c − α_k R̂ − β_k)/max(α_k, clip) / n; R̂ where the document was never shown |
+
+`clip` is the least α_k to divide by: less variance, and a bias where it bites. Of ``dr`` the bias is only as large as
+the regression R̂ is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import ClickLog
+from toprank.clicks.propensities import harvested
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data, check_number
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, Remedy, UnknownNameError
+
+__all__ = ["CORRECTIONS", "Corrected", "Curves", "correct", "curves_of", "judged", "regression_of", "rows_of"]
+
+CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
+_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
+_TELL = Remedy(f"Give propensities=, {_SHOW}", f"Give --propensities, {_SHOW}")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing."""
+
+    slope: FloatArray
+    offset: FloatArray
+    told: str
+
+    @property
+    def usable(self) -> npt.NDArray[np.bool_]:
+        """Whether clicks at each position can be corrected."""
+        with np.errstate(invalid="ignore"):
+            return np.isfinite(self.slope) & np.isfinite(self.offset) & (self.slope > 0)
+
+
+def curves_of(propensities: Any, log: ClickLog) -> Curves:
+    """α and β from whatever says them.
+
+    Args:
+        propensities: None or the name of a method (they are found from the log); what such a method gave; one
+            propensity for each position; α and β as two rows; or a fitted model with an examination of each position.
+        log: whose positions they must cover.
+
+    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
+    >>> curves_of([1, 0.5], log).slope.tolist()
+    [1.0, 0.5]
+    """
+    if propensities is None or isinstance(propensities, str):
+        propensities = harvested(log, propensities or "all-pairs", resamples=2)
+        if log.depth > 1 and not propensities.identified[1:].any():
+            raise DataError(
+                "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
+                "else: the log cannot tell how likely positions are looked at.",
+                remedy=_TELL,
+            )
+    if isinstance(propensities, Curves):
+        return propensities
+    if hasattr(propensities, "values") and hasattr(propensities, "identified"):
+        both, told = np.asarray(propensities.values, dtype=np.float64), propensities.method
+        if getattr(propensities, "offsets", None) is not None:
+            both = np.stack([both, propensities.offsets])
+    elif hasattr(propensities, "examination_"):
+        both, told = np.asarray(propensities.examination_), f"examination of {type(propensities).__name__}"
+        if both.ndim != 1:
+            raise DataError(
+                f"{type(propensities).__name__} has an examination for each last click, not for each position; give "
+                "a PBM, or propensities."
+            )
+    else:
+        both, told = _numbers(propensities), "given"
+    both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
+    if both.shape[0] != 2 or both.shape[1] < log.depth or (both < 0).any() or np.isinf(both).any():
+        raise DataError(
+            f"propensities must be a number, 0 or more (NaN where it is not known), for each of the {log.depth} "
+            "positions of the log, or two rows of such numbers, α and β."
+        )
+    curves = Curves(both[0], both[1], told)
+    if not curves.usable[log.position - 1].any():
+        raise DataError(
+            "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
+        )
+    return curves
+
+
+def _numbers(given: Any) -> FloatArray:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"propensities must be numbers for each position, what tr.clicks.propensities gave, or a fitted PBM, not "
+            f"{type(given).__name__}."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What the log says of each row of the data, and what it does not say.
+
+    Attributes:
+        relevance: of each row; NaN where nothing is known.
+        weight: of each impression, its weight in the relevance of its row; 0 where it was left out.
+        row: of each impression, its row of the data, or -1.
+        shown: of each row, how many impressions count.
+        sessions: of each query of the data.
+        unknown: impressions of documents that the data do not have.
+        uncorrected: impressions at positions whose propensity is 0 or unknown.
+    """
+
+    relevance: FloatArray
+    weight: FloatArray
+    row: IntArray
+    shown: FloatArray
+    sessions: FloatArray
+    unknown: int
+    uncorrected: int
+
+    @property
+    def asked(self) -> npt.NDArray[np.bool_]:
+        """The queries of the data that the log has."""
+        return self.sessions > 0
+
+
+def correct(
+    log: ClickLog, data: RankingData, correction: str, curves: Curves | None, clip: float | None = None,
+    regression: FloatArray | None = None,
+) -> Corrected:  # fmt: skip
+    """The corrected relevance of each row (in the order in which `data` lie); `regression` is R̂ of ``dr``."""
+    if correction not in CORRECTIONS:
+        raise UnknownNameError("correction", correction, CORRECTIONS)
+    if clip is not None:
+        check_number("clip", clip, least=0, most=1)
+    row, sessions = rows_of(log, data), _sessions(log, data)
+    known, place, n = row >= 0, log.position - 1, data.n_documents
+    usable = known if curves is None or correction == "none" else known & curves.usable[place]
+    if not usable.any():
+        raise DataError(
+            "No impression of the log is of a document of the data at a position with a propensity: check that both "
+            "speak of the same query and document ids."
+        )
+    at, where = np.flatnonzero(usable), row[usable]
+    clicks = log.clicks[at].astype(np.float64)
+    robust, guess = correction == "dr", np.zeros(n) if regression is None else regression
+    shown = np.bincount(where, minlength=n).astype(np.float64)
+    if correction == "none" or curves is None:
+        value, weight = clicks, 1 / shown[where]
+    else:
+        slope, offset = curves.slope[place[at]], curves.offset[place[at]]
+        least: FloatArray | float = 0.0 if clip is None else clip
+        if correction == "ips":
+            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
+        elif correction == "snips":
+            exposure = np.bincount(where, slope, minlength=n)
+            value, weight = clicks - offset, 1 / np.maximum(exposure, least * shown)[where]
+        else:
+            if robust and clip is None:  # as the source: all the regression where there are few sessions
+                of_row = np.minimum(1.0, 10 / np.sqrt(np.maximum(data.queries.spread(sessions), 1.0)))
+                least = of_row[where]
+            predicted = slope * guess[where] if robust else 0.0
+            value, weight = clicks - offset - predicted, 1 / (shown[where] * np.maximum(slope, least))
+    found = np.bincount(where, value * weight, minlength=n)
+    unseen = np.where(data.queries.spread(sessions > 0), guess, np.nan) if robust else np.full(n, np.nan)
+    relevance = np.where(shown > 0, found + guess if robust else found, unseen)
+    weights = np.zeros(log.n_impressions)
+    weights[at] = weight
+    lost = int((known & ~usable).sum())
+    return Corrected(relevance, weights, row, shown, sessions, int((~known).sum()), lost)
+
+
+def rows_of(log: ClickLog, data: RankingData) -> IntArray:
+    """The row of each impression, in the order in which `data` lie; -1 where they do not have its document.
+
+    Documents of data without ids are called by their rows, as `simulate` does.
+    """
+    check_data("learning from clicks", data)
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+    if data.document_ids is None:
+        data = data.as_grouped().replace(document_ids=np.arange(data.n_documents).astype(str))
+    return log.rows(data)[log.pair]
+
+
+def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
+    """How many sessions each query of the data has."""
+    number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
+    query = np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
+    return np.bincount(query[query >= 0], minlength=data.n_queries).astype(np.float64)
+
+
+def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
+    """R̂ of each row: given, or a linear regression of the corrected clicks on the features, held within 0 and 1."""
+    if given is not None:
+        values = given.predict(data.as_grouped()) if hasattr(given, "predict") else data.aligned(given)
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != (data.n_documents,) or not np.isfinite(array).all():
+            raise DataError(f"regression must be a fitted ranker, or a number for each of {data.n_documents:,} rows.")
+        return array
+    from toprank.losses import Squared
+    from toprank.rankers.linear import LinearRanker
+
+    first = correct(log, data, "snips", curves)
+    part = data.as_grouped().replace(
+        labels=judged(first.relevance), document_weights=first.shown, query_weights=None
+    ).keep(first.shown > 0)  # fmt: skip
+    return np.clip(LinearRanker(Squared(gain=None), l2=1e-3).fit(part).predict(data.as_grouped()), 0.0, 1.0)
+
+
+def judged(relevance: FloatArray) -> FloatArray:
+    """Relevance as labels: -1 means "not judged" there, so what is -1 to the last bit is moved by that bit."""
+    return np.where(relevance == -1, np.nextafter(-1.0, 0.0), relevance)

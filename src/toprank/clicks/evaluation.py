@@ -1,0 +1,254 @@
+"""What a ranker would be worth, from clicks on the lists of others: off-policy evaluation.
+
+Each document is worth what its clicks say, corrected for where it stood (`toprank.clicks.corrections`); the new ranker
+puts it at a rank of its own. DCG and the rate of clicks are sums over documents, so an estimate of each that is right
+in expectation gives an estimate of the sum that is. What was never shown is not known: counted, and worth nothing
+(under ``dr``: what the regression says).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
+from toprank.clicks.log import ClickLog
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_data, check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.metrics.gains import Discount
+from toprank.metrics.ranking import ranking
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+
+__all__ = ["Estimates", "evaluate"]
+
+
+class _Metric(NamedTuple):
+    """``dcg@10`` or ``ctr@10``, taken apart."""
+
+    name: str
+    kind: str
+    depth: int | None
+
+    @classmethod
+    def of(cls, name: str) -> _Metric:
+        told = re.fullmatch(r"(dcg|ctr)(?:@(\d+))?", name.strip().lower())
+        if told is None or told[2] == "0" or (told[1] == "ctr" and told[2] is None):
+            raise UnknownNameError("metric of clicks", name, ("dcg@10", "dcg", "ctr@10"))
+        return cls(name.strip().lower(), told[1], None if told[2] is None else int(told[2]))
+
+
+@dataclass(frozen=True, repr=False)
+class Estimates(Shown):
+    """Metrics of a ranker as a log of clicks tells them; a session of the log counts once, whatever its query.
+
+    Attributes:
+        mean: of each metric, the estimate.
+        intervals: of each metric, by drawing queries again.
+        per_query: of each metric, a value for each query of the log that the data have.
+        effective_sample_size: of each metric, how many impressions of equal weight would tell as much.
+        estimator: how.
+        impressions: impressions that were used.
+        unseen: of each metric, the documents within its depth that were never shown at a position that tells something.
+        ranked: of each metric, the documents within its depth.
+        unknown: impressions of documents that the data do not have.
+        uncorrected: impressions at positions whose propensity is 0 or unknown.
+        confidence: of the intervals.
+    """
+
+    mean: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    per_query: dict[str, FloatArray]
+    effective_sample_size: dict[str, float]
+    estimator: str
+    impressions: int
+    unseen: dict[str, int]
+    ranked: dict[str, int]
+    unknown: int
+    uncorrected: int
+    confidence: float
+
+    @property
+    def value(self) -> float:
+        """The estimate, where there is one metric."""
+        if len(self.mean) != 1:
+            raise DataError(f"There are {len(self.mean)} metrics; read .mean[name].")
+        return next(iter(self.mean.values()))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its interval, where there is one metric."""
+        _ = self.value
+        return next(iter(self.intervals.values()))
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each metric."""
+        names = list(self.mean)
+        ends = [self.intervals[name] for name in names]
+        return frame_of(
+            {
+                "metric": names, "estimate": list(self.mean.values()), "low": [low for low, _ in ends],
+                "high": [high for _, high in ends], "effective_sample_size": list(self.effective_sample_size.values()),
+                "unseen": [self.unseen[name] for name in names],
+            },
+            kind,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "effective_sample_size": self.effective_sample_size, "impressions": self.impressions,
+            "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown, "uncorrected": self.uncorrected,
+        }  # fmt: skip
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (name, f"{mean:.4f}", "[{:.4f}, {:.4f}]".format(*self.intervals[name]),
+             f"{self.effective_sample_size[name]:,.0f}", f"{self.unseen[name]:,} of {self.ranked[name]:,}")
+            for name, mean in self.mean.items()
+        ]  # fmt: skip
+        head = ("metric", "estimate", f"{self.confidence:.0%} interval", "effective impressions", "never shown")
+        notes = []
+        if any(self.unseen.values()):
+            worth = "what the regression says" if self.estimator == "dr" else "nothing: the estimate is too low by them"
+            notes.append(f"Documents that were never shown where it tells something count as worth {worth}.")
+        return [
+            f"Estimated from {self.impressions:,} impressions by {self.estimator}.", *notes,
+            *left_out(self.unknown, self.uncorrected), Table(head, rows, names=1),
+        ]  # fmt: skip
+
+
+def left_out(unknown: int, uncorrected: int) -> list[str]:
+    """Sentences about impressions that do not count."""
+    said = []
+    if unknown:
+        said.append(f"{unknown:,} impressions are of documents that the data do not have; they were left out.")
+    if uncorrected:
+        said.append(
+            f"{uncorrected:,} impressions stood at positions whose propensity is 0 or unknown; they were left out."
+        )
+    return said
+
+
+def evaluate(
+    scores: Any,
+    log: ClickLog,
+    data: RankingData,
+    metrics: str | Sequence[str] = "dcg@10",
+    *,
+    estimator: str = "snips",
+    propensities: Any = None,
+    clip: float | None = None,
+    regression: Any = None,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Estimates:
+    """Estimate a ranker's metrics from a log of clicks on other lists.
+
+    Args:
+        scores: what the ranker gives the documents of `data`, or the fitted ranker.
+        log: sessions of queries of `data`, shown by any rankers.
+        data: documents; labels are not looked at.
+        metrics: ``dcg@k`` (what a document is worth is its gain, a number from 0 to 1) and ``ctr@k`` (clicks for each
+            of the top k documents).
+        estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
+        propensities: as in `train`; None: found from the log.
+        clip: the least propensity to divide by.
+        regression: R̂ of ``dr``, as in `train`.
+        resamples: how often queries are drawn again for the intervals.
+        confidence: of the intervals.
+        seed: of everything drawn.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=30, seed=0)
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=2000, k=2, noise=0)
+    >>> found = tr.clicks.evaluate(data.X[:, 0], log, data, "dcg@2", propensities=[1, 0.5])
+    >>> found.interval[0] < found.value < found.interval[1]
+    True
+    """
+    check_data("off-policy evaluation", data)
+    wanted = [_Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if estimator not in CORRECTIONS:
+        raise UnknownNameError("estimator", estimator, CORRECTIONS)
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    curves = None
+    if estimator != "none" or any(one.kind == "ctr" for one in wanted):
+        curves = curves_of(propensities, log)
+    given = scores.predict(data.as_grouped()) if hasattr(scores, "predict") else data.aligned(scores)
+    guess = regression_of(regression, log, data, curves) if estimator == "dr" and curves is not None else None
+    known = correct(log, data, estimator, curves, clip, guess)
+    ranks = _ranks(np.asarray(given, dtype=np.float64), data)
+    parts = {one.name: _of_metric(one, ranks, known, data, curves) for one in wanted}
+    weights = known.sessions[known.asked]
+    draws = _draws(len(weights), resamples, seed)
+    ends = {name: _interval(part.values, weights, draws, confidence) for name, part in parts.items()}
+    return Estimates(
+        {name: float(part.values @ weights / weights.sum()) for name, part in parts.items()}, ends,
+        {name: part.values for name, part in parts.items()}, {name: part.effective for name, part in parts.items()},
+        estimator, int((known.weight > 0).sum()), {name: part.unseen for name, part in parts.items()},
+        {name: part.ranked for name, part in parts.items()}, known.unknown, known.uncorrected, confidence,
+    )  # fmt: skip
+
+
+class _OfMetric(NamedTuple):
+    values: FloatArray
+    effective: float
+    unseen: int
+    ranked: int
+
+
+def _ranks(scores: FloatArray, data: RankingData) -> IntArray:
+    """The rank of each document among those of its query, from 1."""
+    ranked = ranking(scores, data.queries)
+    rank = np.empty(len(scores), dtype=np.int64)
+    rank[ranked.order] = np.arange(len(scores)) - data.queries.spread(data.queries.offsets[:-1]) + 1
+    return rank
+
+
+def _of_metric(
+    metric: _Metric, ranks: IntArray, known: Corrected, data: RankingData, curves: Curves | None
+) -> _OfMetric:
+    """Values of the queries that were asked for: Σ weight of the rank × relevance (+ what is clicked anyway)."""
+    asked, longest = known.asked, int(data.queries.sizes.max())
+    anyway: FloatArray | float = 0.0
+    within = ranks <= (metric.depth or longest)
+    if metric.kind == "dcg":
+        weights = np.where(within, Discount.of("log2").weights(longest)[ranks - 1], 0.0)
+    else:
+        assert curves is not None
+        assert metric.depth is not None
+        lists = np.minimum(data.queries.sizes, metric.depth)
+        if lists.max() > len(curves.slope) or not curves.usable[: lists.max()].all():
+            raise DataError(f"{metric.name} needs the propensities of all positions down to {lists.max()}.")
+        place = np.minimum(ranks, len(curves.slope)) - 1
+        weights = np.where(within, curves.slope[place], 0.0) / data.queries.spread(lists)
+        anyway = np.where(within, curves.offset[place], 0.0) / data.queries.spread(lists)
+    found = np.isfinite(known.relevance)
+    values = data.queries.sum(weights * np.where(found, known.relevance, 0.0) + anyway)[asked]
+    of_impression = known.weight * weights[known.row] * (known.row >= 0)
+    of_impression *= data.queries.spread(known.sessions)[known.row]
+    squares = float((of_impression**2).sum())
+    effective = float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
+    counted = within & data.queries.spread(asked)
+    return _OfMetric(values, effective, int((counted & (known.shown == 0)).sum()), int(counted.sum()))
+
+
+def _draws(n: int, resamples: int, seed: int) -> FloatArray:
+    """(resamples, n): how often each query was drawn."""
+    rng = np.random.default_rng(seed)
+    return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(resamples)]).astype(np.float32)
+
+
+def _interval(values: FloatArray, weights: FloatArray, draws: FloatArray, confidence: float) -> tuple[float, float]:
+    means = (draws @ (values * weights)) / (draws @ weights)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

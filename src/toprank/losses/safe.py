@@ -1,0 +1,93 @@
+"""DCG of smooth ranks that may not stray far from where documents stood before: for labels that are estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number
+from toprank.data.queries import Queries
+from toprank.losses.base import BoundLoss, Judgments, Loss, Traits
+from toprank.losses.smooth import SmoothDiscount, SmoothMetricBound
+from toprank.metrics.gains import Discount
+
+__all__ = ["SafeDCG", "mean_exposure"]
+
+
+_ROUNDED = 0.1  # of the edge, to either side
+
+
+@dataclass(frozen=True)
+class SafeDCG(Loss):
+    """−Σ_j y_j·c_j, c_j = 1/log2(1 + r_j) of smooth ranks, where a document gains nothing beyond a band.
+
+    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with y_j
+    < 0, down to e_j/within. So a document that is already exposed so many times more (or less) than it was is
+    pushed no further, however good or bad its label makes it: wrong labels can do bounded harm, and with within = 1
+    nothing is gained by leaving the former ranking. The edge of the band is rounded over a tenth of it to either
+    side. e_j is the document's weight times the mean of c over the ranks of its query: without weights, documents
+    are taken to have stood in random order.
+
+    Args:
+        within: how many times more or less exposure than before is still worth something, at least 1.
+        temperature: T of the smooth ranks r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T).
+
+    Labels may be any real numbers. Cost: O(m²), memory O(m). Curvature: as that of `ApproxMetric`.
+    Consistency: none; it is made to be cautious.
+    Source: Gupta, Oosterhuis & de Rijke 2024, "Practical and robust safety guarantees for advanced counterfactual
+    learning to rank" (proximal ranking policy optimization), with smooth ranks in place of a stochastic policy.
+
+    >>> from toprank import Queries
+    >>> bound = SafeDCG(within=1.0).on([1, 0], Queries([0, 2]))
+    >>> eval = bound.at([9.0, 0.0])   # at the first rank it would be worth 1, but it had (1 + 1/log2(3))/2
+    >>> bool(np.isclose(eval.value, -(1 + 1 / np.log2(3)) / 2)), bool(eval.grad.any())
+    (True, False)
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
+
+    within: float = 1.5
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("SafeDCG's within", self.within, least=1)
+        check_number("SafeDCG's temperature", self.temperature, above=0)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundSafe(self, judgments)
+
+
+def mean_exposure(queries: Queries) -> FloatArray:
+    """Per query the mean of 1/log2(1 + rank) over its ranks.
+
+    >>> mean_exposure(Queries([0, 1])).tolist()
+    [1.0]
+    """
+    sums = np.cumsum(Discount.of("log2").weights(int(queries.sizes.max())))
+    return np.asarray(sums[queries.sizes - 1] / queries.sizes)
+
+
+class _BoundSafe(SmoothMetricBound):
+    def __init__(self, loss: SafeDCG, judgments: Judgments) -> None:
+        BoundLoss.__init__(self, judgments)
+        self.temperature, self.kind, self.reads = loss.temperature, "dcg", judgments.labels
+        self.discount = SmoothDiscount(Discount.of("log2"), None, int(self.queries.sizes.max()))
+        self.best = np.zeros(len(self.queries))
+        usual = self.queries.spread(mean_exposure(self.queries))
+        self.ends = judgments.weights * usual * np.where(judgments.labels >= 0, loss.within, 1 / loss.within)
+
+    @override
+    def _terms(self, rows: slice, above: FloatArray, extra: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        worth, end, (c, dc) = self.reads[rows], self.ends[rows], self.discount(1.0 + above)
+        # How far beyond the lower end of the rounding, from 0 to 1; at its middle, the edge, half of it counts.
+        sign, width = np.where(worth >= 0, 1.0, -1.0), 2 * _ROUNDED * end
+        room = np.divide(sign * (c - end), width, out=np.where(sign * (c - end) > 0, 1.0, -1.0), where=width > 0) + 0.5
+        beyond = np.clip(room, 0.0, 1.0)
+        free = 1.0 - beyond
+        counted = np.where(room < 1, c - sign * width * beyond**2 / 2, end)
+        return worth * counted, -worth * dc * free, np.zeros_like(extra)

@@ -1,0 +1,338 @@
+"""Training on clicks: what is right in expectation, what is not, and what that does to rankers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank.clicks import PBM, ClickLog
+from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.simulation import relevance_of
+from toprank.clicks.training import train
+from toprank.data.dataset import RankingData, concatenate
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses import LambdaLoss, LambdaRank, ListNet, Logistic, Multicategory, QuerySquared, SafeDCG, Squared
+from toprank.rankers import ExpectedGainRanker, LinearRanker, NeuralRanker, TreeRanker
+
+THETA = np.array([1.0, 0.6, 0.4, 0.25, 0.15])
+RIGHT, WRONG = np.array([1.0, 0.95, 0.9, 0.85, 0.8]), np.array([0.5, 0.35, 0.2, 0.1, 0.05])
+TRUST = np.stack([THETA * (RIGHT - WRONG), THETA * WRONG])
+
+
+def little(n_queries=4, m=5, seed=0):
+    """Queries of m documents each, of which all are shown, and how likely each is liked."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_queries * m, 3))
+    data = RankingData(X, rng.integers(0, 2, len(X)), qid=np.repeat(np.arange(n_queries), m))
+    return data, rng.uniform(0, 1, len(X))
+
+
+@pytest.fixture(scope="module")
+def many_labels():
+    """Corrected relevance from many logs of users with and without trust, and what is right."""
+    data, liked = little()
+    found: dict[str, list[np.ndarray]] = {name: [] for name in ("ips", "snips", "affine", "dr", "none")}
+    guess = np.random.default_rng(5).uniform(0, 1, len(liked))
+    for seed in range(400):
+        options = {"sessions": 60, "k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.5, "seed": seed}
+        log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), **options)
+        trusting = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), **options, trust=(RIGHT, WRONG))
+        for name, values in found.items():
+            used, curves = (trusting, TRUST) if name in ("affine", "snips") else (log, THETA)
+            values.append(correct(used, data, name, curves_of(curves, used), 0.0, guess).relevance)
+    return data, liked, {name: np.array(values) for name, values in found.items()}
+
+
+def surprise(samples, expected):
+    """How many standard errors the means lie from what is expected, at most."""
+    error = samples.std(axis=0) / np.sqrt(len(samples))
+    return float((np.abs(samples.mean(axis=0) - expected) / np.maximum(error, 1e-12)).max())
+
+
+@pytest.mark.parametrize("name", ["ips", "snips", "affine", "dr"])
+def test_corrected_clicks_are_right_in_expectation_and_rates_are_not(many_labels, name):
+    _, liked, found = many_labels
+    assert surprise(found[name], liked) < 4.5  # of 20 documents
+    assert surprise(found["none"], liked) > 20
+
+
+def gradients(loss, data, labels, scores):
+    return np.array([loss.on(one, data.queries).at(scores).grad for one in labels])
+
+
+@pytest.mark.parametrize(
+    "loss", [Squared(gain=None), QuerySquared(gain=None), Multicategory(gain=None), LambdaLoss("arp1")]
+)
+def test_risk_and_gradient_are_unbiased_where_the_loss_is_linear_in_the_gains(many_labels, loss):
+    data, liked, found = many_labels
+    assert loss.traits.linear_in_gain
+    scores = np.random.default_rng(1).standard_normal(data.n_documents)
+    whole = loss.on(liked, data.queries).at(scores)
+    assert surprise(gradients(loss, data, found["affine"], scores), whole.grad) < 4.5
+    # Risks differ by what does not depend on the scores: compare how much two rankings differ.
+    other = loss.on(liked, data.queries).at(-scores).value
+    bound = [loss.on(one, data.queries) for one in found["affine"]]
+    differences = np.array([[one.at(scores).value - one.at(-scores).value] for one in bound])
+    assert surprise(differences, whole.value - other) < 4.5
+
+
+@pytest.mark.parametrize("loss", [ListNet(alpha=5.0), Logistic(), Logistic("difference"), LambdaLoss("arp2")])
+def test_a_loss_that_is_not_linear_is_biased_by_the_noise_of_clicks(many_labels, loss):
+    data, liked, found = many_labels
+    assert not loss.traits.linear_in_gain
+    scores = np.random.default_rng(1).standard_normal(data.n_documents)
+    assert surprise(gradients(loss, data, found["affine"], scores), loss.on(liked, data.queries).at(scores).grad) > 6
+
+
+def test_the_approximation_is_biased_and_less_so_with_more_clicks():
+    data, liked = little()
+    bias = []
+    for sessions in (40, 4000):
+        labels = []
+        for seed in range(60):
+            log = tr.clicks.simulate(
+                data, data.X[:, 0], PBM.known(THETA), sessions, k=5, relevance=liked, noise=0.0, seed=seed
+            )
+            labels.append(np.clip(correct(log, data, "affine", curves_of(THETA, log)).relevance, 0, 1))
+        bias.append(np.abs(np.mean(labels, axis=0) - liked).mean())
+    assert bias[0] > 0.05 > 5 * bias[1]
+
+
+# --- formulas, by hand ---------------------------------------------------------------------------------------------
+
+
+def by_hand():
+    data = RankingData([[1.0], [2.0], [3.0]], qid=["q"] * 3, document_ids=["x", "y", "z"])
+    log = ClickLog.of(["q"] * 6, list("xyyxxy"), [1, 2, 1, 2, 1, 2], [1, 0, 1, 1, 0, 0])
+    return data, log
+
+
+@pytest.mark.parametrize(
+    ("correction", "x", "y"),
+    [
+        ("none", 2 / 3, 1 / 3),
+        ("ips", (1 / 1.0 + 0 + 1 / 0.5) / 3, (0 + 0 + 1 / 1.0) / 3),
+        ("affine", ((1 - 0.2) / 0.8 + (0 - 0.2) / 0.8 + (1 - 0.1) / 0.4) / 3,
+         ((0 - 0.1) / 0.4 + (1 - 0.2) / 0.8 + (0 - 0.1) / 0.4) / 3),
+        ("snips", (2 - 0.5) / (0.8 + 0.8 + 0.4), (1 - 0.4) / (0.4 + 0.8 + 0.4)),
+    ],
+)  # fmt: skip
+def test_corrections_are_their_formulas(correction, x, y):
+    data, log = by_hand()
+    found = correct(log, data, correction, curves_of([[0.8, 0.4], [0.2, 0.1]], log))
+    assert found.relevance[:2] == pytest.approx([x, y])
+    assert np.isnan(found.relevance[2])
+    assert found.shown.tolist() == [3, 3, 0]
+
+
+def test_doubly_robust_keeps_the_regression_for_what_is_clipped_and_for_what_was_never_shown():
+    data, log = by_hand()
+    guess = np.array([0.5, 0.25, 0.75])
+    curves = curves_of([1.0, 0.5], log)
+    found = correct(log, data, "dr", curves, 0.8, guess).relevance
+    x = 0.5 + ((1 - 0.5) / 1 + (0 - 0.5) / 1 + (1 - 0.25) / 0.8) / 3
+    assert found[0] == pytest.approx(x)
+    assert found[2] == 0.75
+    unclipped = correct(log, data, "dr", curves, 0.0, guess).relevance[:2]
+    assert unclipped == pytest.approx(correct(log, data, "affine", curves).relevance[:2])
+
+
+def test_a_relevance_of_minus_one_is_a_label_and_not_a_missing_one():
+    data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
+    log = ClickLog.of(["q", "q"], ["x", "y"], [1, 2], [0, 1])
+    done = train(LinearRanker("Squared"), log, data, "affine", [[0.5, 0.25], [0.5, 0.25]])
+    assert done.data.labels == pytest.approx([-1.0, 3.0])
+    assert done.data.judged.all()
+    assert done.counts["negative"] == 1
+
+
+# --- rankers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collection():
+    """MQ2008 where there is a folder of data, or synthetic queries; and a logger that is half-good."""
+    root = os.environ.get("TOPRANK_DATA")
+    parts = [] if root is None else [Path(root) / "letor" / "MQ2008" / f"S{i}.txt" for i in range(1, 6)]
+    if parts and all(part.exists() for part in parts):
+        learned, test = concatenate([tr.read(part) for part in parts[:3]]), tr.read(parts[4])
+    else:
+        learned, test = tr.synthetic(n_queries=300, seed=0), tr.synthetic(n_queries=300, seed=1)
+    logger = LinearRanker("Squared").fit(learned.select(np.arange(0, learned.n_queries, 20)))
+    return learned, test, logger.predict(learned)
+
+
+def ndcg(ranker, data):
+    return tr.evaluate(ranker.predict(data), data, "ndcg@10").mean["ndcg@10"]
+
+
+def clicked(collection, sessions, **options):
+    learned, _, logger = collection
+    depth = int(learned.queries.sizes.max())
+    theta = 1 / np.arange(1.0, depth + 1)
+    return tr.clicks.simulate(learned, logger, PBM.known(theta), sessions, k=depth, **options), theta
+
+
+def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_not(collection):
+    learned, test, _ = collection
+    full = LinearRanker(Multicategory(gain=None)).fit(learned.replace(labels=relevance_of(learned)))
+    log, theta = clicked(collection, 60_000)
+    done = train(LinearRanker("ListNet"), log, learned, "affine", theta, valid=test)
+    assert done.loss == (Multicategory(gain=None), ListNet())
+    assert ndcg(done.ranker, test) > ndcg(full, test) - 0.01
+    assert ndcg(done.naive, test) < ndcg(full, test) - 0.01
+    assert done.metrics == (ndcg(done.ranker, test), ndcg(done.naive, test))
+    words = str(done)
+    assert "linear form" in words
+    assert "It is right where the chance of a click is α·R + β" in words
+    assert "naive" in words
+
+
+def test_wrong_propensities_do_not_debias(collection):
+    """Flat ones are the naive ranker; those read off the clicks of a good logger are too steep."""
+    learned, test, _ = collection
+    log, theta = clicked(collection, 60_000)
+    right = train(LinearRanker("Squared"), log, learned, "affine", theta)
+    flat = train(LinearRanker("Squared"), log, learned, "affine", np.ones_like(theta))
+    np.testing.assert_allclose(flat.ranker.predict(test), flat.naive.predict(test), rtol=1e-9, atol=1e-9)
+    liked = relevance_of(learned)
+    confounded = np.bincount(log.position - 1, log.clicks) / np.bincount(log.position - 1)
+    confounded = np.maximum(confounded / confounded[0], 1e-3)
+    assert (confounded[3:10] < theta[3:10]).all()  # the good stand above: clicks fall faster than looks
+    error = [np.nanmean(np.abs(correct(log, learned, "affine", curves_of(one, log)).relevance - (0.1 + 0.9 * liked)))
+             for one in (theta, confounded)]  # fmt: skip
+    assert error[0] < error[1]
+    assert ndcg(right.ranker, test) > ndcg(flat.ranker, test)
+
+
+def rankers():
+    yield LinearRanker("Squared")
+    yield LinearRanker(Logistic())
+    yield TreeRanker("ListNet", n_trees=10)
+    yield TreeRanker("Squared", n_trees=10)
+    yield ExpectedGainRanker("Squared")
+
+
+@pytest.mark.parametrize("correction", ["snips", "affine", "dr", "safe"])
+@pytest.mark.parametrize("ranker", list(rankers()), ids=lambda one: f"{type(one).__name__}-{one.loss}")
+def test_every_scorer_learns_from_labels_below_zero(ranker, correction, tmp_path):
+    data, liked = little(n_queries=40, m=5, seed=3)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG))
+    done = train(ranker, log, data, correction, TRUST)
+    assert done.counts["negative"] > 0
+    scores = done.ranker.predict(data)
+    assert np.corrcoef(scores, liked)[0, 1] > 0.6
+    done.ranker.save(tmp_path / "m.toprank")
+    np.testing.assert_array_equal(tr.load(tmp_path / "m.toprank").predict(data), scores)
+
+
+def test_networks_learn_from_labels_below_zero():
+    pytest.importorskip("torch")
+    data, liked = little(n_queries=40, m=5, seed=3)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG))
+    done = train(NeuralRanker("ListNet", epochs=20), log, data, "affine", TRUST)
+    assert np.corrcoef(done.ranker.predict(data), liked)[0, 1] > 0.6
+
+
+def test_safe_training_stays_near_the_logger_where_the_propensities_are_wrong():
+    data, _ = little(n_queries=60, m=5, seed=4)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 0]))  # the logger is right already
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 6000, k=5, relevance=liked, noise=0)
+    wrong = THETA**4  # far too steep: what stands below seems worth more
+    bold = train(LinearRanker("Squared"), log, data, "affine", wrong).ranker.predict(data)
+    safe = train(LinearRanker("Squared"), log, data, "safe", wrong, within=1.1)
+    assert isinstance(safe.loss[0], SafeDCG)
+    agree = [np.corrcoef(one, data.X[:, 0])[0, 1] for one in (bold, safe.ranker.predict(data))]
+    assert agree[0] < 0
+    assert agree[1] > agree[0] + 0.3
+
+
+def test_losses_that_are_not_linear_are_refused_unless_the_approximation_is_asked_for():
+    data, _ = little(20)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
+    for loss in (LambdaRank(), "ApproxNDCG", "Hinge"):
+        with pytest.raises(DataError, match="not linear in the gains"):
+            train(LinearRanker(loss), log, data, "affine", THETA)
+    done = train(TreeRanker(LambdaRank(), n_trees=5), log, data, "affine", THETA, approximate=True)
+    assert done.data.labels.min() >= 0
+    assert done.data.labels.max() <= 1
+    assert "An approximation: LambdaRank" in str(done)
+    with pytest.raises(DataError, match="grades as classes"):
+        train(ExpectedGainRanker("Multinomial"), log, data, "affine", THETA, approximate=True)
+
+
+# --- what is wrong with logs ---------------------------------------------------------------------------------------
+
+
+def test_a_log_of_one_deterministic_ranker_is_told_and_given_propensities_will_do():
+    data, _ = little(20)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
+    with pytest.raises(DataError, match=r"No document of the log was shown at two positions.*Give propensities="):
+        train(LinearRanker("Squared"), log, data)
+    assert train(LinearRanker("Squared"), log, data, "affine", PBM().fit(log)).ranker is not None
+    assert train(LinearRanker("Squared"), log, data, "none").estimates is None
+
+
+def test_positions_without_propensity_and_documents_without_features_are_counted():
+    data, _ = little(20)
+    data = data.replace(document_ids=np.arange(data.n_documents).astype(str))
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5, exploration=1.0)
+    few = data.keep(np.arange(data.n_documents) % 5 != 2)
+    done = train(LinearRanker("Squared"), log, few, "affine", [1, 0.6, 0, np.nan, 0.15])
+    row = log.rows(few)[log.pair]
+    at = log.position
+    assert done.counts["unknown"] == (row < 0).sum()
+    assert done.counts["uncorrected"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
+    assert done.counts["impressions"] == ((row >= 0) & (at != 3) & (at != 4)).sum()
+    assert f"{done.counts['uncorrected']:,} impressions stood at positions" in str(done)
+    assert f"{done.counts['unknown']:,} impressions are of documents that the data do not have" in str(done)
+
+
+@pytest.mark.parametrize("propensities", [[1.0], [1, -0.5, 0.4, 0.25, 0.15], "steep", [[1] * 5] * 3, object()])
+def test_propensities_that_are_none_are_refused(propensities):
+    data, _ = little(20)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5, exploration=0.5)
+    with pytest.raises((DataError, UnknownNameError), match="propensities"):
+        train(LinearRanker("Squared"), log, data, "affine", propensities)
+
+
+def test_other_bad_input_is_refused_in_sentences():
+    data, _ = little(20)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
+    silent = ClickLog.of(["0", "0"], ["0", "1"], [1, 2], [0, 0])
+    for wrong, match in (
+        (lambda: train(LinearRanker("Squared"), log, data, "affine", np.zeros(5)), "All propensities"),
+        (lambda: train(LinearRanker("Squared"), silent, data, "affine", THETA), "clicked"),
+        (lambda: train(LinearRanker("Squared"), log, data, "afine", THETA), "affine"),
+        (lambda: train(object(), log, data, "affine", THETA), "no loss"),
+        (lambda: train(LinearRanker("Squared"), log, data, "affine", THETA, clip=2), "clip"),
+    ):
+        with pytest.raises((DataError, UnknownNameError), match=match):
+            wrong()
+    strange = ClickLog.of(["other"], ["x"], [1], [1])
+    with pytest.raises(DataError, match="same query and document ids"):
+        train(LinearRanker("Squared"), strange, data, "affine", THETA)
+
+
+def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_path):
+    data, _ = little(n_queries=80, m=5, seed=6)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.3}
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 20_000, **options)  # the worst stands first
+    done = train(TreeRanker("ListNet", n_trees=60), log, data, "position")
+    scores = done.ranker.predict(data)
+    assert np.corrcoef(scores, liked)[0, 1] > 0.8 > np.corrcoef(done.naive.predict(data), liked)[0, 1]
+    biases = done.ranker.training_["clicks"]["position_biases"]
+    np.testing.assert_allclose(np.exp(biases), THETA, rtol=0.2)
+    done.ranker.save(tmp_path / "m.toprank")
+    again = tr.load(tmp_path / "m.toprank")
+    np.testing.assert_array_equal(again.predict(data), scores)
+    assert again.training_["clicks"]["position_biases"] == biases
+    with pytest.raises(DataError, match="give a TreeRanker"):
+        train(LinearRanker("ListNet"), log, data, "position")

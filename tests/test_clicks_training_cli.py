@@ -1,0 +1,72 @@
+"""`toprank clicks train` and `evaluate`, against the library."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.commands import app
+from toprank.losses import Multicategory
+
+
+@pytest.fixture
+def files(tmp_path):
+    data = tr.synthetic(n_queries=60, seed=0)
+    tr.write(data, tmp_path / "train.txt")
+    data = tr.read(tmp_path / "train.txt")
+    theta = [1, 0.6, 0.4, 0.3]
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(theta), 3000, k=4, exploration=0.2)
+    tr.clicks.write(log, tmp_path / "log.csv")
+    np.savetxt(tmp_path / "new.scores", data.X[:, 1])
+    return tmp_path, data, log, theta
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["clicks", *map(str, arguments)])
+
+
+def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
+    folder, data, log, theta = files
+    options = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--naive", folder / "naive.toprank"]
+    done = run("train", folder / "log.csv", folder / "train.txt", "--system", "ListNet", *options)
+    assert done.exit_code == 0, done.output
+    assert "It is right where the chance of a click" in done.stdout
+    assert "linear form" in done.stdout
+    expected = tr.clicks.train(tr.systems.make("ListNet"), log, data, "affine", theta)
+    assert expected.loss[0] == Multicategory(gain=None)
+    for name, ranker in (("m", expected.ranker), ("naive", expected.naive)):
+        np.testing.assert_allclose(tr.load(folder / f"{name}.toprank").predict(data), ranker.predict(data), rtol=1e-9)
+    told = run("train", folder / "log.csv", folder / "train.txt", "--json", "--set", "l2=0.1", *options)
+    facts = json.loads(told.stdout)
+    assert facts["counts"] == expected.counts
+    assert facts["dcg@10"] == {"model": expected.estimates[0], "naive": expected.estimates[1]}
+
+
+def test_evaluate_prints_the_estimates(files):
+    folder, data, log, theta = files
+    arguments = [folder / "new.scores", folder / "log.csv", folder / "train.txt", "--metrics", "dcg@4,ctr@4"]
+    told = run("evaluate", *arguments, "--propensities", "1,0.6,0.4,0.3", "--offsets", "0,0,0,0", "--json")
+    assert told.exit_code == 0, told.output
+    expected = tr.clicks.evaluate(data.X[:, 1], log, data, ["dcg@4", "ctr@4"], propensities=theta)
+    assert json.loads(told.stdout)["mean"] == pytest.approx(expected.mean)
+    words = run("evaluate", *arguments)
+    assert "never shown" in words.stdout
+
+
+def test_bad_input_leaves_nothing_behind(files):
+    folder, *_ = files
+    both = [folder / "log.csv", folder / "train.txt", "-o", folder / "m.toprank"]
+    for options, status in (
+        (["--system", "RankSVM"], 1),
+        (["--correction", "magic"], 2),
+        (["--propensities", "0,0,0,0"], 1),
+        (["--propensities", "1,b2"], 2),
+        (["--offsets", "1"], 2),
+    ):
+        done = run("train", *both, *options)
+        assert done.exit_code == status or isinstance(done.exception, tr.ToprankError), (options, done.output)
+        assert not (folder / "m.toprank").exists()
