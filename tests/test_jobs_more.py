@@ -141,7 +141,7 @@ NETWORK = {"hidden": (16,), "epochs": 20, "batch_documents": 64, "learning_rate"
     ids=["linear", "expected gain", "trees", "network"],
 )
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
-def test_an_own_loss_trains_every_scorer_and_is_searched_and_compared(kind, options):
+def test_an_own_loss_trains_every_scorer_and_is_searched_and_compared(kind, options, tmp_path):
     if kind is tr.NeuralRanker:
         pytest.importorskip("torch")
     data = tr.synthetic(n_queries=60, n_documents=(3, 10), n_features=4, n_grades=3, noise=0.3, seed=4)
@@ -149,8 +149,11 @@ def test_an_own_loss_trains_every_scorer_and_is_searched_and_compared(kind, opti
     ranker = kind(Lopsided(harm=2.0), **options).fit(train)
     scores = {"own loss": ranker.predict(test), "nothing learnt": np.zeros(test.n_documents)}
     assert tr.compare(scores, test).verdicts[0].startswith("own loss is better than nothing learnt")
-    with pytest.raises(tr.ToprankError, match="Lopsided"):  # a file could not be read where the class is unknown
-        ranker.save("no.toprank")
+    ranker.save(tmp_path / "own.toprank")
+    loaded = tr.load(tmp_path / "own.toprank")  # predicts anywhere; only the class could train it further
+    np.testing.assert_array_equal(loaded.predict(test), ranker.predict(test))
+    with pytest.raises(tr.ToprankError, match="Lopsided"):
+        loaded.fit(train)
 
 
 # ---- published folds ----

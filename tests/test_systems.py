@@ -187,11 +187,11 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
     ("arguments", "status", "words"),
     [
         (["train", "train.txt", "--system", "cs-RgLits", "--model", "m"], 2, "cs-RgList"),
-        (["train", "train.txt", "--set", "pfc=2", "--model", "m"], 2, "pcf"),
+        (["train", "train.txt", "--system", "cs-RgList", "--set", "pfc=2", "--model", "m"], 2, "pcf"),
         (["train", "train.txt", "--set", "pcf", "--model", "m"], 2, "key=value"),
         (["train", "train.txt", "--set", "l2=-1", "--model", "m"], 1, "0 or more"),
         (["train", "train.txt", "--set", "l2=abc", "--model", "m"], 1, "l2"),
-        (["train", "train.txt", "--set", "pcf=x", "--model", "m"], 1, "pcf must be a number"),
+        (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "--model", "m"], 1, "pcf must be a number"),
         (["train", "train.txt", "--set", "loss=Squared", "--model", "m"], 1, "loss of its own"),
         (["train", "none.txt", "--model", "m"], 1, "none.txt"),
         (["predict", "train.txt", "train.txt"], 1, "not a whole toprank model"),

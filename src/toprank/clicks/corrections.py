@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.log import ClickLog
-from toprank.clicks.propensities import harvested
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -66,7 +66,7 @@ def curves_of(propensities: Any, log: ClickLog) -> Curves:
     [1.0, 0.5]
     """
     if propensities is None or isinstance(propensities, str):
-        propensities = harvested(log, propensities or "all-pairs", resamples=2)
+        propensities = estimated(log, propensities or "all-pairs", resamples=2)
         if log.depth > 1 and not propensities.identified[1:].any():
             raise DataError(
                 "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
