@@ -256,8 +256,9 @@ def test_frames_are_checked_by_name(data):
     ranker = tr.LinearRanker().fit(frame, data.labels, qid=data.qid)
     assert ranker.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(ranker.predict(frame), ranker.predict(data.replace(feature_names=list("abcd"))))
+    np.testing.assert_array_equal(ranker.predict(frame[["b", "a", "d", "c"]]), ranker.predict(frame))
     with pytest.raises(ValueError, match="feature names"):
-        ranker.predict(frame[["b", "a", "c", "d"]])
+        ranker.predict(frame.rename(columns={"a": "e"}))
 
 
 def test_a_scorer_for_an_error_measure_is_negated(data):

@@ -524,8 +524,8 @@ class Ranker(Estimator):
         if names and (mixed or arrow or (self.encoding_ is not None and hasattr(X, "columns"))):
             return matrix_of(X, like=self)[0]
         columns = getattr(X, "columns", None)
-        if names and columns is not None and len(columns) > len(names) and set(names) <= set(columns):
-            X = X[names]
+        if names and columns is not None and list(columns) != names and set(names) <= set(columns):
+            X = X[names]  # whatever else it holds, and in whatever order
         return validate(self, X, reset=False, sparse=self.takes_sparse)
 
     def _check_dense(self, X: Any) -> None:
