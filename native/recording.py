@@ -43,12 +43,14 @@ def pytest_addoption(parser: Any) -> None:
 
 def pytest_configure(config: Any) -> None:
     """Stand between the callers and the kernels."""
-    from toprank import kernels
+    from toprank import compute, kernels
 
     if program := os.environ.get("TOPRANK_PYTHON"):  # in an emulator: what starts Python there
         sys.executable = program
     # What an array holds before a kernel writes into it is a part of its arguments, so it must not be left to chance.
     np.empty, np.empty_like = np.zeros, np.zeros_like  # type: ignore[misc, assignment]
+    # Threads that write into one array at the same time would make its bits those of chance.
+    compute.available_threads = lambda *_: 1
     calls: dict[str, dict[str, str]] = {}
     call = kernels.Kernel.__call__
 

@@ -278,6 +278,8 @@ def test_no_product_is_fused_with_a_sum():
     listed = subprocess.run(
         ["objdump", "-d", "--no-show-raw-insn", kernels.library().path], capture_output=True, text=True
     )
+    if "file format elf64-little\n" in listed.stdout:
+        pytest.skip("this objdump knows nothing of the machine that the kernels are for")
     assert listed.returncode == 0
     assert not [line for line in listed.stdout.splitlines() if "\tvfm" in line or "\tvfnm" in line or "\tfmla" in line]
 

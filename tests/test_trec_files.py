@@ -203,10 +203,10 @@ def test_ranks_follow_trec_eval():
 @pytest.mark.parametrize(
     "frame",
     [
-        lambda: __import__("pandas").DataFrame(
+        lambda: pytest.importorskip("pandas").DataFrame(
             {"query_id": [1, 1, 2], "doc_id": ["x", "y", "x"], "relevance": [1, 0, 2]}
         ),
-        lambda: __import__("polars").DataFrame({"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}),
+        lambda: pytest.importorskip("polars").DataFrame({"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}),
         lambda: __import__("pyarrow").table({"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}),
         lambda: {1: {"x": 1, "y": 0}, 2: {"x": 2}},
     ],
@@ -229,7 +229,7 @@ def test_qrels_of_frames_and_dicts(frame):
         (lambda: Run(["a"], ["x"], [np.nan]), "row 0 is nan"),
         (lambda: Run.of({}), "no scores"),
         (lambda: Qrels.of(5), "not int"),
-        (lambda: Qrels.of(__import__("pandas").DataFrame({"qid": [1]})), "no column for the document"),
+        (lambda: Qrels.of(pytest.importorskip("pandas").DataFrame({"qid": [1]})), "no column for the document"),
         (lambda: run_of([1.0], RankingData([[1.0]])), "no document ids"),
         (lambda: run_of([1.0], RankingData([[1.0]] * 2, document_ids=["a", "b"])), "1 scores for 2"),
         (lambda: run_of([np.inf], RankingData([[1.0]], document_ids=["a"])), "must be finite"),
