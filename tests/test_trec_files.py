@@ -206,7 +206,9 @@ def test_ranks_follow_trec_eval():
         lambda: pytest.importorskip("pandas").DataFrame(
             {"query_id": [1, 1, 2], "doc_id": ["x", "y", "x"], "relevance": [1, 0, 2]}
         ),
-        lambda: pytest.importorskip("polars").DataFrame({"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}),
+        lambda: pytest.importorskip("polars").DataFrame(
+            {"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}
+        ),
         lambda: __import__("pyarrow").table({"qid": ["1", "1", "2"], "docno": ["x", "y", "x"], "label": [1, 0, 2]}),
         lambda: {1: {"x": 1, "y": 0}, 2: {"x": 2}},
     ],
