@@ -184,6 +184,8 @@ def _run_shell(page, start):
                     Path(file).write_text(invoked(*arguments))
                 case ["toprank", *arguments, "&"]:
                     start(*arguments)
+                case ["toprank", "serve", *_]:
+                    pytest.fail(f"{page.name}:{block.line}: a service answers until it is stopped; start it with &")
                 case ["curl", *_] as command:
                     done = subprocess.run([*command, "--fail-with-body"], capture_output=True, text=True)
                     assert done.returncode == 0, (command, done.stdout, done.stderr)
