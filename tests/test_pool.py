@@ -274,9 +274,9 @@ def test_a_search_over_a_pipeline_sees_the_pool(data, routing):
     assert nested == search.score(data.X, data.labels, qid=data.qid)
 
 
-def test_scores_have_no_sample_weights(data):
-    with pytest.raises(DataError, match="takes no sample_weight"):
-        trees().fit(data).score(data, sample_weight=np.ones(data.n_documents))
+def test_weights_of_documents_change_no_score(data):
+    ranker = trees().fit(data)
+    assert ranker.score(data, sample_weight=np.arange(data.n_documents)) == ranker.score(data)
 
 
 @pytest.mark.parametrize("threads", ["x", 0, 1.5, True])

@@ -70,7 +70,7 @@ class Ranker(Estimator):
     # alone: were `score` silent about them, a search with weights would be refused.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": False}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {}
     """Fitted arrays that a model file holds, and what they must be."""
@@ -276,15 +276,14 @@ class Ranker(Estimator):
         return RankingData.from_frame(X, like=self, label=False, regroup=True)
 
     def score(
-        self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: None = None
+        self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: Any = None
     ) -> float:
         """NDCG@10 under the `standard` convention; other metrics: `toprank.scorer`.
 
-        `sample_weight` is there for scikit-learn's pipelines, which always pass it on: a ranking has no weights of
-        single documents.
+        `sample_weight` is there for scikit-learn's pipelines and searches, which pass on what `fit` was given. It
+        changes nothing: a ranking is judged by query, and has no weights of single documents.
         """
-        if sample_weight is not None:
-            raise DataError("Rankings are judged by query, so score takes no sample_weight; leave it out.")
+        del sample_weight
         data = X if isinstance(X, RankingData) else y
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")
