@@ -1,6 +1,7 @@
 """Drift: that what moved is found, that what did not is left in peace, and that the numbers are what they say."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -218,6 +219,41 @@ def test_the_command(files):
     wrong = CliRunner().invoke(app, ["monitor", str(files / "none"), *arguments[2:]])
     assert wrong.exit_code == 1
     assert wrong.stdout == ""
+
+
+def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
+    train, held_out, reference, new = (str(tmp_path / f"{name}.txt") for name in ("train", "held", "before", "now"))
+    for part, path in zip(parts, (train, held_out, reference, new), strict=True):
+        tr.write(part, path)
+    model = str(tmp_path / "m.toprank")
+
+    def trained(*words):
+        return CliRunner().invoke(app, ["train", train, "--model", model, "-q", *words])
+
+    def expected():
+        done = CliRunner().invoke(app, ["monitor", model, reference, new, "--json", "-q"])
+        return json.loads(done.stdout)
+
+    assert trained("--system", "PlugIn").exit_code == 0
+    assert "--calibrate" in expected()["untold"]
+    assert trained("--system", "PlugIn", "--calibrate", held_out).exit_code == 0
+    value, ranker = expected()["expected_dcg"], tr.load(model)
+    data = tr.read(new)
+    assert value["new"] == pytest.approx(ranker.expected_dcg(data, ranker.predict(data)).overall()[0])
+    refused = trained("--system", "ListNet", "--calibrate", held_out)
+    assert refused.exit_code == 2
+    assert "gives scores alone" in refused.stderr
+    assert "the data that the ranker was trained on" in str(
+        trained("--system", "PlugIn", "--calibrate", train).exception
+    )
+
+
+def test_curves_of_the_page_have_the_colours_of_the_legend(calibrated, parts):
+    page = drift_page(tr.monitor(calibrated, parts[2], parts[3]), "m")
+    drawn = re.findall(r'<path[^>]*class="([^"]*)"', page)
+    assert drawn.count("curve s0") == drawn.count("curve s1") >= 6  # the scores and five features
+    assert set(drawn) <= {"curve s0", "curve s1", "mark s1"}  # what the style sheet knows
+    assert ".curve { fill: none" in page
 
 
 def test_names_are_text_on_the_page(calibrated, parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,7 @@ def monitor(
     sides = [_read(path, quiet, reading, ranker) for path in (reference, new)]
     with common.progress("Comparing …", quiet):
         drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
+    drift = replace(drift, untold=common.as_told(drift.untold))
     if html is not None:
         from toprank.report.drift import write_drift
 

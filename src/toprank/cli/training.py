@@ -51,6 +51,10 @@ def train(
     ] = None,
     convention: options.ConventionName = "standard",
     unjudged: options.OfUnjudged = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="Held-out data to calibrate P(grade | x) on, for the DCG that `monitor` expects."),
+    ] = None,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
@@ -66,6 +70,7 @@ def train(
       toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
       toprank train train.txt --system auto --budget 60 --model m.toprank
       toprank train log.parquet --system auto --by date --model m.toprank
+      toprank train train.txt --system PlugIn --calibrate vali.txt --model m.toprank
     """
     from toprank.data.typed import typed_command
 
@@ -75,6 +80,8 @@ def train(
     _check_settings(settings, valid is not None)
     common.check_writable(model, "model.toprank")
     chosen = None if automatic else _system(system, settings, seed)
+    if calibrate is not None:
+        _check_grades(chosen, settings)
     how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
     documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
     judge = {"metric": metric, "convention": convention, "threads": threads}
@@ -86,6 +93,8 @@ def train(
     cut_off = done.interrupted or bool(stopping.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
     if not cut_off:  # after Ctrl-C there is no time for this
+        if calibrate is not None:
+            done.ranker.calibrate(common.read_alike(calibrate, quiet, reading, like=documents))
         done.ranker.training_["metrics"] = _training_metrics(done, documents, convention)
     _save(done, model, cut_off)
     _tell(done, model, cut_off, json, quiet)
@@ -157,6 +166,18 @@ def _check_auto(
         raise typer.BadParameter("--set fixes a hyper-parameter of one system, but auto tries several; leave it out.")
     if budget is not None and not budget > 0:
         raise typer.BadParameter(f"--budget takes a number of seconds above 0, not {budget:g}.")
+
+
+def _check_grades(system: System | None, settings: dict[str, Any]) -> None:
+    """Refuse to calibrate what gives no probabilities of grades, before anything is read."""
+    from toprank.rankers.probabilities import GradeProbabilities, has_grades
+
+    ranker = None if system is None else system.make(**settings)
+    if not isinstance(ranker, GradeProbabilities) or not has_grades(ranker):
+        name = "What auto chooses" if system is None else system.name
+        raise typer.BadParameter(
+            f"--calibrate sets P(grade | x) right, and {name} gives scores alone; PlugIn and McRank give both."
+        )
 
 
 def _check_settings(settings: dict[str, Any], chooses: bool) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, joined
 from toprank.metrics.ranking import ranking
 from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, measure, sampled, shifts
 from toprank.rankers.base import Ranker
@@ -117,8 +117,9 @@ class Drift(Shown):
             yield f"The scores have drifted: PSI {self.scores.psi:.2f}, {p_value(self.scores.p)}."
         if self.expected_dcg is not None and self.expected_dcg.changed:
             change = self.expected_dcg
-            verb = "fell" if change.difference < 0 else "rose, which other documents may do to it,"
-            yield f"The expected DCG@{change.k} {verb} by {number(abs(change.difference))}."
+            size = number(abs(change.difference))
+            rise = f"rose by {size}: the ranker meets documents unlike those that it was calibrated on"
+            yield f"The expected DCG@{change.k} {f'fell by {size}' if change.difference < 0 else rise}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -289,7 +290,7 @@ def _expected(
         )
         ends = before.overall_interval(), after.overall_interval()
     except DataError as error:
-        return None, f"No DCG is expected without labels. {error}"
+        return None, joined("No DCG is expected without labels.", error.args[0])
     from scipy.special import stdtrit
 
     means = [float(value.mean.mean()) for value in (before, after)]

@@ -26,7 +26,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole, numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 from toprank.losses import make as make_loss
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
@@ -187,6 +187,12 @@ def variances(P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Qu
     return np.maximum(second - first**2, 0.0)
 
 
+_CALIBRATE = Remedy(
+    "Calibrate the ranker on data that it was not trained on, ranker.calibrate(valid), and ask again.",
+    "Train it with --calibrate and data that it is not trained on, and ask again.",
+)
+
+
 class Spread(NamedTuple):
     """The shortest interval of each query's value at a level, and draws of the mean over queries."""
 
@@ -269,8 +275,8 @@ class ExpectedValue:
     def _known(self) -> Spread:
         if self.spread is None:
             raise DataError(
-                "An interval needs to know how far the grades of one query hang together, which held-out queries show. "
-                "Calibrate the ranker on data that it was not trained on, ranker.calibrate(valid), and ask again."
+                "An interval needs to know how far the grades of one query hang together, which held-out queries show.",
+                remedy=_CALIBRATE,
             )
         return self.spread
 
@@ -355,8 +361,8 @@ class GradeProbabilities(Ranker):
         if self.calibration_ is None and not self._by_likelihood:
             raise DataError(
                 f"This {type(self).__name__} was trained under {type(make_loss(self.loss)).__name__}, which orders "
-                "documents but does not calibrate P(grade | x): a DCG expected of it may be wrong many times over. "
-                "Calibrate it first, on data that it was not trained on: ranker.calibrate(valid)."
+                "documents but does not calibrate P(grade | x): a DCG expected of it may be wrong many times over.",
+                remedy=_CALIBRATE,
             )
         probabilities = self.predict_proba(data.as_grouped())
         gains = self.gains_ if gain is None else self._gains(gain)

@@ -7,11 +7,11 @@ import os
 import numpy as np
 
 from toprank.data.bytesource import output
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, path, tag, ticks
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, tag, ticks
 from toprank.monitoring import Drift
 from toprank.monitoring.shifts import Cells
 from toprank.report.page import document, section
-from toprank.report.parts import legend, panel, plain_table, side_by_side
+from toprank.report.parts import curve, legend, panel, plain_table, side_by_side
 
 __all__ = ["drift_page", "write_drift"]
 
@@ -71,7 +71,7 @@ def _before_and_after(cells: Cells) -> Markup:
         x = Scale(0, len(shares[0]), box.left, box.right)
         x_ticks, curves, at = [], shares, [x(place + 0.5) for place in range(len(shares[0]))]
     lines = [
-        tag("path", d=path([(a, y(float(v))) for a, v in zip(at, curve, strict=True)]), cls=f"line {colour(i)}")
-        for i, curve in enumerate(curves)
+        tag("g", curve(side, [(a, y(float(v))) for a, v in zip(at, shown, strict=True)]), data_s=side)
+        for side, shown in enumerate(curves)
     ]
     return figure("Distribution before and now", 210, axes(box, x, y, x_ticks, y_ticks), *lines)
