@@ -11,7 +11,8 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import DBN, PBM, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.checking import unlikely
-from toprank.clicks.named import MODELS, model_named, rate_prior
+from toprank.clicks.models import rate_prior
+from toprank.clicks.named import MODELS, model_named
 from toprank.drawing import tag
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.clicks import clicks_page
@@ -182,12 +183,11 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
     for word in ("PBM", "examination", "GlobalCTR", "RankCTR", "DocumentCTR", "95% interval"):
         assert word in printed
     found = json.loads(
-        run("fit", files / "log.parquet", "--model", "dbn", "--resamples", 4, "--prior", "1,1", "--json", "-q")
+        run("fit", files / "log.parquet", "--model", "pbm", "--resamples", 4, "--prior", "1,1", "--json", "-q")
     )
-    assert found["parameters"]["continuation"]["value"] == pytest.approx([DBN().fit(log).continuation_])
-    low, high = DBN().intervals(log, resamples=4)["continuation"]
-    assert found["parameters"]["continuation"]["low"] == pytest.approx(low.tolist())
-    assert found["parameters"]["continuation"]["high"] == pytest.approx(high.tolist())
+    wanted = PBM(prior=(1, 1)).intervals(log, resamples=4)["examination"]
+    for side, end in wanted._asdict().items():
+        assert found["parameters"]["examination"][side] == pytest.approx(end.tolist())
     assert "UBM" in run("fit", files / "log.parquet", "--compare", "--model", "UBM", "--resamples", 2, "-q")
 
 

@@ -6,9 +6,22 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.clicks import CCM, DBN, DCM, PBM, UBM, ClickLog, GlobalCTR, RankCTR, UnidentifiedWarning, simulate
+from toprank.clicks import (
+    CCM,
+    DBN,
+    DCM,
+    PBM,
+    UBM,
+    ClickLog,
+    GlobalCTR,
+    RankCTR,
+    UnidentifiedWarning,
+    rate_prior,
+    simulate,
+)
 from toprank.clicks.dual import Dual
 from toprank.clicks.fitting import climb
+from toprank.clicks.intervals import ends
 from toprank.clicks.propensities import harvested
 from toprank.errors import DataError, UnknownNameError
 
@@ -56,8 +69,9 @@ def covered(method, logs, sessions, confidence, **options):
     inside = []
     for seed in range(logs):
         data = world(seed)
-        features = {} if method in ("all-pairs", "trust") else {"data": data, "ranker": linear}
-        log = clicked(data, sessions, seed, likes=exponential if method == "dual" else logistic)
+        features = {"data": data, "ranker": linear} if method in ("dual", "regression-em") else {}
+        shuffled = {"exploration": 0.3} if method == "randomisation" else {}
+        log = clicked(data, sessions, seed, likes=exponential if method == "dual" else logistic, **shuffled)
         if method == "trust":
             log = trusted(data, sessions, seed)
         found = tr.clicks.propensities(log, method, **features, confidence=confidence, seed=seed, **options)
@@ -75,6 +89,9 @@ def covered(method, logs, sessions, confidence, **options):
     ("method", "logs", "sessions", "options"),
     [
         ("all-pairs", 10, 2_000, {"resamples": 40}),
+        ("pivot", 10, 2_000, {"resamples": 40}),
+        ("chain", 10, 2_000, {"resamples": 40}),
+        ("randomisation", 10, 2_000, {"resamples": 40}),
         ("dual", 8, 2_000, {"resamples": 8}),
         ("trust", 6, 20_000, {"resamples": 8}),
         ("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6}),
@@ -86,39 +103,83 @@ def test_intervals_hold_the_truth(method, logs, sessions, options):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("method", "sessions"), [("all-pairs", 5_000), ("dual", 5_000), ("trust", 100_000), ("regression-em", 5_000)]
-)
+    ("method", "sessions"),
+    [("all-pairs", 5_000), ("pivot", 5_000), ("chain", 5_000), ("randomisation", 5_000), ("dual", 5_000),
+     ("trust", 20_000), ("regression-em", 5_000)],
+)  # fmt: skip
 def test_intervals_hold_the_truth_as_often_as_they_say(method, sessions):
     """At 80 %, where too wide is seen as well as too narrow; of 60 logs, whose positions are not independent."""
     assert 0.8 - 0.17 <= covered(method, 60, sessions, 0.8, resamples=20) <= 0.8 + 0.17
 
 
-def covered_by_model(name, logs, sessions, resamples, confidence):
-    inside = []
+def covered_by_model(name, logs, sessions, n_queries, confidence, **options):
+    """The share of intervals that hold the truth, and the errors of their values and of a plain fit, log by log."""
+    inside, errors, plain = [], [], []
     for seed in range(logs):
-        data, made = world(seed, 20), KNOWN[name]
+        data, made = world(seed, n_queries), KNOWN[name]
         enough = np.random.default_rng(seed).beta(2, 2, data.n_documents)
         log = clicked(data, sessions, seed, made, satisfaction=enough)
-        model = type(made)(prior=(0.1, 0.1), tolerance=1e-8)
-        [(low, high)] = model.intervals(log, resamples=resamples, confidence=confidence, seed=seed).values()
-        truth = np.atleast_1d(getattr(made, f"{model.shared[0]}_"))
-        told = low < high  # neither 1 by definition nor impossible
+        model, truth = type(made)(), np.atleast_1d(getattr(made, f"{type(made).shared[0]}_"))
+        [found] = model.intervals(log, confidence=confidence, seed=seed, **options).values()
+        told = found.low < found.high  # neither 1 by definition nor impossible
         if name == "DCM":
             told[-1] = False  # nothing comes after the last position
-        inside += ((low <= truth) & (truth <= high))[told].tolist()
-    return np.mean(inside)
+        inside += ((found.low <= truth) & (truth <= found.high))[told].tolist()
+        errors.append((found.value - truth)[told])
+        plain.append((model.fit(log).parameters_[model.shared[0]] - truth)[told])
+    return np.mean(inside), np.array(errors), np.array(plain)
 
 
 @pytest.mark.parametrize("name", list(KNOWN))
 def test_intervals_of_click_models_hold_the_truth(name):
-    logs = 4 if name in ("PBM", "DBN") else 2  # of the DBN a log tells one number
-    assert covered_by_model(name, logs, 4_000, 12, 0.95) >= 0.5  # ends of 12 draws hold less than they say
+    """Of 95 %; where queries are few, quantiles of draws held it in 77 to 87 % of the cases."""
+    held, _, _ = covered_by_model(name, 12 if name in ("PBM", "DBN") else 6, 2_000, 20, 0.95)
+    assert held >= 0.85
+
+
+@pytest.mark.parametrize("name", ["PBM", "CCM"])
+def test_what_few_impressions_do_to_all_documents_alike_is_taken_out(name):
+    """Eleven impressions a document: a fit misses what they share by several times its standard error."""
+    held, corrected, plain = covered_by_model(name, 8, 2_000, 100, 0.95)
+    assert held >= 0.8
+    worst = np.argmax(np.abs(plain.mean(axis=0)))
+    assert abs(plain.mean(axis=0)[worst]) > 3 * plain.std(axis=0, ddof=1)[worst] / np.sqrt(8)
+    assert abs(corrected.mean(axis=0)[worst]) < 0.5 * abs(plain.mean(axis=0)[worst])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", list(KNOWN))
-def test_intervals_of_click_models_hold_the_truth_as_often_as_they_say(name):
-    assert 0.8 - 0.2 <= covered_by_model(name, 40, 60_000, 60, 0.8) <= 0.8 + 0.19
+@pytest.mark.parametrize(("sessions", "n_queries"), [(4_000, 20), (8_000, 100), (8_000, 400)])
+def test_intervals_of_click_models_hold_the_truth_as_often_as_they_say(name, sessions, n_queries):
+    """At 80 %, where too wide is seen as well as too narrow; 40 logs, whose parameters are not independent."""
+    held, _, _ = covered_by_model(name, 40, sessions, n_queries, 0.8)
+    assert 0.8 - 0.15 <= held <= 0.8 + 0.15
+
+
+def test_intervals_are_of_the_spread_over_queries():
+    from scipy.stats import t
+
+    rng = np.random.default_rng(0)
+    again = rng.normal(size=(30, 2)) * [1, 2] + 5
+    value = np.array([5.0, 6.0])
+    low, high = ends(value, again, 12, 0.9)
+    wide = t.ppf(0.95, 11) * np.std(again, axis=0, ddof=1) * np.sqrt(12 / 11)
+    np.testing.assert_allclose([low, high], [value - wide, value + wide])
+    low, high = ends(value, again, 500, 0.9, ratios=True)
+    factor = np.exp(t.ppf(0.95, 29) * np.std(np.log(again), axis=0, ddof=1) * np.sqrt(500 / 499))
+    np.testing.assert_allclose([low, high], [value / factor, value * factor])
+    again[3] = np.nan  # a draw that does not tell counts for nothing
+    rest = np.delete(again, 3, axis=0)
+    np.testing.assert_allclose(ends(value, again, 500, 0.9), ends(value, rest, 500, 0.9))
+    assert np.isnan(ends(value, again, 1, 0.9)).all()  # one query has no spread
+    assert np.isnan(ends(value, again[3:5], 500, 0.9)).all()  # nor has one draw
+
+
+def test_ratios_without_clicks_have_no_upper_end():
+    low, high = ends(np.array([0.0, 0.5]), [np.array([0.0, 0.0]), np.array([0.0, 1.0])], 9, 0.9, ratios=True)
+    assert low.tolist() == [0.0, 0.0]
+    assert high[0] == np.inf
+    assert 0.5 < high[1] < np.inf
 
 
 # ---- against other ways to the same numbers ----
@@ -245,7 +306,8 @@ def test_documents_that_no_session_showed_are_known_by_their_features():
     np.testing.assert_allclose(model.relevance(log), model.predict(data))
     assert np.abs(model.relevance(log) - logistic(data))[~seen].mean() < 0.06
     plain = PBM().fit(fewer)
-    assert (plain.relevance(log)[~seen] == 0.5).all()  # the prior is all that it knows
+    a, b = rate_prior(fewer)
+    np.testing.assert_allclose(plain.relevance(log)[~seen], a / (a + b))  # the prior is all that it knows
 
 
 def test_leaps_that_leave_the_set_are_judged_after_a_step():

@@ -13,6 +13,7 @@ from toprank.cli import common, options
 
 if TYPE_CHECKING:
     from toprank.clicks import ClickLog, ClickModel
+    from toprank.clicks.intervals import Interval
 
 __all__ = ["COMMANDS", "Log", "check", "fit", "read_log", "simulate"]
 
@@ -106,7 +107,7 @@ def fit(
         str | None,
         typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
     ] = None,
-    resamples: Resamples = 100,
+    resamples: Resamples = 20,
     json: options.Json = False,
     html: options.Html = None,
     query: Query = None,
@@ -128,7 +129,7 @@ def fit(
       toprank clicks fit log.parquet --compare --html models.html
     """
     from toprank.clicks import compare_models
-    from toprank.clicks.named import MODELS, RATES, model_named, rate_prior
+    from toprank.clicks.named import MODELS, RATES, model_named
 
     common.check_writable(html)
     kind, asked = model_named(model), None if prior is None else _prior(prior)
@@ -137,18 +138,17 @@ def fit(
     if skip_doubled and found.doubled.any():
         common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
         found = found.select(~found.doubled)
-    shrunk = rate_prior(found) if asked is None else asked
     names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
     with common.progress("Fitting …", quiet):
-        models = [MODELS[name](prior=shrunk) for name in names]
-        judged = compare_models(found, models, share=holdout, resamples=resamples, seed=seed)
-        fitted = kind(prior=shrunk).fit(found, threads=threads)
+        models = [MODELS[name](prior=asked) for name in names]
+        judged = compare_models(found, models, share=holdout, seed=seed)
+        fitted = kind(prior=asked).fit(found, threads=threads)
         ends = fitted.intervals(found, resamples=resamples, seed=seed) if kind.shared else {}
     if html is not None:
         from toprank.clicks import check as checked
         from toprank.report.clicks import write_clicks
 
-        write_clicks(html, checked(found, resamples=resamples, seed=seed), log[0].name, judged)
+        write_clicks(html, checked(found, seed=seed), log[0].name, judged)
         common.say(f"{html}: the report", quiet)
     if json:
         common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
@@ -165,26 +165,30 @@ def _prior(text: str) -> tuple[float, float]:
     return clicks, skips
 
 
-def _parameters(fitted: ClickModel, ends: dict[str, Any]) -> dict[str, Any]:
+def _parameters(fitted: ClickModel, ends: dict[str, Interval]) -> dict[str, Any]:
+    import numpy as np
+
     values = {
-        name: {"value": value.tolist(), "low": ends[name][0].tolist(), "high": ends[name][1].tolist()}
-        for name, value in fitted.parameters_.items()
+        name: {
+            side: np.where(np.isfinite(end), end.astype(object), None).tolist() for side, end in one._asdict().items()
+        }
+        for name, one in ends.items()
     }
-    return {"model": type(fitted).__name__, "prior": list(fitted.prior), "parameters": values}
+    return {"model": type(fitted).__name__, "prior": list(fitted.prior_), "parameters": values}
 
 
-def _told(fitted: ClickModel, ends: dict[str, Any]) -> str:
+def _told(fitted: ClickModel, ends: dict[str, Interval]) -> str:
     """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
+    from toprank.clicks.intervals import in_words
     from toprank.showing.tables import Table
 
     said = [str(fitted).partition("\n")[0]]
-    for name, value in fitted.parameters_.items():
-        low, high = ends[name]
-        if value.ndim == 2:
-            value, low, high = value[:, 0], low[:, 0], high[:, 0]
+    for name, found in ends.items():
+        numbers = zip(*found, strict=True)
+        if found.value.ndim == 2:
+            numbers = zip(*(end[:, 0] for end in found), strict=True)
             said.append("Without a click above (--json has all):")
-        numbers = zip(value, low, high, strict=True)
-        rows = [(str(k + 1), f"{v:.3f}", f"[{a:.3f}, {b:.3f}]") for k, (v, a, b) in enumerate(numbers)]
+        rows = [(str(k + 1), f"{v:.3f}", in_words(a, b)) for k, (v, a, b) in enumerate(numbers)]
         said.append(Table(("number", name, "95% interval"), rows, names=0).text())
     return "\n\n".join(said)
 

@@ -8,8 +8,7 @@ from toprank.clicks.files import read, write
 from toprank.clicks.held_out import ComparedModels, compare_models
 from toprank.clicks.interleaved import Interleaving, interleave, interleaving
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR
-from toprank.clicks.named import rate_prior
+from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR, rate_prior
 from toprank.clicks.preferring import preferences
 from toprank.clicks.simulation import simulate
 from toprank.clicks.training import Trained, train

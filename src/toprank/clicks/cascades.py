@@ -84,7 +84,7 @@ class _Chain(ClickModel):
         return clicks
 
     def _share(self, part: Any, whole: Any) -> FloatArray:
-        a, b = self.prior
+        a, b = self.prior_
         return np.atleast_1d((part + a) / (whole + a + b))
 
     def _liked(self, part: FloatArray, whole: FloatArray) -> FloatArray:
@@ -143,7 +143,7 @@ class _Fitted(_Chain):
         kinds, clicks = self._kinds(log), log.clicks.view(np.uint8)
         inner = np.ones(log.n_impressions, dtype=bool)
         inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
-        a, b = self.prior
+        a, b = self.prior_
 
         def step(both: FloatArray) -> tuple[FloatArray, float]:
             after, skip = self._steps(both[:n], both[n:])
@@ -159,18 +159,25 @@ class _Fitted(_Chain):
             now = Now(both[:n], both[n:], inner)
             return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
 
-        place = np.arange(log.n_impressions)
+        way = maximise if self._learner is None else climb
+        start = self._closed_form(log, weight) if self._begin is None else self._begin
+        found = way(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        self.steps_, self.converged_, self._rest, self.attraction_ = (
+            found.steps,
+            found.converged,
+            found.at,
+            found.at[:n],
+        )
+        self._keep(found.at[n:])
+
+    def _closed_form(self, log: ClickLog, weight: FloatArray) -> FloatArray:
+        """All parameters, as if users had looked at nothing below their last click, and at all above."""
+        place, n = np.arange(log.n_impressions), log.n_pairs
         clicked = np.where(log.clicks, place, -1)
         latest = np.maximum.reduceat(clicked, log.offsets[:-1])[log.session]
         seen = weight * ((latest < 0) | (place <= latest))
-        attraction = self._share(
-            sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n)
-        )  # of what stands at or above the last click
-        start = np.concatenate([attraction, self._start(log, weight, clicked == latest)])
-        way = maximise if self._learner is None else climb
-        found = way(step, start, self.tolerance * log.n_impressions, self.max_steps)
-        self.steps_, self.converged_, self.attraction_ = found.steps, found.converged, found.at[:n]
-        self._keep(found.at[n:])
+        attraction = self._share(sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n))
+        return np.concatenate([attraction, self._start(log, weight, clicked == latest)])
 
     def _attraction(self, log: ClickLog, weight: FloatArray, expected: Expected) -> FloatArray:
         """Clicks over looks."""

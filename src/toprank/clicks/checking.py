@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.intervals import in_words, plain
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import WITHOUT_DOUBLED, sums
 from toprank.clicks.propensities import Graph, Propensities, graph, harvested
@@ -80,10 +81,7 @@ class LogReport(Shown):
             "clicks": self.clicks.tolist(),
             "swapped_with_next": [next_to[k].pairs if k in next_to else 0 for k in range(1, depth + 1)],
             "identified": self.graph.identified.tolist(),
-            **{
-                name: [float(v) if np.isfinite(v) else None for v in column]
-                for name, column in (("propensity", values), ("low", low), ("high", high))
-            },
+            **{name: plain(column.tolist()) for name, column in (("propensity", values), ("low", low), ("high", high))},
         }
 
     def table(self) -> Table:
@@ -92,7 +90,7 @@ class LogReport(Shown):
         rows = []
         for k, shown, clicked, swaps, identified, value, low, high in zip(*columns.values(), strict=True):
             rate = f"{clicked / shown:.3f}" if shown else "—"
-            known = ("—", "") if not identified or value is None else (f"{value:.3f}", f"[{low:.3f}, {high:.3f}]")
+            known = ("—", "") if not identified or value is None else (f"{value:.3f}", in_words(low, high))
             rows.append((str(k), f"{shown:,}", rate, f"{swaps:,}", *known))
         level = "interval" if self.propensities is None else f"{self.propensities.confidence:.0%} interval"
         return Table(("position", "impressions", "click rate", "also at the next", "propensity", level), rows, names=0)
@@ -262,13 +260,17 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
     yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
     if known is None:
         return
+    if (queries := len(np.unique(log.session_query))) < 2:
+        sentence = "All sessions are of one query, and intervals are over queries: none can be given."
+        yield Finding("one-query", "warning", sentence, queries, (), "Log other queries, too.")
+        return
     low, high = known.intervals
     with np.errstate(invalid="ignore"):
         wide = known.identified & ((high - low > _WIDE * known.values) | np.isnan(high))
     wide[0] = False
     count = int(wide.sum())
     if count:
-        shown = (f"position {k + 1}: {low[k]:.2f} to {high[k]:.2f}" for k in np.flatnonzero(wide))
+        shown = (f"position {k + 1}: {in_words(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
         sentence = f"The propensity of {count} {noun} has an interval that is wider than half of it."
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(shown), _SWAP)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
+from toprank.clicks.intervals import ends, redrawn
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import ProductCells
 from toprank.clicks.propensities import HARVESTED, Graph, Propensities, assumed, graph, harvested
@@ -176,11 +177,8 @@ def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float
 def _with_intervals(
     log: ClickLog, estimate: Estimator, method: str, of_log: Graph, identified: Mask, ask: tuple[int, float, int]
 ) -> Propensities:
-    """The estimate, and t intervals with the spread of a few resamples; propensities above 0 by their logarithms."""
-    from scipy.special import stdtrit
-
+    """The estimate, and the intervals of propensities and offsets."""
     resamples, confidence, seed = ask
-    rng, present = np.random.default_rng(seed), np.unique(log.session_query)
     best = estimate(np.ones(log.n_queries))
     if not best.converged:
         warnings.warn(
@@ -188,22 +186,13 @@ def _with_intervals(
             ConvergenceWarning,
             stacklevel=3,
         )
-    again = [
-        estimate(np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64))
-        for _ in range(resamples)
-    ]
-    wide = float(stdtrit(resamples - 1, (1 + confidence) / 2))
+    again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
+    lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
+    values = best.values + lost
+    sides = ends(values, [one.values for one in again], queries, confidence, ratios=best.offsets is None)
+    found = Propensities(values, sides, identified, of_log, method, confidence, resamples, ranker=best.ranker)
     if best.offsets is None:
-        spread = np.std(np.log([one.values for one in again]), axis=0, ddof=1)
-        ends = best.values * np.exp(-wide * spread), best.values * np.exp(wide * spread)
-        shown = (best.values, ends, identified, of_log, method, confidence, resamples)
-        return Propensities(*shown, ranker=best.ranker)
-    lost = np.where(identified, 0.0, np.nan)
-    values, offsets = best.values + lost, best.offsets + lost
-    of_values, of_offsets = (
-        wide * np.std([getattr(one, name) for one in again], axis=0, ddof=1) for name in ("values", "offsets")
-    )
-    return Propensities(
-        values, (values - of_values, values + of_values), identified, of_log, method, confidence, resamples,
-        offsets, (offsets - of_offsets, offsets + of_offsets), best.ranker,
-    )  # fmt: skip
+        return found
+    offsets = best.offsets + lost
+    sides = ends(offsets, [one.offsets for one in again if one.offsets is not None], queries, confidence)
+    return replace(found, offsets=offsets, offset_intervals=sides)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.intervals import ends, plain, redrawn
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_log, sums
 from toprank.compute import FloatArray
@@ -64,12 +65,6 @@ class ComparedModels(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is infinite or not known is None."""
         columns = self.to_frame("arrow").to_pydict() | {"by_rank": [values.tolist() for values in self.by_rank]}
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, list):
-                return [plain(one) for one in value]
-            return value if isinstance(value, str) or np.isfinite(value) else None
-
         rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"held_out_sessions": self.sessions[0], "best_rate": self.best_rate, "models": rows}
 
@@ -142,14 +137,14 @@ def compare_models(
     means = {name: float(values.mean()) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in _RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
-    ends = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
+    sides = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
     surprise = [named[name].perplexity(new) for name in order]
     told = np.array(
         [(means[name], float(one), means[name] - means[floor]) for name, one in zip(order, surprise, strict=True)]
     )
     return ComparedModels(
         order, told[:, 0], told[:, 1], tuple(one.by_rank for one in surprise), told[:, 2],
-        (np.array(ends)[:, 0], np.array(ends)[:, 1]), floor,
+        (np.array(sides)[:, 0], np.array(sides)[:, 1]), floor,
         (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
     )  # fmt: skip
 
@@ -176,11 +171,8 @@ def _interval(
     """Of the mean difference of sessions, by drawing queries with all their sessions."""
     if not np.isfinite(difference).all():
         return np.full(2, np.nan)
-    rng, n = np.random.default_rng(seed), log.n_queries
+    n = log.n_queries
     total, size = sums(log.session_query, difference, n), sums(log.session_query, None, n)
-    total, size = total[size > 0], size[size > 0]
-    drawn = np.empty(resamples)
-    for place in range(resamples):
-        again = rng.integers(0, len(size), len(size))
-        drawn[place] = total[again].sum() / size[again].sum()
-    return np.asarray(np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    again = [np.atleast_1d(weights @ total / (weights @ size)) for weights in redrawn(log, resamples, seed)]
+    mean = np.atleast_1d(total.sum() / size.sum())
+    return np.concatenate(ends(mean, again, int((size > 0).sum()), confidence))

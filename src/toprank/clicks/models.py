@@ -5,13 +5,15 @@ The rates (`GlobalCTR`, `RankCTR`, `DocumentCTR`) are the floor that every model
 top are in `cascades`.
 
 Every probability is shrunk: `prior` = (a, b) stands for a clicks and b skips besides those that were seen. It keeps
-a document that was shown twice from an attraction of 0 or 1.
+a document that was shown twice from an attraction of 0 or 1. What all documents share is best told where they are
+hardly shrunk, so that `intervals` fits with less of it, and takes out what few impressions of each do to it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
+from toprank.clicks.intervals import Interval, ends, redrawn
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
@@ -38,6 +41,7 @@ __all__ = [
     "by_rank",
     "check_depth",
     "check_log",
+    "rate_prior",
 ]
 
 WITHOUT_DOUBLED = Remedy(
@@ -46,6 +50,8 @@ WITHOUT_DOUBLED = Remedy(
     {"--skip-doubled": "--skip-doubled leaves them out."},
 )
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
+_HARDLY = 0.2  # impressions of the prior where it is about what documents share
+_SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
 
 
 class Perplexity(float):
@@ -68,7 +74,7 @@ class ClickModel(ABC):
     """What all models do: `fit` to a log, then say how likely clicks are and how relevant documents.
 
     Args:
-        prior: clicks and skips that are added to each probability.
+        prior: clicks and skips that are added to each probability; None: those of `rate_prior`.
         tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
         max_steps: and after so many steps in any case.
         attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
@@ -78,6 +84,7 @@ class ClickModel(ABC):
         attraction_: of each pair of the log, P(click | looked at).
         ranker_: f, where the attraction is learnt from features.
         parameters_: the probabilities that all pairs share, by name.
+        prior_: the clicks and skips that were added.
         steps_: how many steps the fit took.
         converged_: whether it came to rest.
     """
@@ -87,6 +94,7 @@ class ClickModel(ABC):
 
     attraction_: FloatArray
     satisfaction_: FloatArray
+    prior_: tuple[float, float]
     steps_: int
     converged_: bool
     log_: ClickLog
@@ -95,13 +103,19 @@ class ClickModel(ABC):
     scale_: float = 1.0
     """What examinations were divided by and attractions multiplied: the prior is about probabilities before that."""
     by_features: ClassVar[bool] = True
-    """Whether `attraction` may be a ranker."""
+    """Whether there are attractions, so that `attraction` may be a ranker."""
+    ratios: ClassVar[bool] = False
+    """Whether the shared parameters are relative to one of them, and may exceed 1."""
     _learner: AttractionByFeatures | None = None
+    _begin: FloatArray | None = None
+    """Where the fit is to begin, where it is known."""
+    _rest: FloatArray | None = None
+    """Where it ended."""
 
     def __init__(
         self,
         *,
-        prior: tuple[float, float] = (1.0, 1.0),
+        prior: tuple[float, float] | None = None,
         tolerance: float = 1e-9,
         max_steps: int = 1000,
         attraction: Any = None,
@@ -127,7 +141,8 @@ class ClickModel(ABC):
         check_log(log)
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_steps", self.max_steps, 1)
-        if len(self.prior) != 2 or not all(0 < value < np.inf for value in self.prior):
+        self.prior_ = rate_prior(log) if self.prior is None else self.prior
+        if len(self.prior_) != 2 or not all(0 < value < np.inf for value in self.prior_):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
@@ -201,28 +216,59 @@ class ClickModel(ABC):
         log: ClickLog,
         data: RankingData | None = None,
         *,
-        resamples: int = 100,
+        resamples: int = 20,
         confidence: float = 0.95,
         seed: int = 0,
-    ) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Lower and upper ends of the shared parameters: queries are drawn again, and the model is fitted anew.
+    ) -> dict[str, Interval]:
+        """The shared parameters with intervals: queries are drawn again, and the model is fitted anew.
+
+        Of documents that were shown a few times each, a fit knows little, and what they share suffers from it in the
+        same way in every draw. So the prior weighs less here, and the fit is asked what it makes of users who are as
+        it says: by how much it misses them, the values are corrected. They may differ from `parameters_`.
 
         >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
-        >>> sorted(PBM().intervals(log, resamples=20))
-        ['examination']
+        >>> found = PBM().intervals(log)["examination"]
+        >>> bool(found.low[1] < found.value[1] < found.high[1])
+        True
         """
         check_whole("resamples", resamples, 2)
         check_number("confidence", confidence, above=0, below=1)
-        rng, present, drawn = np.random.default_rng(seed), np.unique(log.session_query), []
-        for _ in range(resamples):
-            counts = np.bincount(rng.choice(present, len(present)), minlength=log.n_queries)
-            again = type(self)(
-                prior=self.prior, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
+        check_log(log)
+        prior = rate_prior(log) if self.prior is None else self.prior
+        less = min(1.0, _HARDLY / sum(prior))
+        weak = (less * prior[0], less * prior[1])
+
+        def fitted(of: ClickLog, weights: FloatArray | None = None, begin: FloatArray | None = None) -> ClickModel:
+            made = type(self)(
+                prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
             )
-            drawn.append(again.fit(log, data, query_weights=counts).parameters_)
-        levels = [(1 - confidence) / 2, (1 + confidence) / 2]
-        ends = {name: np.quantile([one[name] for one in drawn], levels, axis=0) for name in self.shared}
-        return {name: (low, high) for name, (low, high) in ends.items()}
+            made._begin = begin
+            return made.fit(of, data, query_weights=weights)
+
+        best = fitted(log)
+        again = [fitted(log, weights, best._rest).parameters_ for weights in redrawn(log, resamples, seed)]
+        users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
+        as_said = [fitted(simulated, None, best._rest).parameters_ for simulated in users]
+        queries, most, found = len(np.unique(log.session_query)), np.inf if self.ratios else 1.0, {}
+        for name, first in best.parameters_.items():
+            missed, noise = np.zeros_like(first), np.zeros_like(first)
+            if as_said:
+                missed = np.mean([one[name] for one in as_said], axis=0) - first
+                noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said)
+            value = np.clip(first - missed, 0.0, most)
+            low, high = ends(
+                value, [one[name] for one in again], queries, confidence, ratios=self.ratios, besides=noise
+            )
+            high = np.where(first > 0, np.minimum(high, most), 0.0)  # what cannot happen stays so
+            found[name] = Interval(value, np.maximum(low, 0.0), high)
+        return found
+
+    def _simulated(self, log: ClickLog, seed: int) -> Iterator[ClickLog]:
+        """The lists of the log, clicked by users who are as the model says."""
+        rng = np.random.default_rng([seed, 1])  # other numbers than those that draw queries
+        liked, enough = self.attraction_, getattr(self, "satisfaction_", self.attraction_)
+        for _ in range(_SIMULATED):
+            yield replace(log, clicks=self.draw(log, liked[log.pair], enough[log.pair], rng))
 
     def _of_pairs(self, name: str, log: ClickLog | None) -> FloatArray:
         """Values of the pairs of the fit, for the pairs of another log; what was not seen has the prior's mean."""
@@ -230,7 +276,7 @@ class ClickModel(ABC):
         values: FloatArray = getattr(self, name)
         if log is None or log.document_ids is self.log_.document_ids:
             return values
-        unseen = self.prior[0] / sum(self.prior)
+        unseen = self.prior_[0] / sum(self.prior_)
         place = log.pairs_in(self.log_)
         found = np.where(place >= 0, values[place], unseen)
         if name != "attraction_" or self.attraction is None or self.data_ is None:
@@ -245,7 +291,7 @@ class ClickModel(ABC):
 
     def __str__(self) -> str:
         self._check_fitted()
-        a, b = self.prior
+        a, b = self.prior_
         said = [
             f"{type(self).__name__} of {self.log_.n_sessions:,} sessions, {self.log_.n_pairs:,} pairs of query and "
             f"document; {a:g} clicks and {b:g} skips are added to each probability"
@@ -279,6 +325,20 @@ def check_log(log: Any) -> None:
             "their order is not known:",
             remedy=WITHOUT_DOUBLED,
         )
+
+
+def rate_prior(log: ClickLog, impressions: float = 2.0) -> tuple[float, float]:
+    """A prior of so many impressions with the rate of clicks at the first position, as clicks and skips.
+
+    There everything is looked at, so that the rate is the mean attraction of what was shown. A prior with another mean
+    draws rarely shown documents to it, and so the examination of the positions at which they stand the other way.
+
+    >>> rate_prior(ClickLog.of(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
+    (0.6, 1.4)
+    """
+    first = log.clicks[log.position == log.position.min(initial=1)]
+    rate = (float(first.sum()) + 0.5) / (len(first) + 1)
+    return impressions * rate, impressions * (1 - rate)
 
 
 def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
@@ -322,7 +382,7 @@ class _Rate(ClickModel):
         group, weight = self._group(log), weights[log.query]
         self._shown = np.bincount(group, weight)
         self._clicked = np.bincount(group, weight * log.clicks)
-        a, b = self.prior
+        a, b = self.prior_
         self.rate_ = (self._clicked + a) / (self._shown + a + b)
         self._learnt(log)
 
@@ -334,7 +394,7 @@ class _Rate(ClickModel):
         from scipy.special import betaincinv
 
         self._check_fitted()
-        a, b = self.prior[0] + self._clicked, self.prior[1] + self._shown - self._clicked
+        a, b = self.prior_[0] + self._clicked, self.prior_[1] + self._shown - self._clicked
         return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
 
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
@@ -342,7 +402,7 @@ class _Rate(ClickModel):
         del given
         self._check_fitted()
         group = self._group(log)
-        unseen = self.prior[0] / sum(self.prior)
+        unseen = self.prior_[0] / sum(self.prior_)
         return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
 
     def draw(
@@ -357,7 +417,7 @@ class GlobalCTR(_Rate):
     """One rate for all.
 
     >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [1, 0])
-    >>> float(GlobalCTR().fit(log).rate_[0])
+    >>> float(GlobalCTR(prior=(1, 1)).fit(log).rate_[0])
     0.5
     """
 
@@ -383,7 +443,7 @@ class DocumentCTR(_Rate):
         return log.pair
 
     def _learnt(self, log: ClickLog) -> None:
-        a, b = self.prior
+        a, b = self.prior_
         self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
 
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
@@ -466,6 +526,7 @@ class _Product(ClickModel):
     """P(click) = attraction of the document × examination of the place."""
 
     shared: ClassVar[tuple[str, ...]] = ("examination",)
+    ratios: ClassVar[bool] = True
     examination_: FloatArray
 
     @abstractmethod
@@ -478,8 +539,9 @@ class _Product(ClickModel):
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         cells = ProductCells.of(log, *self._places(log), weights)
-        found = cells.fit(self.prior, self.tolerance * log.n_impressions, self.max_steps, threads, self._learner)
-        self.steps_, self.converged_ = found.steps, found.converged
+        tolerance = self.tolerance * log.n_impressions
+        found = cells.fit(self.prior_, tolerance, self.max_steps, threads, self._learner, self._begin)
+        self.steps_, self.converged_, self._rest = found.steps, found.converged, found.at
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
 
     def _looked(self, log: ClickLog) -> FloatArray:

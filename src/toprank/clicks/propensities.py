@@ -7,7 +7,6 @@ compared with it, and no estimator can know better.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.intervals import ends, in_words, redrawn
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import ProductCells, sums
 from toprank.compute import FloatArray, IntArray
@@ -178,8 +178,7 @@ class Propensities(Shown):
 
 
 def _cells(k: int, values: FloatArray, intervals: tuple[FloatArray, FloatArray]) -> tuple[str, str]:
-    low, high = intervals[0][k], intervals[1][k]
-    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", f"[{low:.3f}, {high:.3f}]")
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", in_words(intervals[0][k], intervals[1][k]))
 
 
 def assumed(method: str, lost: Sequence[str]) -> str:
@@ -220,22 +219,14 @@ def harvested(
     identified = identified if method != "chain" else _joined_by_neighbours(found, log.depth)
     if method == "randomisation":
         identified = np.bincount(log.position - 1, minlength=log.depth) > 0
-    rng, queries = np.random.default_rng(seed), log.n_queries
-    present = np.unique(log.session_query)
 
     def estimate(weights: FloatArray) -> FloatArray:
         return _ESTIMATES[method](log, found, weights)
 
-    values = np.where(identified, estimate(np.ones(queries)), np.nan)
-    drawn = []
-    for _ in range(resamples):
-        again = np.bincount(rng.choice(present, len(present)), minlength=queries).astype(np.float64)
-        drawn.append(estimate(again))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a position that no resample could tell stays NaN
-        low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    ends = (np.where(identified, low, np.nan), np.where(identified, high, np.nan))
-    return Propensities(values, ends, identified, of_log, method, confidence, resamples)
+    values = np.where(identified, estimate(np.ones(log.n_queries)), np.nan)
+    again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
+    sides = ends(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
+    return Propensities(values, sides, identified, of_log, method, confidence, resamples)
 
 
 def _joined_to_first(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:

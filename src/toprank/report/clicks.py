@@ -9,6 +9,7 @@ import numpy as np
 
 from toprank.clicks.checking import LogReport
 from toprank.clicks.held_out import ComparedModels
+from toprank.clicks.intervals import in_words
 from toprank.clicks.propensities import Graph
 from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
@@ -79,16 +80,19 @@ def _curve(report: LogReport) -> Markup:
     (low, high), places = known.intervals, np.flatnonzero(known.identified)
     box = Box(44, 10, WIDTH - 12, 190)
     x = Scale(1, max(2, report.graph.depth), box.left + 8, box.right - 8)
-    y = Scale(0, max(1.0, float(np.nanmax(high[places]))), box.bottom, box.top)
+    most = 1.5 * float(np.nanmax(known.values[places]))  # bars beyond it, or without an end, end there
+    y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
     y_ticks = [(v, f"{v:g}") for v in ticks(0, y.high, 5)]
     x_ticks = [(v, f"{v:g}") for v in ticks(1, x.high, min(10, report.graph.depth)) if v == int(v)]
     drawn = [axes(box, x, y, x_ticks, y_ticks, "position")]
     points = [(x(float(k + 1)), y(float(known.values[k]))) for k in places]
     drawn.append(tag("path", d=path(points), cls=f"curve {colour(0)}"))
     for k, (at, height) in zip(places, points, strict=True):
-        words = f"position {k + 1}: {known.values[k]:.3f}, {low[k]:.3f} to {high[k]:.3f}"
-        bar = tag("line", x1=at, x2=at, y1=y(float(low[k])), y2=y(float(high[k])), cls=f"curve {colour(0)}")
-        drawn.append(join([bar, marker(0, at, height, words)]))
+        words = f"position {k + 1}: {known.values[k]:.3f} {in_words(low[k], high[k])}"
+        if not np.isnan(high[k]):
+            top, bottom = y(min(float(high[k]), y.high)), y(float(low[k]))
+            drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=top, cls=f"curve {colour(0)}"))
+        drawn.append(marker(0, at, height, words))
     return figure("Propensity by position, with intervals", 230, *drawn)
 
 
