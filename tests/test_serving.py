@@ -290,6 +290,19 @@ def test_a_level_that_was_not_seen_is_missing_and_counted(folder, mixed):
             refused(answer, 422, words)
 
 
+def test_levels_that_are_no_whole_numbers_are_known_however_they_are_written(folder):
+    import pandas as pd
+
+    rng, sizes = np.random.default_rng(0), [0.5, 2.0, 41.5]
+    table = pd.DataFrame({"label": rng.integers(0, 3, 90), "qid": np.repeat(np.arange(9), 10)})
+    table["size"] = pd.Categorical(rng.choice(sizes, 90))
+    tr.TreeRanker(n_trees=3, num_leaves=4, threads=1).fit(tr.RankingData.from_frame(table)).save(folder / "s.toprank")
+    with serving(folder, "s") as client:
+        asked = [{"id": n, "values": [value]} for n, value in enumerate([0.5, "0.5", 2, 2.0, "2", 41.5])]
+        assert client.post("/v1/rank", json={"documents": asked}).status_code == 200
+        assert not [name for name in counted(client) if name.startswith("toprank_unseen_levels_total")]
+
+
 # ---- refusals ----
 
 GOOD = {"id": "a", "values": [1, 2, 3]}
@@ -351,6 +364,16 @@ def test_scores_that_no_number_can_hold_are_refused(folder, tmp_path):
     with serving(tmp_path, "steep") as client:
         asked = {"documents": [{"id": "a", "values": [1.7e308, -1.7e308, 1.7e308]}]}
         refused(client.post("/v1/rank", json=asked), 422, "enormous")
+
+
+def test_many_names_and_long_ones_are_refused_at_once(client):
+    """Nothing that a client sends may take a time that grows with its square: the service would not answer at all."""
+    many = [f"x{number}" for number in range(150_000)]
+    asked = {"documents": [GOOD], "features": [*many, "z", "z"]}
+    refused(client.post("/v1/rank", json=asked), 422, "The feature 'z' is named twice")
+    answer = client.post("/v1/rank", json={"documents": [GOOD], "features": ["a" * 1_000_000]})
+    refused(answer, 422, "no feature 'aaa")
+    assert len(answer.content) < 1000
 
 
 def test_names_for_a_model_without_names_are_refused(client):
@@ -555,9 +578,28 @@ def test_a_shadow_of_other_columns_takes_what_it_knows_by_name(folder):
     assert found[f"toprank_shadow_requests_total{pair}"] == found[f"toprank_shadow_failures_total{pair}"] == 1
 
 
-def test_an_unknown_shadow_is_refused(folder):
+def test_roles_that_make_no_sense_are_refused(folder):
     with pytest.raises(DataError, match="There is no model called 'x'"):
         application([folder / "linear.toprank"], shadows=("x",))
+    with pytest.raises(DataError, match="'linear' is the primary model and cannot be its own shadow"):
+        application([folder / "linear.toprank"], shadows=("linear",))
+    with pytest.raises(DataError, match="compares two models, but 'linear' was named twice"):
+        application([folder / "linear.toprank", folder / "trees.toprank"], interleave=("linear", "linear"))
+
+
+def test_a_shadow_that_is_named_twice_counts_once_and_every_failure_of_it_counts(folder, monkeypatch):
+    pair = '{model="linear",shadow="trees"}'
+    with serving(folder, "linear", "trees", shadows=("trees", "trees")) as client:
+        client.post("/v1/rank", json={"documents": documents(rows(4))})
+        waited(client, f"toprank_shadow_requests_total{pair}", 1)
+
+        def fail(*_):
+            raise RuntimeError("no reason")
+
+        monkeypatch.setattr(client.service.models.get("trees").ranker, "query_scores", fail)
+        client.post("/v1/rank", json={"documents": documents(rows(4))})
+        found = waited(client, f"toprank_shadow_failures_total{pair}", 1)
+    assert found[f"toprank_shadow_requests_total{pair}"] == found[f"toprank_shadow_failures_total{pair}"] == 1
 
 
 # ---- interleaving ----
@@ -648,6 +690,19 @@ def test_old_lists_are_forgotten(folder, monkeypatch):
     with pytest.raises(tr.ToprankError, match="too old"):
         interleaving.click(shown[0], ["x"])
     assert interleaving.click(shown[1], ["x"]) in (["a"], ["b"])
+
+
+def test_long_lists_are_forgotten_before_they_fill_the_memory(folder, monkeypatch):
+    monkeypatch.setattr("toprank.serving.interleaving._BYTES", 50_000)
+    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
+    interleaving = Interleaving("a", "b")
+    for length in [1] * 300 + [100] * 3 + [1] * 300:
+        ids = [f"{number}{'x' * 100}" for number in range(length)]
+        interleaving.shown((models.get("a"), models.get("b")), (range(length), range(length)), ids, length)
+        kept = interleaving._lists.values()
+        assert sum(len(one) for made in kept for one in made.teams) <= 50_000
+        assert sum(made.size for made in kept) == interleaving._size
+    assert len(kept) > 100
 
 
 # ---- models that are replaced ----
@@ -937,12 +992,48 @@ def test_a_reference_with_other_columns_is_refused_at_the_start(folder):
 def test_what_is_kept_for_drift_has_a_limit(folder, monkeypatch):
     from toprank.serving import watching
 
-    monkeypatch.setattr(watching, "_ROWS", 100)
+    monkeypatch.setattr(watching, "_VALUES", 300)
     monkeypatch.setattr(watching, "_KEPT", 20)
     reference = tr.RankingData(np.random.default_rng(0).normal(size=(20, 3)), qid=np.repeat([0, 1], 10))
     service = application([folder / "unnamed.toprank"], reference=reference)
     for rows in [1] * 50 + [30] * 10:
-        service._watch.look(np.zeros((rows, 3)))
+        service._watch.look(service.models.get(None), np.zeros((rows, 3)))
         assert len(service._watch._kept) <= 20
-        assert sum(map(len, service._watch._kept)) == service._watch._rows <= 100
+        assert sum(one.size for one in service._watch._kept) == service._watch._size <= 300
     service.close()
+
+
+def test_drift_is_measured_on_requests_to_the_model_that_serves(folder, mixed, tmp_path, monkeypatch):
+    """Codes of categories belong to a model: those of the one before it would be other levels of its successor."""
+    monkeypatch.setattr("toprank.serving.watching._SECONDS", 0.0)
+    path = tmp_path / "m.toprank"
+
+    def train(table):
+        ranker = tr.LinearRanker().fit(tr.RankingData.from_frame(table))
+        ranker.save(path)
+        return ranker
+
+    train(mixed)
+    reference = tr.RankingData.from_frame(mixed)
+    with serving(tmp_path, "m", reference=reference) as client:
+
+        def ask():
+            for _, query in mixed.groupby("qid"):
+                values = [
+                    {"price": row.price, "brand": row.brand, "shop": int(row.shop), "added": row.added.isoformat()}
+                    for row in query.itertuples()
+                ]
+                asked = [{"id": number, "values": one} for number, one in enumerate(values)]
+                assert client.post("/v1/rank", json={"documents": asked}).status_code == 200
+
+        ask()
+        assert counted(client)['toprank_drift_features_drifted{model="m"}'] == 0
+        more = mixed.copy()
+        more.loc[more.index[::15], "brand"] = "0 before all others"
+        train(more)
+        client._runner.run(client.service.reload())
+        assert 'toprank_drift_alarms{model="m"}' not in counted(client)
+        ask()
+        found = counted(client)
+        assert found['toprank_drift_feature_psi{feature="brand",model="m"}'] < 0.01
+        assert found["toprank_drift_requests"] == 30

@@ -334,6 +334,29 @@ def test_the_page_ranks_and_shows_markup_as_text_by_keyboard_alone(folder):
         assert process.stop() == 0
 
 
+def test_the_example_of_the_page_is_one_that_its_model_takes(tmp_path):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"label": rng.integers(0, 3, 90), "qid": np.repeat(np.arange(9), 10), "price": rng.random(90)})
+    table["brand"] = rng.choice(["acme", "zenith"], 90)
+    table["shop"] = pd.Categorical(rng.choice([7, 12], 90))
+    table["added"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 300, 90), "D")
+    tr.LinearRanker().fit(tr.RankingData.from_frame(table)).save(tmp_path / "m.toprank")
+    with started(tmp_path / "m.toprank") as process, Browser() as browser:
+        page = browser.open(f"http://127.0.0.1:{process.address[1]}/")
+        page.run("new Promise(done => { const look = () => models.length ? done() : setTimeout(look, 20); look(); })")
+        page.run("document.getElementById('example').click()")
+        page.run("document.querySelector('button[type=submit]').click()")
+        page.run(
+            "new Promise(done => { const look = () => document.getElementById('message').textContent ? done() :"
+            " setTimeout(look, 20); look(); })"
+        )
+        said = page.run("document.getElementById('message').textContent")
+        assert said.startswith("3 documents, ranked by m"), said
+        assert process.stop() == 0
+
+
 def test_the_page_needs_nothing_else_and_says_so(folder):
     with started(folder / "a.toprank") as process:
         connection = http.client.HTTPConnection(*process.address, timeout=PATIENCE)

@@ -15,6 +15,8 @@ from typing import Any
 
 from toprank.importing import first_use
 
+_LONGEST = 200  # characters of a name that others are compared with: beyond it, it is no slip of the pen
+
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
     "UnknownNameError", "joined", "nearest", "needs", "told", "warn_user",
@@ -156,6 +158,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> nearest("ncdg@10", ["ndcg@10", "map"])
     'ndcg@10'
     """
+    if len(name) > _LONGEST:
+        return None
     by_lower = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[matches[0]] if matches else None

@@ -20,6 +20,8 @@ from toprank.serving.requests import RefusedError
 __all__ = ["Interleaving", "preference", "team_draft"]
 
 _KEPT = 100_000  # lists that are remembered until clicks come
+_BYTES = 1 << 28  # that all of them may take, about: a list may be long, and so may ids
+_EACH = 200  # bytes of a document in a list, beside its id
 _LONGEST = 1000  # documents of a list
 
 
@@ -54,6 +56,11 @@ class _List:
     clicked: set[Any] = field(default_factory=set)
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return sum(_EACH + len(str(document)) for document in self.teams)
+
+    @property
     def outcome(self) -> int | None:
         """1: the first model won, −1: the second, 0: neither; None: nothing was clicked."""
         if not self.clicked:
@@ -69,6 +76,7 @@ class Interleaving:
         self.names = (a, b)
         self._rng = rng or random.Random()
         self._lists: OrderedDict[str, _List] = OrderedDict()
+        self._size = 0
         self._counts: dict[tuple[str, str], dict[int | None, int]] = {}
 
     def shown(
@@ -77,9 +85,10 @@ class Interleaving:
         """A new list: its impression, and the ids of its documents."""
         drafted = team_draft(*rankings, min(top, _LONGEST), self._rng)
         impression, versions = secrets.token_urlsafe(16), (models[0].version, models[1].version)
-        self._lists[impression] = _List({ids[document]: team for document, team in drafted}, versions)
-        if len(self._lists) > _KEPT:
-            self._lists.popitem(last=False)
+        made = self._lists[impression] = _List({ids[document]: team for document, team in drafted}, versions)
+        self._size += made.size
+        while len(self._lists) > _KEPT or (self._size > _BYTES and len(self._lists) > 1):
+            self._size -= self._lists.popitem(last=False)[1].size
         self._count(versions, None, 1)
         return impression, [ids[document] for document, _ in drafted]
 

@@ -107,13 +107,23 @@ def plain_fault(problem: Exception) -> str:
     return said[:1].lower() + said[1:]
 
 
+def first_twice(values: Sequence[Any]) -> Any:
+    """The first value that was there before; None: all differ.
+
+    >>> first_twice(["a", "b", "a", "b"])
+    'a'
+    """
+    if len(set(values)) == len(values):
+        return None
+    seen: set[Any] = set()
+    return next(one for one in values if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+
+
 def check_ids(documents: Sequence[Document], limit: int) -> list[Any]:
     """The ids of the documents; refused where there are too many, or two documents share one."""
     if len(documents) > limit:
         raise RefusedError(413, f"There are {len(documents):,} documents; this service takes {limit:,} at a time.")
     ids = [document.id for document in documents]
-    if len(set(ids)) < len(ids):
-        seen: set[Any] = set()
-        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+    if (twice := first_twice(ids)) is not None:
         raise RefusedError(422, f"Two documents have the id {twice!r}; the ids of a request must differ.")
     return ids

@@ -19,13 +19,14 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import nearest
-from toprank.serving.requests import Document, RefusedError, malformed, plain_fault
+from toprank.serving.requests import Document, RefusedError, first_twice, malformed, plain_fault
 
 __all__ = ["Columns", "Rows"]
 
 _END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
 _PLANS = 64  # orders of columns that are remembered
 _SHOWN = 5
+_LONG = 100  # characters of a name that are told
 _LEVELS = 100  # of a category, that are listed
 _DAY = 86_400.0
 _LONG_WAY = msgspec.json.Decoder(list[list[float | str | None] | dict[str, float | str | None]])
@@ -54,8 +55,8 @@ class Columns:
         self._place = {name: place for place, name in enumerate(self.names or ())}
         self._plans: dict[tuple[tuple[str, ...], bool], IntArray] = {}
         kinds = [] if encoding is None else encoding.columns
-        self._readers: dict[int, Callable[[Any], float | None]] = {
-            place: _reader(column) for place, column in enumerate(kinds) if column.kind in _READERS
+        self._readers: dict[int, Reader] = {
+            place: _READERS[column.kind](column) for place, column in enumerate(kinds) if column.kind in _READERS
         }
 
     def take_the_same(self, other: Columns) -> bool:
@@ -96,9 +97,8 @@ class Columns:
         """Where the model's columns are among `features`."""
         if (known := self._plans.get((features, select))) is not None:
             return known
-        if len(set(features)) < len(features):
-            twice = next(name for name in features if features.count(name) > 1)
-            raise RefusedError(422, f"The feature '{twice}' is named twice.")
+        if (twice := first_twice(features)) is not None:
+            raise RefusedError(422, f"The feature {_listed([twice])} is named twice.")
         self._check_names(features, select, "features")
         place = {name: number for number, name in enumerate(features)}
         order = np.array([place[name] for name in self.names or ()], dtype=np.int64)
@@ -121,7 +121,8 @@ class Columns:
             raise RefusedError(
                 422, f"In {where}: the model has no feature {_listed(unknown)}{hint}; /v1/models names them all."
             )
-        missing = [name for name in self.names if name not in set(given)]
+        there = set(given)
+        missing = [name for name in self.names if name not in there]
         if missing:
             raise RefusedError(
                 422, f"In {where}: the feature {_listed(missing)} is missing; where a value is not known, give null."
@@ -172,24 +173,31 @@ class Columns:
         return found
 
 
-def _reader(column: Column) -> Callable[[Any], float | None]:
-    """From a value of JSON to the column's number; None: missing, or a level that was not seen."""
-    return lambda value: _READERS[column.kind](column, value)
+Reader = Callable[[Any], float | None]
+"""From a value of JSON to the column's number; None: missing, or a level that was not seen."""
 
 
-def _level(column: Column, value: Any) -> float | None:
-    if not isinstance(value, str):
-        raise ValueError(f"it holds categories, whose levels are texts, not numbers such as {value:g}.")
-    return column.codes.get(value)
+def _texts(column: Column) -> Reader:
+    def code(value: Any) -> float | None:
+        if not isinstance(value, str):
+            raise ValueError(f"it holds categories, whose levels are texts, not numbers such as {value:g}.")
+        return column.codes.get(value)
+
+    return code
 
 
-def _whole_level(column: Column, value: Any) -> float | None:
-    return column.codes.get(value if isinstance(value, str) else str(int(value)) if value == int(value) else "")
+def _wholes(column: Column) -> Reader:
+    """Levels may come as numbers, 1 as 1.0, or as texts."""
+    return {**column.codes, **{float(level): code for level, code in column.codes.items()}}.get
 
 
-def _days(column: Column, value: Any) -> float | None:
+def _dates(column: Column) -> Reader:
     """Days since 1970-01-01 UTC."""
     del column
+    return _days
+
+
+def _days(value: Any) -> float | None:
     if value == "":
         return None
     try:
@@ -200,7 +208,7 @@ def _days(column: Column, value: Any) -> float | None:
     return utc.timestamp() / _DAY
 
 
-_READERS: dict[str, Callable[[Column, Any], float | None]] = {"text": _level, "whole": _whole_level, "date": _days}
+_READERS: dict[str, Callable[[Column], Reader]] = {"text": _texts, "whole": _wholes, "date": _dates}
 
 
 def _decoded(documents: Sequence[Document]) -> list[Any]:
@@ -227,4 +235,4 @@ def _listed(names: list[str]) -> str:
     ("'a'", "'a', 'b', 'c', 'd', 'e' (and 2 more)")
     """
     more = len(names) - _SHOWN
-    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + (f" (and {more} more)" if more > 0 else "")
+    return ", ".join(f"'{name[:_LONG]}'" for name in names[:_SHOWN]) + (f" (and {more} more)" if more > 0 else "")

@@ -101,9 +101,8 @@ class Service:
         self._token = None if token is None else b"Bearer " + token.encode()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="serving")
         self._waiting = 0
-        for name in (*shadows, *(interleave or ())):
-            self._check_known(name)
-        self._shadows = [Shadow(name, models, self.counters) for name in shadows]
+        self._check_roles(shadows, interleave)
+        self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
         self._interleaving = None if interleave is None else Interleaving(*interleave)
         self._watch = None if reference is None else _watch(reference, models, self.counters)
         self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
@@ -123,11 +122,16 @@ class Service:
         }
         self._open = {"/healthz", "/readyz", *page.PARTS}
 
-    def _check_known(self, name: str) -> None:
-        try:
-            self.models.get(name)
-        except RefusedError as problem:
-            raise DataError(str(problem)) from None
+    def _check_roles(self, shadows: tuple[str, ...], interleave: tuple[str, str] | None) -> None:
+        for name in (*shadows, *(interleave or ())):
+            try:
+                self.models.get(name)
+            except RefusedError as problem:
+                raise DataError(str(problem)) from None
+        if self.models.primary in shadows:
+            raise DataError(f"'{self.models.primary}' is the primary model and cannot be its own shadow; name another.")
+        if interleave is not None and interleave[0] == interleave[1]:
+            raise DataError(f"Interleaving compares two models, but '{interleave[0]}' was named twice.")
 
     def _infos(self) -> dict[tuple[str, ...], float]:
         return {(one.name, one.version, type(one.ranker).__name__): 1.0 for one in self.models}
@@ -242,9 +246,9 @@ class Service:
             self.counters.unseen.add(name, feature, by=times)
         if n and name == self.models.primary:
             for shadow in self._shadows:
-                shadow.look(asked, done.X, done.scores)
+                shadow.look(model, asked, done.X, done.scores)
             if self._watch is not None:
-                self._watch.look(done.X)
+                self._watch.look(model, done.X)
         return Answer(200, done.written, told={"model": name, "version": model.version, "documents": n})
 
     async def _explained(self, body: bytes) -> Answer:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Semaphore
 
 from toprank.compute import FloatArray
-from toprank.errors import ToprankError
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 from toprank.serving.requests import RankRequest
@@ -24,21 +23,23 @@ class Shadow:
         self.name, self._models, self._counters = name, models, counters
         self._pool, self._room = ThreadPoolExecutor(1, thread_name_prefix="shadow"), Semaphore(_WAITING)
 
-    def look(self, asked: RankRequest, X: FloatArray, scores: FloatArray) -> None:
-        """Score the documents of a request that was answered, some time soon."""
-        pair = (self._models.primary, self.name)
+    def look(self, model: Served, asked: RankRequest, X: FloatArray, scores: FloatArray) -> None:
+        """Score the documents of a request that `model` answered, some time soon."""
+        pair = (model.name, self.name)
         if not self._room.acquire(blocking=False):
             self._counters.shadow_skipped.add(*pair)
             return
-        self._pool.submit(self._compare, asked, X, scores, pair)
+        self._pool.submit(self._compare, model, asked, X, scores, pair)
 
-    def _compare(self, asked: RankRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]) -> None:
+    def _compare(
+        self, model: Served, asked: RankRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
+    ) -> None:
         counters = self._counters
         try:
-            model, shadow = self._models.get(pair[0]), self._models.get(pair[1])
+            shadow = self._models.get(self.name)
             own = shadow.scores(self._rows(asked, X, model, shadow))
             before, now = model.order(scores), shadow.order(own)
-        except (ToprankError, ValueError):
+        except Exception:  # noqa: BLE001 - nobody waits for the result, so what is not counted is never heard of
             counters.shadow_failed.add(*pair)
             return
         finally:

@@ -17,11 +17,11 @@ from toprank.data.dataset import RankingData
 from toprank.errors import ToprankError
 from toprank.monitoring import Drift, monitor
 from toprank.serving.counting import Counters
-from toprank.serving.models import Models
+from toprank.serving.models import Models, Served
 
 __all__ = ["Watch"]
 
-_LEAST, _KEPT, _ROWS = 30, 1_000, 50_000  # requests to say anything; requests and documents that are kept at most
+_LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
 _SECONDS = 60.0
 _RESAMPLES = 200
 _TOLD = {
@@ -42,7 +42,7 @@ class Watch:
     def __init__(self, reference: RankingData, models: Models, counters: Counters) -> None:
         self._reference, self._models = reference, models
         self._kept: deque[FloatArray] = deque()
-        self._rows = 0
+        self._size, self._version = 0, ""
         self._lock, self._comparing = Lock(), Lock()
         self._found: tuple[str, Drift] | None = None
         self._when = -_SECONDS
@@ -52,13 +52,16 @@ class Watch:
             counters.gauge(f"toprank_drift_{name}", told, ("model",), partial(self._gauge, name))
         counters.gauge("toprank_drift_feature_psi", "How far each feature has moved.", ("model", "feature"), self._each)
 
-    def look(self, X: FloatArray) -> None:
-        """Remember the documents of a request that was answered."""
+    def look(self, model: Served, X: FloatArray) -> None:
+        """Remember the documents of a request that `model` answered; those of another version may have other codes."""
         with self._lock:
+            if model.version != self._version:
+                self._kept.clear()
+                self._size, self._version = 0, model.version
             self._kept.append(X)
-            self._rows += len(X)
-            while len(self._kept) > _KEPT or (self._rows > _ROWS and len(self._kept) > 1):
-                self._rows -= len(self._kept.popleft())
+            self._size += X.size
+            while len(self._kept) > _KEPT or (self._size > _VALUES and len(self._kept) > 1):
+                self._size -= self._kept.popleft().size
 
     def drift(self) -> tuple[str, Drift] | None:
         """The model's name and what has moved; None before enough was asked. At most a minute old."""
@@ -66,15 +69,15 @@ class Watch:
             now = time.monotonic()
             if now - self._when < _SECONDS:
                 return self._found
+            model = self._models.get(None)
             with self._lock:
-                asked = list(self._kept)
+                asked = list(self._kept) if model.version == self._version else []
             if len(asked) < _LEAST:
                 return None
-            self._when, self._found = now, self._compared(asked)
+            self._when, self._found = now, self._compared(model, asked)
             return self._found
 
-    def _compared(self, asked: list[FloatArray]) -> tuple[str, Drift] | None:
-        model = self._models.get(None)
+    def _compared(self, model: Served, asked: list[FloatArray]) -> tuple[str, Drift] | None:
         names = getattr(model.ranker, "feature_names_in_", None)
         sizes = [len(X) for X in asked]
         new = RankingData(

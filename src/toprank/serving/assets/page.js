@@ -49,8 +49,13 @@ function example() {
   const model = chosen();
   if (!model) return;
   const number = (i, j) => Math.round(((i * 7919 + j * 104729) % 1000) / 10) / 100;
+  const value = (i, j) => {
+    const column = (model.columns || [])[j];
+    if (column && column.levels) return column.levels.length ? column.levels[(i + j) % column.levels.length] : null;
+    return column && column.holds === "dates" ? "2026-01-0" + i : number(i, j);
+  };
   const documents = [1, 2, 3].map(i => ({
-    id: "doc" + i, title: "Document " + i, values: Array.from({ length: model.n_features }, (_, j) => number(i, j)),
+    id: "doc" + i, title: "Document " + i, values: Array.from({ length: model.n_features }, (_, j) => value(i, j)),
   }));
   at("documents").value = "[\n" + documents.map(one => "  " + JSON.stringify(one)).join(",\n") + "\n]";
 }
