@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from toprank.cli.main import app
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.explaining.pages import page
-from toprank.rankers.explanation import AskedQuery
+from toprank.rankers.explanation import AskedQuery, Document, Explanation
 from toprank.report.page import page as report_page
 
 NAMES = ["sales", "price", "<b>age</b>"]
@@ -470,6 +471,35 @@ def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
         changes.append(ranker.predict(data.replace(X=X))[row] - ranker.predict(data)[row])
     assert found.means[2] == pytest.approx(np.mean(changes), abs=1e-9)
     assert tr.explaining.query(ranker, data, data.qids[0], top=1).changes[0].exact is False
+    sparse = data.replace(X=csr_matrix(np.where(data.X > 0.5, data.X, 0.0)))
+    dense = data.replace(X=sparse.X.toarray())
+    ranker = tr.NeuralRanker(**options, threads=1).fit(sparse)
+    both = [tr.explaining.effect(ranker, one, 1, points=3, documents=2).means for one in (sparse, dense)]
+    np.testing.assert_allclose(*both, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["score", "low", "high"])
+def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
+    data = tr.RankingData([[1.0], [2.0], [4.0]], [0, 1, 2], feature_names=[name])
+    found = tr.explaining.effect(tr.LinearRanker().fit(data), data, name, points=3)
+    frame = found.to_frame()
+    assert list(frame.columns) == ["value", "score", "low", "high"]
+    assert frame["value"].tolist() == list(found.shown) == ["1", "2", "4"]
+
+
+def test_importance_of_one_feature_need_not_be_a_list(linear):
+    data, ranker = linear
+    for one in ("price", 1):
+        assert tr.importance(ranker, data, features=one, repeats=1).features == ("price",)
+
+
+def test_a_difference_that_no_feature_makes_is_called_rounding():
+    """Sums that are rounded after each tree may differ where the contributions do not."""
+    a, b = Document("a", 1.0 + 1e-7, 1), Document("b", 1.0, 2)
+    values = {"values": np.zeros(2), "errors": None, "a_values": ("1", "2"), "b_values": ("1", "2"), "method": "exact"}
+    found = Explanation("q", a, b, ("x", "y"), **values)
+    assert found.sentence == "a stands above b by the rounding of the scores alone."
+    assert Explanation("q", b, a, ("x", "y"), **values).sentence.startswith("b stands below a by the rounding")
 
 
 # ---- the command line ----

@@ -292,3 +292,42 @@ def test_levels_that_the_model_does_not_know_are_counted_apart_from_missing_cell
     done = CliRunner().invoke(app, [*words, "--json", "-q"])
     assert done.exit_code == 3, done.output
     assert json.loads(done.stdout)["features"][0]["outside"] == pytest.approx(brand.outside)
+
+
+def test_a_feature_may_be_called_score():
+    """Its picture is its own, not that of the scores."""
+    rng = np.random.default_rng(0)
+    known = {"qid": np.repeat(np.arange(40), 10), "feature_names": ["score", "age"]}
+    old, new = (tr.RankingData(rng.normal((shift, 0), size=(400, 2)), **known) for shift in (0.0, 50.0))
+    ranker = tr.LinearRanker().fit(old.replace(labels=(old.X[:, 1] > 0).astype(float)))
+    drift = tr.monitor(ranker, old, new, resamples=99)
+    of_scores, *of_features = drift.cells
+    assert [shift.name for shift in drift.features] == ["score", "age"]
+    edges = {shift.name: cells.edges for shift, cells in zip(drift.features, of_features, strict=True)}
+    assert edges["score"][-1] == old.X[:, 0].max()
+    assert edges["age"][-1] == old.X[:, 1].max()
+    assert of_scores.edges[-1] == ranker.predict(old).max()
+
+
+def test_features_without_names_have_the_numbers_of_their_file(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, shift in (("old", 0.0), ("new", 9.0)):
+        lines = [
+            f"{row % 3} qid:{row // 5} 0:{shift + rng.normal():.4f} 1:{rng.normal():.4f}\n" for row in range(300)
+        ]  # fmt: skip
+        (tmp_path / f"{name}.txt").write_text("".join(lines))
+    old, new = (tr.read(tmp_path / f"{name}.txt") for name in ("old", "new"))
+    drift = tr.monitor(tr.LinearRanker().fit(old), old, new, resamples=99)
+    assert [shift.name for shift in drift.features if shift.drifted] == ["0"]
+    assert drift.alarms[0].startswith("Feature 0 has drifted")
+
+
+def test_infinite_values_have_no_place_on_the_page():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    X[3, 0], X[4, 0], X[5, 1] = np.inf, -np.inf, np.inf
+    data = tr.RankingData(X, (X[:, 1] > 0).astype(float), qid=np.repeat(np.arange(20), 10))
+    ranker = tr.TreeRanker(n_trees=3, threads=1).fit(data)
+    page = drift_page(tr.monitor(ranker, data, data, resamples=99), "x")
+    assert "Infinity" not in page
+    assert "nan" not in re.findall(r' d="([^"]*)"', page)

@@ -64,9 +64,9 @@ class Effect(Shown):
         return [sentence, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each value."""
+        """One row for each value of the feature."""
         numbers = {"score": self.means, "low": self.lows, "high": self.highs}
-        return frame_of({self.feature: list(self.shown)} | {k: v.tolist() for k, v in numbers.items()}, kind)
+        return frame_of({"value": list(self.shown)} | {k: v.tolist() for k, v in numbers.items()}, kind)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -164,7 +164,9 @@ def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArr
     for place, row in enumerate(drawn.tolist()):
         query = int(data.queries.document_query[row])
         start, stop = data.queries.offsets[query : query + 2].tolist()
-        copies = np.repeat(np.asarray(data.X[start:stop], dtype=np.float64)[None], len(values) + 1, axis=0)
+        part = data.X[start:stop]
+        dense = np.asarray(part.toarray() if data.is_sparse else part, dtype=np.float64)
+        copies = np.repeat(dense[None], len(values) + 1, axis=0)
         copies[1:, row - start, number] = values
         rows = with_rows(data, copies.reshape(-1, data.n_features), len(copies))
         scores = ranker.predict(rows).reshape(len(copies), -1)[:, row - start]

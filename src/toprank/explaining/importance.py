@@ -124,7 +124,7 @@ def importance(
     data: RankingData,
     metric: str = "ndcg@10",
     *,
-    features: Iterable[str | int] | None = None,
+    features: Iterable[str | int] | str | int | None = None,
     rule: Literal["within", "across"] = "within",
     repeats: int = 5,
     confidence: float = 0.95,
@@ -161,6 +161,8 @@ def importance(
     _check(ranker, data, rule, repeats, confidence, seed)
     known = ranker.translated(data).as_grouped()
     names = feature_names(ranker, data)
+    if isinstance(features, str | int):
+        features = [features]
     wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, one) for one in features]
     if not wanted:
         raise DataError("There are no features to look at; name at least one, or leave features out.")

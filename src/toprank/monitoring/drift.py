@@ -101,7 +101,8 @@ class Drift(Shown):
     queries: tuple[int, int]
     confidence: float
     untold: str
-    cells: dict[str, Cells] = field(repr=False, compare=False, default_factory=dict)
+    cells: tuple[Cells, ...] = field(repr=False, compare=False, default=())
+    """What the shifts were counted from: that of the scores, then those of `features`."""
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -240,11 +241,12 @@ def monitor(
     tests = [measure(one, draws, confidence) for one in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))]
     *found, of_scores = shifts([*names, "score"], tests, psi, 1 - confidence)
     expected, untold = _expected(ranker, sides, scores, k, confidence)
+    pairs = sorted(zip(found, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
-        tuple(sorted(found, key=lambda shift: (not shift.drifted, -shift.psi))), of_scores, expected,
+        tuple(shift for shift, _ in pairs), of_scores, expected,
         None if shadow is None else _disagreement(shadow.predict(sides[1]), scores[1], sides[1], k, confidence, seed),
         (reference.n_queries, new.n_queries), confidence, untold,
-        {name: test.cells for name, test in zip([*names, "score"], tests, strict=True)},
+        (tests[-1].cells, *(counted for _, counted in pairs)),
     )  # fmt: skip
 
 
@@ -254,8 +256,8 @@ def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, Fl
     Levels that the ranker does not know get a code behind all others, so that they are not taken for missing values.
     """
     known = [ranker.translated(data) for data in sides]
-    names = getattr(ranker, "feature_names_in_", None)
-    called = [str(place + 1) for place in range(ranker.n_features_in_)] if names is None else list(names)
+    names, first = getattr(ranker, "feature_names_in_", None), getattr(ranker, "first_feature_id_", 1)
+    called = [str(first + place) for place in range(ranker.n_features_in_)] if names is None else list(names)
     matrices = [data.X.tocsc() if data.is_sparse else data.X for data in known]
     found = []
     for place, name in enumerate(called):

@@ -213,6 +213,8 @@ class Explanation(Shown):
         order = self._order()
         support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
         a, b = self.a.name, self.b.name
+        if self.total and not (support if self.total > 0 else oppose):
+            return f"{a} stands {'above' if self.total > 0 else 'below'} {b} by the rounding of the scores alone."
         if self.total > 0:
             head = f"{a} stands above {b} because {because(support)}"
             return head + (f"; against it: {because(oppose)}." if oppose else ".")

@@ -39,8 +39,8 @@ def drift_page(drift: Drift, name: str) -> str:
     )
     told = [drift.untold if drift.expected_dcg is None else str(drift.expected_dcg)]
     told += [] if drift.shadow is None else [str(drift.shadow)]
-    shown = [drift.scores, *drift.features][:_DRAWN]
-    figures = [panel(f"{one.name}: PSI {one.psi:.3f}", _before_and_after(drift.cells[one.name])) for one in shown]
+    shown = list(zip([drift.scores, *drift.features], drift.cells, strict=True))[:_DRAWN]
+    figures = [panel(f"{one.name}: PSI {one.psi:.3f}", _before_and_after(cells)) for one, cells in shown]
     remark = (
         "Each curve is a distribution function: the share of documents with at most this value. Where the curves lie "
         "on each other nothing has moved; PSI and KS measure how far they are apart. Categories are drawn as shares."
@@ -60,13 +60,14 @@ def _before_and_after(cells: Cells) -> Markup:
     y = Scale(0, 1, box.bottom, box.top)
     shares = [np.asarray(share, dtype=np.float64) for share in cells.shares()]
     y_ticks = [(v, f"{v:g}") for v in (0.0, 0.5, 1.0)]
-    if cells.ordered > 1:
-        x = Scale(float(cells.edges[0]), float(cells.edges[-1]), box.left, box.right)
+    ends = np.flatnonzero(np.isfinite(cells.edges))  # infinite ones have no place on a page
+    if len(ends) > 1:
+        x = Scale(float(cells.edges[ends[0]]), float(cells.edges[ends[-1]]), box.left, box.right)
         x_ticks = [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)]
         curves = [
-            np.cumsum(share[: cells.ordered])[:-1] / max(share[: cells.ordered].sum(), 1e-300) for share in shares
+            (np.cumsum(share[: cells.ordered]) / max(share[: cells.ordered].sum(), 1e-300))[ends] for share in shares
         ]
-        at = [x(float(edge)) for edge in cells.edges]
+        at = [x(float(edge)) for edge in cells.edges[ends]]
     else:
         x = Scale(0, len(shares[0]), box.left, box.right)
         x_ticks, curves, at = [], shares, [x(place + 0.5) for place in range(len(shares[0]))]
