@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from catboost import CatBoostClassifier, CatBoostRanker, CatBoostRegressor, Pool
 from lightgbm import LGBMClassifier, LGBMRanker, LGBMRegressor, early_stopping
@@ -255,6 +256,37 @@ def test_categories_of_frames(parts, tmp_path):
         wrapped.save(tmp_path / "m.toprank")
         loaded = tr.load(tmp_path / "m.toprank")
         np.testing.assert_allclose(loaded.predict(turned), wrapped.predict(frame), rtol=1e-12, atol=1e-12)
+
+
+def test_what_a_saved_linear_model_is_explained_by_are_its_features_not_its_columns(tmp_path):
+    """Categories come behind the numbers among its columns, whatever their order in the table."""
+    rng = np.random.default_rng(0)
+    table = {"brand": rng.choice(["a", "b", "c"], 200), "price": rng.normal(size=200)}
+    table |= {"label": np.clip(np.round(1 + 2 * table["price"]), 0, 3), "qid": np.repeat(np.arange(20), 10)}
+    data = tr.RankingData.from_frame(pd.DataFrame(table))
+    ridge = tr.wrap(Ridge()).fit(data)
+    ridge.save(tmp_path / "m.toprank")
+    saved = tr.load(tmp_path / "m.toprank")
+    assert saved.course(1).slope == ridge.estimator_.coef_[0]
+    searched, exact = (tr.explaining.changes(one, data, qid="0") for one in (ridge, saved))
+    assert [one.feature for one in exact.changes] == [one.feature for one in searched.changes] == ["price"]
+    assert exact.exact
+    assert exact.changes[0].value == pytest.approx(searched.changes[0].value, rel=1e-6)
+
+
+def test_a_saved_model_refuses_the_missing_values_that_the_estimator_refused(parts, tmp_path):
+    train, _, test = parts
+    ridge = tr.wrap(Ridge()).fit(train)
+    ridge.save(tmp_path / "m.toprank")
+    saved, X = tr.load(tmp_path / "m.toprank"), test.X.copy()
+    np.testing.assert_allclose(saved.predict(test), ridge.predict(test))
+    X[3, 1] = np.nan
+    for one, words in ((ridge, "NaN"), (saved, "A Ridge takes no missing values, and there are 1; fill them in")):
+        with pytest.raises(ValueError, match=words):
+            one.predict(test.replace(X=X))
+    blend = tr.BlendRanker.of([saved, tr.LinearRanker().fit(train)], test)
+    assert not blend.takes_missing
+    assert [model.name for model in tr.serving.application([tmp_path / "m.toprank"]).models] == ["m"]
 
 
 def test_xgboost_is_not_misread(parts, tmp_path):

@@ -24,7 +24,7 @@ from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
-from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, additive, shapley
+from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
 from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.formula import Blend, Part, Wide
@@ -83,6 +83,8 @@ class Ranker(Estimator):
     """Whether it takes the codes of categories; others see a column of zeros and ones for each frequent level."""
     takes_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
+    takes_missing: ClassVar[bool] = True
+    """Whether features may be missing; else it refuses them."""
     learns_from_parts: ClassVar[bool] = False
     """Whether it can be trained on a cluster, from partitions of the data."""
     walks_penalties: ClassVar[bool] = False
@@ -351,16 +353,7 @@ class Ranker(Estimator):
 
         `query` is one query with dense features, whose columns are those of training; documents are its rows.
         """
-        if not self.explains_exactly:
-            return shapley(self, query, of, against, sampling)
-        terms = self._terms(self._prediction_rows(query))
-        if self.one_hot_ is not None:  # a category is one feature, however many columns its levels have
-            terms = np.array([self.one_hot_.by_feature(row) for row in terms])
-        return additive(terms, of, against)
-
-    def _terms(self, X: Any) -> FloatArray:
-        """What each feature adds to the score of each row, where the score is such a sum."""
-        raise NotImplementedError(f"{type(self).__name__} is no sum over features.")
+        return shapley(self, query, of, against, sampling)
 
     @property
     def category_columns(self) -> frozenset[int]:

@@ -175,6 +175,11 @@ class BlendRanker(Ranker):
         return [(member, factor) for member, factor in zip(self.rankers_, factors, strict=True) if factor]
 
     @property
+    def takes_missing(self) -> bool:  # type: ignore[override]
+        """Where all members do."""
+        return all(member.takes_missing for member, _ in self._counting())
+
+    @property
     def sees_queries(self) -> bool:
         """Where a member does."""
         return any(member.sees_queries for member, _ in self._counting())

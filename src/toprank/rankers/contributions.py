@@ -14,6 +14,7 @@ have changed places, so the values again sum to f(a) − f(b); for any other ran
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import fields
 from math import factorial
@@ -31,8 +32,8 @@ from toprank.rankers.forest import Forest
 from toprank.scorers.features import Standardisation
 
 __all__ = [
-    "ADDITIVE", "EXACTLY", "Contributions", "Course", "ForestTerms", "LinearTerms", "Sampling", "additive", "column_of",
-    "differing", "shapley", "with_rows",
+    "ADDITIVE", "EXACTLY", "AdditiveTerms", "Contributions", "Course", "ForestTerms", "LinearTerms", "Sampling",
+    "column_of", "differing", "shapley", "with_rows",
 ]  # fmt: skip
 
 _OF_TREES = "exact: Shapley values of the trees, the other document being the background"
@@ -96,17 +97,37 @@ class Course(NamedTuple):
         return last.astype(np.float64), np.nextafter(last, np.float32(np.inf)).astype(np.float64)
 
 
-class LinearTerms:
-    """What a ranker that scores w·x has before `Ranker` among its bases; missing values count as the centre."""
+class AdditiveTerms:
+    """What a ranker whose score is a sum of one term for each column has before `Ranker` among its bases."""
 
-    coef_: FloatArray
-    standardisation_: Standardisation
     one_hot_: OneHot | None
+
+    @abstractmethod
+    def _terms(self, X: Any) -> FloatArray:
+        """What each column adds to the score of each row."""
 
     @property
     def explains_exactly(self) -> bool:
         """See `Ranker.explains_exactly`."""
         return True
+
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
+    ) -> Contributions:
+        """See `Ranker.contributions`."""
+        if not self.explains_exactly:
+            return shapley(self, query, of, against, sampling)
+        terms = self._terms(self._prediction_rows(query))  # type: ignore[attr-defined]
+        if self.one_hot_ is not None:  # a category is one feature, however many columns its levels have
+            terms = np.array([self.one_hot_.by_feature(row) for row in terms])
+        return Contributions(terms[of] - terms[against].mean(axis=0), None, ADDITIVE)
+
+
+class LinearTerms(AdditiveTerms):
+    """The same for one that scores w·x; missing values count as the centre."""
+
+    coef_: FloatArray
+    standardisation_: Standardisation
 
     def _terms(self, X: Any) -> FloatArray:
         rows = X if isinstance(X, np.ndarray) else X.toarray()
@@ -127,9 +148,9 @@ class ForestTerms:
     one_hot_: OneHot | None
 
     @property
+    @abstractmethod
     def forest_(self) -> Forest:
         """The trees as they score."""
-        raise NotImplementedError
 
     @property
     def explains_exactly(self) -> bool:
@@ -180,11 +201,6 @@ def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData
         "qids": np.arange(copies),
     }
     return RankingData.trusted(**{name: value for name, value in (known | dropped | new).items() if name in known})
-
-
-def additive(parts: FloatArray, of: IntArray, against: IntArray) -> Contributions:
-    """Of a ranker that adds up `parts`, (documents, features)."""
-    return Contributions(parts[of] - parts[against].mean(axis=0), None, ADDITIVE)
 
 
 def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:

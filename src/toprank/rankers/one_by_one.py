@@ -20,7 +20,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.base import Ranker, warn_unconverged
-from toprank.rankers.contributions import Course, LinearTerms, column_of
+from toprank.rankers.contributions import AdditiveTerms, Course, LinearTerms, column_of
 from toprank.rankers.formula import Forest, Part, centred, stump
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
@@ -144,7 +144,7 @@ _SUREST = 1 - 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RankBoost(Ranker):
+class RankBoost(AdditiveTerms, Ranker):
     """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
 
     The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
@@ -235,11 +235,6 @@ class RankBoost(Ranker):
         for column, threshold, alpha in zip(self.features_, self.thresholds_, self.alphas_, strict=True):
             scores += alpha * (X[:, column] > threshold)
         return scores
-
-    @property
-    def explains_exactly(self) -> bool:
-        """See `Ranker.explains_exactly`."""
-        return True
 
     def _terms(self, X: Any) -> FloatArray:
         terms = np.zeros(X.shape)

@@ -188,7 +188,9 @@ def _texts(column: Column) -> Reader:
 
 def _wholes(column: Column) -> Reader:
     """Levels may come as numbers, 1 as 1.0, or as texts."""
-    return {**column.codes, **{float(level): code for level, code in column.codes.items()}}.get
+    codes: dict[Any, float] = {level: code for level, code in column.codes.items()}
+    codes |= {float(level): code for level, code in column.codes.items()}
+    return codes.get
 
 
 def _dates(column: Column) -> Reader:

@@ -14,7 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
-from toprank.rankers.contributions import Course, ForestTerms
+from toprank.rankers.contributions import ForestTerms, LinearTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
 from toprank.rankers.forest import Arithmetic, Forest
@@ -232,11 +232,12 @@ class _Trees:
 
 
 @dataclass(eq=False, repr=False)
-class WeightsRanker(Trained):
-    """Scores s = w·x + b with weights that another program learned; a missing value counts as 0.
+class WeightsRanker(LinearTerms, Trained):
+    """Scores s = w·x + b with weights that another program learned.
 
     Args:
-        source: the program.
+        source: the program. A missing value counts as 0 for RankLib; estimators of scikit-learn take none, and so it is
+            refused.
 
     After loading: `coef_`, `intercept_`, `training_`.
 
@@ -282,9 +283,9 @@ class WeightsRanker(Trained):
         super().check_restored()
 
     @property
-    def explains_exactly(self) -> bool:
-        """See `Ranker.explains_exactly`."""
-        return True
+    def takes_missing(self) -> bool:  # type: ignore[override]
+        """RankLib takes a missing value for 0; an estimator that refused it in training still does."""
+        return self.source == "RankLib"
 
     @override
     def _formula(self) -> Part:
@@ -294,14 +295,16 @@ class WeightsRanker(Trained):
         rows = X if isinstance(X, np.ndarray) else X.toarray()
         return np.asarray(np.where(np.isnan(rows), 0.0, rows) * self.coef_, np.float64)
 
-    @override
-    def course(self, feature: int) -> Course:
-        return Course(float(self.coef_[feature]), np.zeros(0))
-
     def _scores(self, X: Any) -> FloatArray:
+        missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
+        if missing.any() and not self.takes_missing:
+            raise DataError(
+                f"A {self.source} takes no missing values, and there are {int(missing.sum()):,}; fill them in as was "
+                "done for its training."
+            )
         if not isinstance(X, np.ndarray):
             X = X.copy()
-            X.data = np.where(np.isnan(X.data), 0.0, X.data)
+            X.data = np.where(missing, 0.0, X.data)
         else:
-            X = np.where(np.isnan(X), 0.0, X)
+            X = np.where(missing, 0.0, X)
         return finite(np.asarray(X @ self.coef_, np.float64) + self.intercept_)
