@@ -188,7 +188,7 @@ def _texts(column: Column) -> Reader:
 
 def _wholes(column: Column) -> Reader:
     """Levels may come as numbers, 1 as 1.0, or as texts."""
-    codes: dict[Any, float] = {level: code for level, code in column.codes.items()}
+    codes: dict[Any, float] = dict(column.codes)
     codes |= {float(level): code for level, code in column.codes.items()}
     return codes.get
 
