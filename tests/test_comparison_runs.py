@@ -273,6 +273,6 @@ def test_runs_are_compared_in_slices_by_the_ids_of_their_queries():
 
 def test_runs_have_no_columns_to_slice_by(folder):
     assert (
-        "--by goes with DATA"
-        in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--by", "x", status=2).stderr
+        "--slices goes with DATA"
+        in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--slices", "x", status=2).stderr
     )

@@ -172,21 +172,21 @@ def test_tests_in_slices_are_corrected_over_slices_pairs_and_metrics(data, score
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_small_slices_are_shown_and_said_not_to_be_tested(data, scores):
+def test_small_slices_are_named_and_said_not_to_be_tested(data, scores):
     found = tr.compare(scores, data, by="device", baseline="first", **FEW).slices
     assert [(row.n, row.tested) for row in found["tv"]] == [(10, None)] * 2
     assert all(row.difference is not None for row in found["tv"])
-    assert "tv: not tested, 10 queries being fewer than 20." in found.verdicts
+    assert "Not tested, with fewer than 20 queries: tv (10)." in found.verdicts
     assert tr.compare(scores, data, by="device", least=10, **FEW).slices.untested == ()
     nothing = tr.compare(scores, data, by="device", least=1000, **FEW).slices
     assert nothing.family == 0
-    assert len(nothing.verdicts) == 3
-    text = str(tr.compare(scores, data, by="device", **FEW))
-    assert "By device:" in text
-    assert "too few" in text
+    assert nothing.verdicts == ("Not tested, with fewer than 1000 queries: desk (35), phone (45), tv (10).",)
     whole = tr.compare(scores, data, by="device", **FEW)
-    assert "too few" in whole.to_markdown()
-    assert "too few" in whole.to_latex()
+    assert "By device:" in str(whole)
+    for text in (str(whole), whole.to_markdown(), whole.to_latex()):  # what was tested; where nothing was, all
+        assert "too few" not in text
+    assert str(nothing).count("too few") == 3 * 3
+    assert set(whole.slices.to_frame()["slice"]) == {"desk", "phone", "tv"}
 
 
 def test_values_that_are_known_are_sliced_by_one_value_for_each_query(data, scores):
@@ -244,7 +244,7 @@ def test_a_report_shows_the_slices(data, scores, tmp_path):
     write_html(tmp_path / "with.html", from_comparison(found, data, scores))
     page = (tmp_path / "with.html").read_text()
     assert "Results by slice" in page
-    assert "tv: not tested" in page
+    assert "fewer than 20 queries: tv (10)." in page
     assert "phone (45)" in page
     write_html(tmp_path / "without.html", from_comparison(tr.compare(scores, data, **FEW), data, scores))
     assert "Results by slice" not in (tmp_path / "without.html").read_text()
@@ -263,18 +263,17 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
         return result.output
 
     systems = ("good.scores", "first.scores", "--flips", "100")
-    assert "tv: not tested" in output("compare", "log.csv", *systems, "--carry", "day", "--by", "device")
-    told = json.loads(output("compare", "log.csv", *systems, "--by", "device", "--least", "5", "--json"))
+    assert "queries: tv (10)." in output("compare", "log.csv", *systems, "--carry", "day", "--slices", "device")
+    told = json.loads(output("compare", "log.csv", *systems, "--slices", "device", "--least", "5", "--json"))
     assert told["by"]["queries"] == {"desk": 35, "phone": 45, "tv": 10}
     assert told["by"]["family"] == 3
-    assert "phone" in output("evaluate", "log.csv", "good.scores", "--by", "device")
-    surer = output("evaluate", "log.csv", "good.scores", "--by", "device", "--confidence", "0.99", "--least", "5")
+    assert "phone" in output("evaluate", "log.csv", "good.scores", "--slices", "device")
+    surer = output("evaluate", "log.csv", "good.scores", "--slices", "device", "--confidence", "0.99", "--least", "5")
     assert "99 % interval" in surer
     assert "–" not in surer
-    output("convert", "log.csv", "log.toprank-data", "--carry", "day", "--carry", "device")
-    assert (
-        json.loads(output("evaluate", "log.toprank-data", "good.scores", "--by", "device", "--json"))["by"] == "device"
-    )
+    output("convert", "log.csv", "log.toprank-data", "--carry", "day,device")
+    told = json.loads(output("evaluate", "log.toprank-data", "good.scores", "--slices", "device", "--json"))
+    assert told["by"] == "device"
     folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--by", "day", "--folds", "3", "--json")
     assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
 

@@ -37,12 +37,14 @@ Complete = Annotated[
 BySlice = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMN", help="Also by slice: a column of the data, head:COLUMN for head and tail, or head:documents."
+        "--slices",
+        metavar="COLUMN",
+        help="Also by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
     ),
 ]
 Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")]
 Least = Annotated[
-    int, typer.Option(min=2, help="With --by: slices with fewer queries have no interval, and are not tested.")
+    int, typer.Option(min=2, help="With --slices: those with fewer queries have no interval, and are not tested.")
 ]
 
 
@@ -87,11 +89,11 @@ def evaluate(
       toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
       toprank evaluate test.txt model.scores -c all
       toprank evaluate test.txt m.toprank
-      toprank evaluate test.parquet model.scores --by device
+      toprank evaluate test.parquet model.scores --slices device
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
     if by is not None and (run is not None or convention == "all" or per_query):
-        raise typer.BadParameter("--by takes DATA and SCORES under one convention, and goes without --per-query.")
+        raise typer.BadParameter("--slices takes DATA and SCORES under one convention, and goes without --per-query.")
     shared: dict[str, Any] = {"max_grade": max_grade, "relevant_from": relevant_from, "threads": threads}
     if qrels is not None or run is not None:
         if qrels is None or run is None or data is not None:
@@ -275,7 +277,7 @@ def compare(
       toprank compare test.txt today.toprank xgboost.json
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
       toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
-      toprank compare test.parquet a.scores b.scores --by device
+      toprank compare test.parquet a.scores b.scores --slices device
       toprank compare --qrels qrels.txt bm25.run dense.run -m ndcg@10,map --html report.html
     """
     from toprank.comparison import compare as compare_systems
@@ -295,7 +297,7 @@ def compare(
     common.check_writable(html)
     parse_all(metrics)
     if qrels is not None and by is not None:
-        raise typer.BadParameter("--by goes with DATA: a run has no columns.")
+        raise typer.BadParameter("--slices goes with DATA: a run has no columns.")
     if convention is not None:
         Convention.of(convention)
     documents, systems = (

@@ -71,7 +71,7 @@ class _Keywords:
     carry: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN", help="Column of a table to carry along: no feature, for slices and folds by time."
+            metavar="A,B,...", help="Columns of a table to carry along: no features, for slices and folds by time."
         ),
     ] = None
     missing: Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")] = Missing.nan
@@ -147,17 +147,18 @@ def complete(command: Callable[..., None]) -> Callable[..., None]:
 def _chosen(given: dict[str, Any]) -> Reading:
     """What was given, as `toprank.read` takes it.
 
-    >>> _chosen({"label": "clicks", "qid": "", "features": "bm25, age", "document_id": None, "regroup": False})
-    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age']}
+    >>> _chosen({"label": "clicks", "qid": "", "features": "bm25, age", "carry": ["day,device", "shop"]})
+    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age'], 'carry': ['day', 'device', 'shop']}
     """
     chosen: Reading = {}
     for name, value in given.items():
         if value == getattr(_Keywords, name):
             continue
-        if name == "features":
-            chosen[name] = [column.strip() for column in value.split(",") if column.strip()]
+        if name in ("features", "carry"):
+            words = ",".join([value] if isinstance(value, str) else value).split(",")
+            chosen[name] = [column.strip() for column in words if column.strip()]
             if not chosen[name]:
-                raise typer.BadParameter("--features takes names of columns, separated by commas.")
+                raise typer.BadParameter(f"--{name} takes names of columns, separated by commas.")
         else:
             chosen[name] = value.value if isinstance(value, StrEnum) else value or False  # '': there is no such column
     return chosen

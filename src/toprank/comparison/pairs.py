@@ -165,7 +165,7 @@ def compare(
             ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query, of runs
             as ``{query id: value}``; see `Evaluation.by`. The tests in slices are a family of their own, slices ×
             pairs × metrics; those over all queries stay as they are.
-        least: Slices with fewer queries are shown but not tested.
+        least: Slices with fewer queries are named but not tested.
         threads: Threads to use; the results do not depend on it.
         **evaluate_options: Further options of `evaluate`, or of `evaluate_run` for runs.
 

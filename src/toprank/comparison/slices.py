@@ -9,7 +9,7 @@ from typing import Any
 from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
 from toprank.data.slices import LEAST, Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
-from toprank.significance.results import number, p_value, queries
+from toprank.significance.results import number, p_value
 
 __all__ = ["LEAST", "SliceDifference", "SlicedComparison"]
 
@@ -82,13 +82,17 @@ class SlicedComparison(Shown):
         return tuple(dict.fromkeys(row.slice for row in self.differences if row.tested is None))
 
     def table(self) -> Table:
-        """One row per slice, pair and metric; a star marks what is significant at the level after the correction."""
+        """One row per slice, pair and metric that is tested, or each where none is; `to_frame` always has all.
+
+        A star marks what is significant at the level after the correction.
+        """
         correction = CORRECTED_BY[self.plan.correction]
         header = (
             self.slices.by, "a", "b", "metric", "queries", "mean a", "mean b", "a - b",
             f"{100 * self.plan.confidence:g} % interval", f"p ({correction})",
         )  # fmt: skip
-        return Table(header, [self._row(row) for row in self.differences], names=4)
+        tested = [row for row in self.differences if row.tested is not None]
+        return Table(header, [self._row(row) for row in tested or self.differences], names=4)
 
     @staticmethod
     def _row(row: SliceDifference) -> tuple[str, ...]:
@@ -114,9 +118,10 @@ class SlicedComparison(Shown):
                 said.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
         if not said and self.family:
             said.append(f"In no slice a difference can be shown ({tests}).")
-        for name in self.untested:
-            most = max(row.n for row in self[name] if row.tested is None)
-            said.append(f"{name}: not tested, {queries(most)} being fewer than {self.least}.")
+        if self.untested:
+            most = {name: max(row.n for row in self[name] if row.tested is None) for name in self.untested}
+            named = ", ".join(f"{name} ({n:,})" for name, n in most.items())
+            said.append(f"Not tested, with fewer than {self.least} queries: {named}.")
         return tuple(said)
 
     @property

@@ -38,7 +38,7 @@ def _slices(part: Part, _: str) -> Markup | None:
 def _reading(part: Part) -> str:
     sliced = part.comparison.slices
     by = "" if sliced is None else f" by {sliced.slices.by}"
-    least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are shown but not tested."
+    least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are named but not tested."
     return f"The same comparison in slices of the queries{by}: a mean over all may hide who gains and who loses.{least}"
 
 
