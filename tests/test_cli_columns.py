@@ -167,6 +167,16 @@ def test_no_column_is_an_answer(folder):
     assert "separated by commas" in invoked("check", "one.csv", "--features", ",", status=2).stderr
 
 
+def test_a_command_whose_option_has_another_name_says_that_one(folder):
+    """`explain --qid` is a query, not a column; `serve` has no such option at all."""
+    trained()[1].save("m.toprank")
+    assert "Give --qid COLUMN, or --qid ''" in refused("predict", "m.toprank", "table.csv")
+    assert "Give --qid-column COLUMN, or --qid-column ''" in refused("explain", "m.toprank", "table.csv", "--qid", "s1")
+    assert refused("serve", "m.toprank", "--reference", "bare.csv", "--port", "0").endswith("Call it 'qid'.")
+    one = ("--qid-column", "", "--document-id", "page", "--docs", "p0", "p1")
+    assert "p0" in invoked("explain", "m.toprank", "bare.csv", *one).stdout
+
+
 def test_refusals_speak_of_options(folder):
     (folder / "scattered.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
     (folder / "wide.txt").write_text("1 qid:1 1:1 3:5\n0 qid:1 1:2\n")

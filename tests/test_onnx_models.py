@@ -60,6 +60,16 @@ def test_scores_are_those_of_the_graph(tmp_path, name):
     assert tr.load(tmp_path / "b.toprank").predict(data).tobytes() == blend.predict(data).tobytes()
 
 
+def test_threads_are_those_that_are_asked_for_now(tmp_path):
+    onnx.save(ALL["linear"](), tmp_path / "m.onnx")
+    ranker = tr.load(tmp_path / "m.onnx")
+    before = ranker.predict(ROWS)
+    ranker.set_params(threads=1)
+    assert ranker.predict(ROWS).tobytes() == before.tobytes()
+    assert ranker._opened().get_session_options().intra_op_num_threads == 1
+    assert ranker._opened() is ranker._opened()
+
+
 def test_an_output_of_one_axis(tmp_path):
     flat = helper.make_node("Squeeze", ["z", "axes"], ["y"])
     added = helper.make_node("ReduceSum", ["x", "axes"], ["z"], keepdims=1)

@@ -27,7 +27,8 @@ def explain(
     convention: options.ConventionName = "standard",
     repeats: Annotated[int, typer.Option(min=1, help="Shuffles of each feature, for importance.")] = 5,
     qid_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of a table that holds query ids.", show_default=False)
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of a table that holds query ids; '' for none.", show_default=False),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots that opens in any browser.")] = None,
     json: options.Json = False,
@@ -51,7 +52,7 @@ def explain(
     common.check_writable(html, "explained.html")
     reading = {**reading, "threads": threads}
     if qid_column is not None:
-        reading["qid"] = qid_column
+        reading["qid"] = qid_column or False
     local = not (qid is None and docs is None and feature is None)
     ranker, documents = load_both(model, data, quiet, reading, labels=not local)
     with common.progress("Explaining …", quiet):

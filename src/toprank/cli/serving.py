@@ -67,19 +67,19 @@ def serve(
     from toprank.serving.service import Limits, Service
 
     files, token = named_files(models), read_token(token_file, host)
-    bound = listening(host, port)
-    known = Models(files)
-    service = Service(
-        known,
-        token=token,
-        limits=Limits(max_body, max_documents, timeout),
-        shadows=tuple(shadow or ()),
-        interleave=interleave,
-        reference=None if reference is None else _reference(reference, known, quiet),
-        log=Log(requests=not quiet),
-    )
-    with step(None, quiet):  # its lines speak for themselves
-        run(service, bound, watch=reload, drain=drain)
+    with listening(host, port) as bound:
+        known = Models(files)
+        service = Service(
+            known,
+            token=token,
+            limits=Limits(max_body, max_documents, timeout),
+            shadows=tuple(shadow or ()),
+            interleave=interleave,
+            reference=None if reference is None else _reference(reference, known, quiet),
+            log=Log(requests=not quiet),
+        )
+        with step(None, quiet):  # its lines speak for themselves
+            run(service, bound, watch=reload, drain=drain)
 
 
 def _reference(path: Path, models: Models, quiet: bool) -> RankingData:

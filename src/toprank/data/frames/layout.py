@@ -279,7 +279,7 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
             Remedy(
                 f"name the features with features=[...]; for splits and slices, carry={list(columns)}.",
                 f"{asked}.",
-                {"--carry": f"{asked}; for splits and slices, {' '.join(f'--carry {name}' for name in columns)}."},
+                {"--carry": f"{asked}; for splits and slices, --carry {','.join(columns)}."},
             ),
         ),
         ColumnsLeftOutWarning,
@@ -313,17 +313,29 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
     if found:
         listed = ", ".join(f"'{name}'" for name in found)
         raise DataError(
-            f"Several columns could be the {role}: {listed}. Say which with",
-            remedy=Remedy(f"{role}='...'.", f"--{role.replace('_', '-')} COLUMN."),
+            f"Several columns could be the {role}: {listed}.",
+            remedy=_remedy(role, f"Say which with {role}='...'.", "Say which with {} COLUMN.", "Rename all but one."),
         )
     if not needed:
         return None
     meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     raise DataError(
-        f"No column looks like the {role}. The columns are: {shown}. Give",
-        remedy=Remedy(f"{role}='...', or {role}=False {meaning}.", f"--{role} COLUMN, or --{role} '' {meaning}."),
+        f"No column looks like the {role}. The columns are: {shown}.",
+        remedy=_remedy(
+            role,
+            f"Give {role}='...', or {role}=False {meaning}.",
+            f"Give {{0}} COLUMN, or {{0}} '' {meaning}.",
+            f"Call it '{role}'.",
+        ),
     )
+
+
+def _remedy(role: str, python: str, asked: str, otherwise: str) -> Remedy:
+    """What to do about a role: by the option of a command, which of `explain` has another name, or without one."""
+    options = ["--qid-column"] if role == "qid" else []
+    options.append(f"--{role.replace('_', '-')}")
+    return Remedy(python, otherwise, {option: asked.format(option) for option in options})
 
 
 def _stored_roles(schema: Any) -> dict[str, str] | None:

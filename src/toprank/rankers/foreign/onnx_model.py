@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -48,7 +47,7 @@ class OnnxRanker(Trained):
     source: str = "ONNX"
     _: KW_ONLY
     threads: int | None = None
-    _session: Any = field(init=False, default=None)
+    _session: tuple[int | None, Any] | None = field(init=False, default=None)
 
     @classmethod
     def of(cls, content: bytes) -> Self:
@@ -63,7 +62,6 @@ class OnnxRanker(Trained):
         """Start onnxruntime on bytes that were checked, and try two rows."""
         self.content_, self._found = content, found
         try:
-            self._session = _session(content, self.threads)
             scores = self._run(np.zeros((2, found.features), found.kind))
         except (ImportError, DataError):
             raise
@@ -73,11 +71,18 @@ class OnnxRanker(Trained):
             raise DataError("it does not give one number for each row")
 
     def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
-        [out] = self._session.run(None, {self._found.input_name: rows})
+        [out] = self._opened().run(None, {self._found.input_name: rows})
         scores = np.asarray(out, np.float64)
         if scores.shape not in ((len(rows),), (len(rows), 1)):
             raise DataError(f"The ONNX model gives an array of shape {scores.shape} for {len(rows)} rows.")
         return scores.reshape(len(rows))
+
+    def _opened(self) -> Any:
+        """The session of onnxruntime, for as many threads as are asked for now."""
+        known = self._session
+        if known is None or known[0] != self.threads:
+            known = self._session = (self.threads, _session(self.content_, self.threads))
+        return known[1]
 
     def _scores(self, X: Any) -> FloatArray:
         with np.errstate(over="ignore"):
@@ -93,13 +98,8 @@ class OnnxRanker(Trained):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the session of onnxruntime, which no other process can take over."""
-        return {name: value for name, value in vars(self).items() if name != "_session"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """With a session of its own."""
-        self.__dict__.update(state)
-        self._session = _session(self.content_, self.threads) if "content_" in state else None
+        """Without the session of onnxruntime, which no other process can take over: it starts its own."""
+        return vars(self) | {"_session": None}
 
     def state(self) -> State:
         """See `Ranker.state`; the model is kept as it came."""
