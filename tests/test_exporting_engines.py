@@ -416,7 +416,9 @@ def test_the_body_of_a_request(tmp_path: Path) -> None:
     parity = export(ranker("linear"), "elasticsearch", tmp_path / "my.model.json", check=data(True))
     body = json.loads((tmp_path / "my.model.json").read_text())["model"]
     names = list(form_of(ranker("linear")).names)
-    assert (body["name"], body["model"]["type"]) == ("my", "model/linear")
+    assert (body["name"], body["model"]["type"]) == ("my.model", "model/linear")
+    assert (tmp_path / "my.model.features.json").exists()
+    assert any(remark.startswith("my.model.features.json makes a feature set 'my.model'") for remark in parity.remarks)
     assert list(json.loads(body["model"]["definition"])) == names
     negative = int((data(True).X < 0).any(axis=1).sum())
     assert any(f"{negative:,} of {data(True).n_documents:,} rows" in remark for remark in parity.remarks)
@@ -424,6 +426,17 @@ def test_the_body_of_a_request(tmp_path: Path) -> None:
     rows = np.array(kept["rows"], dtype=float)
     found = elastic._scores(frozenset({"node"}), tmp_path / "my.model.json", rows, tuple(names))
     np.testing.assert_allclose(found, kept["scores"], atol=1e-5, err_msg="scores as the engine gives them")
+
+
+def test_data_to_check_on_may_have_their_columns_in_another_order(tmp_path: Path) -> None:
+    """The remark names the feature that is below 0, not the one in its place among the model's."""
+    X = np.abs(data(False).X[:, :3])
+    trained = data(False).replace(X=X, feature_names=["a", "b", "c"])
+    X = X[:, ::-1].copy()
+    X[4, 2] = -1.0
+    turned = trained.replace(X=X, feature_names=["c", "b", "a"])
+    parity = export(tr.LinearRanker().fit(trained), "elasticsearch", tmp_path / "m.json", check=turned)
+    assert any("row 4 from 0, 'a'" in remark for remark in parity.remarks)
 
 
 def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:

@@ -186,3 +186,31 @@ def test_models_that_no_format_has_words_for(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=why):
             refusals(model)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
+
+
+LINE = "## Linear Regression\n## Lambda = 0.0\n0:0.5 1:1.0 2:-2.0"
+TREE = """## LambdaMART
+## No. of trees = 1
+
+<ensemble>
+<tree id="1" weight="0.1"><split><feature>2</feature><threshold>0.5</threshold><split pos="left"><output>1.0</output>
+</split><split pos="right"><output>2.0</output></split></split></tree>
+</ensemble>
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        (LINE, ("python", "c", "json", "onnx", "elasticsearch", "solr", "ranklib")),
+        (TREE, ("python", "c", "onnx", "elasticsearch", "solr", "vespa", "xgboost", "lightgbm", "ranklib")),
+    ],
+)
+def test_a_model_of_ranklib_is_checked_on_data_of_more_features(tmp_path, text, formats):
+    """It knows the first ones alone, and so does what is exported."""
+    (tmp_path / "model.txt").write_text(text)
+    ranker, data = tr.load(tmp_path / "model.txt"), tr.synthetic(n_queries=10, seed=0)
+    for to in formats:
+        parity = tr.export(ranker, to, tmp_path / "m.json", check=data)
+        assert parity.rows > data.n_documents
+        assert parity.rows_beyond == 0

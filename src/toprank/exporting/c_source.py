@@ -237,7 +237,7 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
         )
         if done.returncode:
             raise DataError(f"{compiler} refuses the exported file: {done.stderr[:2000]}")
-        found = re.search(r"^void (\w+)_scores\(", path.read_text(), re.MULTILINE)
+        found = re.search(r"^void (\w+)_scores\(", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert found is not None
         score = getattr(ctypes.CDLL(str(library)), f"{found[1]}_scores")
         score.argtypes, score.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p), None

@@ -19,9 +19,8 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
 from toprank.exporting.form import Form, as_forest
-from toprank.exporting.formats import Format, Target, as_rows, table_remarks
+from toprank.exporting.formats import Format, Target, as_rows, release, table_remarks
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -41,6 +40,7 @@ __all__ = ["FORMATS", "missing_rules"]
 _FEATURES = 10_000  # of a model, in both plug-ins
 _GROWTH = 16  # a split that is asked first whether there is a value writes one of its sides twice
 _LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
+_BLOCK = 1 << 16  # rows of data that are looked at together
 _CEILING = float(np.finfo(np.float32).max)
 _FEATURE_FILE = ".features.json"
 _TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
@@ -66,10 +66,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
     """
     if version is None:
         return frozenset().union(*(rules for _, rules in _RULES[engine]))
-    parts = version.removeprefix("v").split(".")[:2]
-    if not all(part.isdecimal() for part in parts):
-        raise DataError(f"The version of a server is like '3.8.0', not {version!r}.")
-    number = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
+    number = release(version)
     return next(rules for first, rules in _RULES[engine] if number >= first)
 
 
@@ -209,7 +206,7 @@ def _feature_set(form: Form, target: Target) -> dict[str, Any]:
 def _scores(rules: Rules, path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     """What a server makes of the files; NaN where servers that may be meant differ."""
     text = path.read_text(encoding="utf-8")
-    features = path.with_name(path.name.removesuffix(path.suffix) + _FEATURE_FILE).read_text(encoding="utf-8")
+    features = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
     held, named = elastic.feature_values(features, X, names)
     first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
     agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
@@ -244,12 +241,12 @@ def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> l
     rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
     if data is None:
         return [f"{rule}."]
-    negative = np.asarray(as_rows(data.X) < 0.0)
-    rows = np.asarray(negative.any(axis=1))
+    blocks = (as_rows(data.X[first : first + _BLOCK]) < 0.0 for first in range(0, data.n_documents, _BLOCK))
+    rows = np.concatenate([block.any(axis=1) for block in blocks])
     if not rows.any():
         return []
     row = int(np.flatnonzero(rows)[0])
-    column = names[int(np.flatnonzero(negative[row])[0])]
+    column = names[int(np.flatnonzero(as_rows(data.X[row : row + 1])[0] < 0.0)[0])]
     return [
         f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data are not (the first is row {row} from 0, "
         f"'{column}'). Add a constant to such features before training, and in the feature set."

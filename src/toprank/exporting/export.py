@@ -71,9 +71,10 @@ def export(
     place = Path(fspath(path))
     if place.is_dir():
         raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
-    told = Target(place.name.removesuffix("".join(place.suffixes)) or place.name, server_version)
+    told = Target(place.stem, server_version)
     ranker = _chosen(ranker)
     form = form_of(ranker)
+    check = None if check is None else _of_its_features(ranker, check)
     target.check(form, told)
     target = target.settled(form, told, check)
     contents = target.files(form, told)
@@ -112,9 +113,18 @@ def _chosen(given: Any) -> Any:
     return inside if isinstance(inside, Ranker) else given
 
 
+def _of_its_features(ranker: Ranker, data: RankingData) -> RankingData:
+    """Data in the columns of the ranker, without those that it leaves out: models of RankLib know the first ones."""
+    known: RankingData = ranker.translated(data)
+    n, names = ranker.n_features_in_, known.feature_names
+    if known.n_features == n:
+        return known
+    return known.replace(X=known.X[:, :n], feature_names=None if names is None else names[:n])
+
+
 def _written(place: Path, contents: Any) -> Path:
     for beside, content in contents.items():
-        file = place if not beside else place.with_name(place.name.removesuffix(place.suffix) + beside)
+        file = place if not beside else place.with_name(place.stem + beside)
         with output(file, compress=False) as stream:
             stream.write(content)
     return place

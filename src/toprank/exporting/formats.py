@@ -20,7 +20,7 @@ from toprank.exporting.form import Form
 from toprank.exporting.made_rows import TINY
 from toprank.importing import first_use
 
-__all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "takes_all"]
+__all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "release", "takes_all"]
 
 _SINGLE = 1e-5
 
@@ -149,6 +149,18 @@ def format_named(name: Any) -> Format:
         raise UnknownNameError("format", str(name), _HOMES)
     known: Mapping[str, Format] = first_use(_HOMES[name.lower()]).FORMATS
     return known[name.lower()]
+
+
+def release(version: str) -> tuple[int, int]:
+    """The first two numbers of a server's version.
+
+    >>> release("v3.8.0"), release("9")
+    ((3, 8), (9, 0))
+    """
+    parts = version.removeprefix("v").split(".")[:2]
+    if not all(part.isdecimal() for part in parts):
+        raise DataError(f"The version of a server is like '3.8.0', not {version!r}.")
+    return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
 
 
 def blend_refusal(what: str) -> str:

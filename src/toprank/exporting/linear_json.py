@@ -37,7 +37,7 @@ def _refuses(form: Form, target: Target) -> str | None:
 
 
 def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    said = json.loads(path.read_text())
+    said = json.loads(path.read_bytes())
     weights, missing = (np.array([said[key][name] for name in names]) for key in ("weights", "missing"))
     gone = np.isnan(X)
     return np.asarray(np.where(gone, 0.0, X) @ weights + gone @ missing + said["intercept"])

@@ -16,9 +16,8 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
 from toprank.exporting.form import Form, Grades, Linear, Network, as_forest
-from toprank.exporting.formats import Format, Target, table_remarks
+from toprank.exporting.formats import Format, Target, release, table_remarks
 from toprank.exporting.singles import single_below
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
 from toprank.exporting.targets import solr
@@ -106,17 +105,8 @@ def _with_grades(made: _Network, part: Grades, remedy: str) -> _Network | str:
     return made._replace(layers=[*made.layers[:-1], (weights, bias, "sigmoid"), last])
 
 
-def _version(target: Target) -> tuple[int, int] | None:
-    if target.version is None:
-        return None
-    parts = target.version.removeprefix("v").split(".")[:2]
-    if not all(part.isdecimal() for part in parts):
-        raise DataError(f"The version of a server is like '9.7', not {target.version!r}.")
-    return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
-
-
 def _refuses(form: Form, target: Target) -> str | None:
-    version = _version(target)
+    version = None if target.version is None else release(target.version)
     if weights_of(form) is not None:
         return None
     forest = as_forest(form.part)
@@ -210,7 +200,7 @@ def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
 
 
 def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    features = path.with_name(path.name.removesuffix(path.suffix) + _FEATURE_FILE).read_text(encoding="utf-8")
+    features = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
     held, named = solr.feature_values(features, X, names)
     return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
 

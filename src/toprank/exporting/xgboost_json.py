@@ -138,7 +138,7 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
 
 def interpreted(path: Path, X: FloatArray) -> FloatArray:
     """The file as XGBoost's predictor reads it: single precision, left where x < L, the right child after the left."""
-    trees = json.loads(path.read_text())["learner"]["gradient_booster"]["model"]["trees"]
+    trees = json.loads(path.read_bytes())["learner"]["gradient_booster"]["model"]["trees"]
     rows, total = X.astype(np.float32), np.zeros(len(X), dtype=np.float32)
     for tree in trees:
         left, feature = np.array(tree["left_children"]), np.array(tree["split_indices"])
