@@ -487,6 +487,23 @@ def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
     assert frame["value"].tolist() == list(found.shown) == ["1", "2", "4"]
 
 
+def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatch):
+    """All pairs of ten thousand documents would take hours; a linear ranker has its terms at once."""
+    monkeypatch.setattr("toprank.explaining.queries._PAIRS", 300)
+    rng = np.random.default_rng(0)
+    data = tr.RankingData(rng.normal(size=(30, 3)), rng.integers(0, 3, 30))
+    for ranker, said in ((few_trees(), "the mean of 10 documents"), (tr.LinearRanker(), "the mean of all documents")):
+        ranker.fit(data)
+        found = tr.explaining.query(ranker, data, seed=2)
+        assert said in found.against
+        assert found.errors is None
+        less = [document.score - found.mean for document in found.documents]
+        np.testing.assert_allclose(found.values.sum(axis=1), less, atol=1e-12)
+        some = np.random.default_rng(2).choice(30, 10, replace=False)
+        mean = ranker.predict(data)[some].mean() if "10" in said else ranker.predict(data).mean()
+        assert found.mean == pytest.approx(mean)
+
+
 def test_importance_of_one_feature_need_not_be_a_list(linear):
     data, ranker = linear
     for one in ("price", 1):

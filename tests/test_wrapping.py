@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SG
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.svm import LinearSVC, LinearSVR, OneClassSVM
 from xgboost import XGBClassifier, XGBRanker, XGBRegressor
 
 import toprank as tr
@@ -219,6 +219,13 @@ def test_two_classes_are_saved_and_others_refused_in_a_sentence(parts, tmp_path)
         with pytest.raises(DataError, match="never runs code"):
             tr.wrap(estimator).fit(train).save(tmp_path / "n.toprank")
     assert not (tmp_path / "n.toprank").exists()
+
+
+def test_what_predicts_signs_is_not_saved_as_the_sum_behind_them(parts, tmp_path):
+    outliers = tr.wrap(OneClassSVM(kernel="linear")).fit(parts[0])
+    assert set(outliers.predict(parts[2])) <= {-1.0, 1.0}
+    with pytest.raises(DataError, match="A fitted OneClassSVM cannot be saved"):
+        outliers.save(tmp_path / "m.toprank")
 
 
 def test_experiments_take_wrapped_estimators_by_the_names_of_their_classes(tmp_path):

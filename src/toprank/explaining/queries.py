@@ -14,7 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.explaining.changes import Changes, changes_of
 from toprank.explaining.columns import Features
 from toprank.rankers.base import Ranker
-from toprank.rankers.contributions import Sampling
+from toprank.rankers.contributions import AdditiveTerms, Sampling
 from toprank.rankers.explanation import AskedQuery, Document, signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
@@ -22,6 +22,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 __all__ = ["QueryExplanation", "query"]
 
 _BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
+_PAIRS = 1 << 16  # of documents that trees are asked about: some seconds
 _PERMUTATIONS = 16  # at most, of each pair
 _SCORED = 1 << 19  # documents that an estimate for a query may score
 _NAMED = 3
@@ -134,7 +135,8 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
 
     The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query,
     itself included, so that they sum to its score less the mean score, and over the documents those of a feature sum
-    to 0. Where they have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`.
+    to 0. Where they have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`; so
+    are those of a query of more than 256 documents with fewer of them, by trees.
 
     Args:
         ranker: a fitted ranker.
@@ -153,9 +155,9 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
     asked = AskedQuery(ranker, data, qid)
     order, n = np.array(asked.order), len(asked.order)
     against, words = order, "the mean of all documents of the query"
-    if not ranker.explains_exactly and n > _BACKGROUNDS:
-        against = np.sort(np.random.default_rng(seed).choice(n, _BACKGROUNDS, replace=False))
-        words = f"the mean of {_BACKGROUNDS} documents of the query, drawn by seed {seed}"
+    if n > (most := _backgrounds(ranker, n)):
+        against = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+        words = f"the mean of {most} documents of the query, drawn by seed {seed}"
     cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
     found = ranker.contributions(asked.part, order, against, sampling)
@@ -173,3 +175,10 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
         tuple(lifts),
         asked.notes,
     )
+
+
+def _backgrounds(ranker: Ranker, n: int) -> int:
+    """How many of n documents all are compared with at most; a sum of terms costs the same for any number."""
+    if not ranker.explains_exactly:
+        return _BACKGROUNDS
+    return n if isinstance(ranker, AdditiveTerms) else max(_BACKGROUNDS, _PAIRS // n)

@@ -76,6 +76,7 @@ class Library:
         """A ranker of ours that gives the same scores, for a model file; refused where there is none."""
         module, coef = type(self.estimator).__module__, getattr(self.estimator, "coef_", None)
         linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
+        linear = linear and not hasattr(self.estimator, "offset_")  # of those that tell outliers by the sign of the sum
         if not linear or coef is None or np.size(coef) != getattr(self.estimator, "n_features_in_", -1):
             raise DataError(
                 "a model file never runs code, so it holds trees of LightGBM, XGBoost and CatBoost, and linear models "
