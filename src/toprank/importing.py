@@ -12,7 +12,7 @@ from threading import RLock
 from types import FrameType
 from typing import Any
 
-__all__ = ["first_use"]
+__all__ = ["first_use", "installed"]
 
 _ONE_AT_A_TIME = RLock()
 
@@ -26,6 +26,18 @@ def first_use(module: str) -> Any:
         return import_module(module)
     with _ONE_AT_A_TIME:
         return import_module(module)
+
+
+def installed(module: str) -> Any:
+    """The same; None where it is not installed.
+
+    >>> installed("math").floor(1.5), installed("no_such_module")
+    (1, None)
+    """
+    try:
+        return first_use(module)
+    except ModuleNotFoundError:
+        return None
 
 
 def _importing() -> bool:

@@ -246,8 +246,8 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     return scores
 
 
-FORMATS = {
-    "c": Format(
+FORMATS = [
+    Format(
         name="c",
         title="one C99 file without dependencies",
         suffix=".c",
@@ -258,4 +258,4 @@ FORMATS = {
         interpreter=lambda: f"a C compiler ({_compiler()})" if _compiler() else "C compiler",
         available=lambda: _compiler() is not None,
     )
-}
+]

@@ -268,4 +268,4 @@ def _format(engine: str) -> Format:
     )
 
 
-FORMATS = {engine: _format(engine) for engine in _TITLES}
+FORMATS = [_format(engine) for engine in _TITLES]

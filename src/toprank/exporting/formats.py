@@ -147,8 +147,8 @@ def format_named(name: Any) -> Format:
     """
     if not isinstance(name, str) or name.lower() not in _HOMES:
         raise UnknownNameError("format", str(name), _HOMES)
-    known: Mapping[str, Format] = first_use(_HOMES[name.lower()]).FORMATS
-    return known[name.lower()]
+    formats: list[Format] = first_use(_HOMES[name.lower()]).FORMATS
+    return next(one for one in formats if one.name == name.lower())
 
 
 def release(version: str) -> tuple[int, int]:

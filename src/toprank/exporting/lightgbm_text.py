@@ -105,8 +105,8 @@ def _settled(format: Format, form: Form, target: Target, data: RankingData | Non
     return format if forest.flushes else replace(format, apart=frozenset({"tiny"}))
 
 
-FORMATS = {
-    "lightgbm": Format(
+FORMATS = [
+    Format(
         name="lightgbm",
         title="LightGBM's text, which many other programs read",
         suffix=".txt",
@@ -118,4 +118,4 @@ FORMATS = {
         interpreter=_interpreter,
         settle=_settled,
     )
-}
+]

@@ -43,8 +43,8 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     return np.asarray(np.where(gone, 0.0, X) @ weights + gone @ missing + said["intercept"])
 
 
-FORMATS = {
-    "json": Format(
+FORMATS = [
+    Format(
         name="json",
         title="the weights of a linear model by name",
         suffix=".json",
@@ -54,4 +54,4 @@ FORMATS = {
         scores=_scores,
         interpreter=lambda: f"NumPy {np.__version__}",
     )
-}
+]

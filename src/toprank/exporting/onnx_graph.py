@@ -16,7 +16,7 @@ from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network,
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.onnx_nodes import Nodes
 from toprank.exporting.onnx_trees import forest_outputs, ranks_among
-from toprank.importing import first_use
+from toprank.importing import installed
 
 __all__ = ["FORMATS"]
 
@@ -266,7 +266,7 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
 
 def _session(path: Path) -> Any:
     """Something that runs the model: onnxruntime, or where that is not installed onnx itself, slowly."""
-    runtime = _runtime()
+    runtime = installed("onnxruntime")
     if runtime is None:
         from onnx.reference import ReferenceEvaluator
 
@@ -276,20 +276,13 @@ def _session(path: Path) -> Any:
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def _runtime() -> Any:
-    try:
-        return first_use("onnxruntime")
-    except ModuleNotFoundError:
-        return None
-
-
 def _interpreter() -> str:
-    runtime = _runtime()
+    runtime = installed("onnxruntime")
     return "onnx's reference evaluator" if runtime is None else f"onnxruntime {runtime.__version__}"
 
 
-FORMATS = {
-    "onnx": Format(
+FORMATS = [
+    Format(
         name="onnx",
         title="a graph for ONNX runtimes, in double precision",
         suffix=".onnx",
@@ -298,4 +291,4 @@ FORMATS = {
         scores=_scores,
         interpreter=_interpreter,
     )
-}
+]

@@ -241,8 +241,8 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     return np.asarray(module["score"](X))
 
 
-FORMATS = {
-    "python": Format(
+FORMATS = [
+    Format(
         name="python",
         title="one Python file that needs NumPy alone",
         suffix=".py",
@@ -252,4 +252,4 @@ FORMATS = {
         scores=_scores,
         interpreter=lambda: f"NumPy {np.__version__}",
     )
-}
+]

@@ -82,8 +82,8 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
     return replace(kept, remarks=lambda _form, _target: tuple(said), apart=apart)
 
 
-FORMATS = {
-    "ranklib": Format(
+FORMATS = [
+    Format(
         name="ranklib",
         title="RankLib: LambdaMART's XML, or the line of a linear regression",
         suffix=".txt",
@@ -94,4 +94,4 @@ FORMATS = {
         refuses=_refuses,
         settle=_settled,
     )
-}
+]

@@ -246,8 +246,8 @@ def _tree_remarks(trees: list[Node]) -> list[str]:
     return said
 
 
-FORMATS = {
-    "solr": Format(
+FORMATS = [
+    Format(
         name="solr",
         title="Solr's learning-to-rank module: a model for its model store",
         suffix=".json",
@@ -260,4 +260,4 @@ FORMATS = {
         tiny=2e-13,
         settle=_settled,
     )
-}
+]

@@ -133,8 +133,8 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
     )
 
 
-FORMATS = {
-    "vespa": Format(
+FORMATS = [
+    Format(
         name="vespa",
         title="Vespa: trees as a LightGBM model that its importer reads",
         suffix=".json",
@@ -145,4 +145,4 @@ FORMATS = {
         refuses=_refuses,
         settle=_settled,
     )
-}
+]

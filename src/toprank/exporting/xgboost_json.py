@@ -18,7 +18,7 @@ from toprank.errors import DataError
 from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
-from toprank.importing import first_use
+from toprank.importing import installed
 
 __all__ = ["FORMATS"]
 
@@ -115,15 +115,8 @@ def _remarks(form: Form, target: Target) -> tuple[str, ...]:
 # ---- scoring ----
 
 
-def _library() -> Any:
-    try:
-        return first_use("xgboost")
-    except ModuleNotFoundError:
-        return None
-
-
 def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    library = _library()
+    library = installed("xgboost")
     if library is None:
         return interpreted(path, X)
     with np.errstate(over="ignore"):
@@ -154,12 +147,12 @@ def interpreted(path: Path, X: FloatArray) -> FloatArray:
 
 
 def _interpreter() -> str:
-    library = _library()
+    library = installed("xgboost")
     return "our own reader of the file" if library is None else f"XGBoost {library.__version__}"
 
 
-FORMATS = {
-    "xgboost": Format(
+FORMATS = [
+    Format(
         name="xgboost",
         title="XGBoost's JSON",
         suffix=".json",
@@ -170,4 +163,4 @@ FORMATS = {
         scores=_scores,
         interpreter=_interpreter,
     )
-}
+]

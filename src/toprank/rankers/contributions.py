@@ -28,7 +28,7 @@ from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, OneHot
 from toprank.data.queries import Queries
-from toprank.rankers.forest import Forest
+from toprank.rankers.forest import OfTrees
 from toprank.scorers.features import Standardisation
 
 __all__ = [
@@ -140,17 +140,12 @@ class LinearTerms(AdditiveTerms):
         return Course(float(slopes[feature]), np.zeros(0))
 
 
-class ForestTerms:
+class ForestTerms(OfTrees):
     """What a ranker that adds up trees has before `Ranker` among its bases."""
 
     threads: int | None
     encoding_: Encoding | None
     one_hot_: OneHot | None
-
-    @property
-    @abstractmethod
-    def forest_(self) -> Forest:
-        """The trees as they score."""
 
     @property
     def explains_exactly(self) -> bool:
@@ -163,7 +158,7 @@ class ForestTerms:
         """See `Ranker.contributions`."""
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
-        rows = self._prediction_rows(query)  # type: ignore[attr-defined]
+        rows = self._prediction_rows(query)
         return Contributions(self.forest_.contributions(rows, of, against, self.threads), None, _OF_TREES)
 
     @property

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.errors import DataError
+from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.tree_text import ReadTrees, read_trees
 
-__all__ = ["Arithmetic", "Forest"]
+__all__ = ["Arithmetic", "Forest", "OfTrees"]
 
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
 _CATEGORIES = 5  # a kind of column, and those after it; the others are missing types and sides, see native/forest.c
@@ -272,3 +273,27 @@ def _starts(counts: Array) -> IntArray:
 def _changes(key: Array) -> npt.NDArray[np.bool_]:
     """Where a key differs from the one before; the first does."""
     return np.append(True, key[1:] != key[:-1])[: len(key)]
+
+
+class OfTrees:
+    """What rankers that are a forest share; their `_trees` make it when it is first asked for."""
+
+    n_features_in_: int
+
+    @property
+    def forest_(self) -> Forest:
+        """The trees as they score; of a model that was trained they are made when they are first asked for."""
+        check_is_fitted(self)
+        forest: Forest = self._trees.forest  # type: ignore[attr-defined]
+        return forest
+
+    def _prediction_rows(self, X: Any) -> Any:
+        """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
+
+        Trees know no numbers, only their order, so an infinite value does no harm.
+        """
+        known = vars(self)
+        bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray
+        if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
+            return X
+        return super()._prediction_rows(X)  # type: ignore[misc]

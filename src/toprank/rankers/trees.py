@@ -221,24 +221,6 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         check_is_fitted(self)
         return self._trees.booster
 
-    @property
-    def forest_(self) -> Forest:
-        """The trees as they score; of a model that was trained they are made when they are first asked for."""
-        check_is_fitted(self)
-        return self._trees.forest
-
-    def _prediction_rows(self, X: Any) -> Any:
-        """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
-
-        Trees know no numbers, only their order, so an infinite value does no harm.
-        """
-        known = self.__dict__
-        if "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray:
-            as_it_is = X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0
-            if as_it_is:
-                return X
-        return super()._prediction_rows(X)
-
     @available_if(has_grades)
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""

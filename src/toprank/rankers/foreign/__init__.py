@@ -9,11 +9,18 @@ import json
 from typing import Any, BinaryIO
 
 from toprank.errors import DataError, FormatError
+from toprank.importing import first_use
 
 __all__ = ["read", "told"]
 
 _LIMIT = 1 << 30
 """Bytes of a foreign model at most; reading one takes some 40 times its size where it is JSON."""
+_READERS = {
+    "lightgbm": ("LightGBM", "toprank.rankers.foreign.lightgbm_text", "read"),
+    "ranklib": ("RankLib", "toprank.rankers.foreign.ranklib_text", "read"),
+    "onnx": ("ONNX", "toprank.rankers.foreign.onnx_model", "read"),
+    "ubj": ("XGBoost", "toprank.rankers.foreign.xgboost_model", "read_binary"),
+}
 _REFUSED = {
     b"CBM1": ("CatBoost", "its own binary format is not read; save it by save_model(path, format='json')"),
     b"binf": ("XGBoost", "its old binary format is not read; load it and save it by save_model('model.json')"),
@@ -40,27 +47,19 @@ def told(start: bytes) -> str | None:
 def read(stream: BinaryIO, kind: str, where: str) -> Any:
     """The ranker in a file of this format."""
     content = stream.read(_LIMIT + 1)
-    library = {"lightgbm": "LightGBM", "ubj": "XGBoost", "ranklib": "RankLib", "onnx": "ONNX"}.get(kind, "")
+    library, home, name = _READERS.get(kind, ("", "", ""))
     try:
         if len(content) > _LIMIT:
             raise DataError(f"it has more than {_LIMIT:,} bytes")
         if kind == "refused":
             library, why = next(told for mark, told in _REFUSED.items() if content.startswith(mark))
             raise DataError(why)
-        if kind == "lightgbm":
-            from toprank.rankers.foreign.lightgbm_text import read as reader
-        elif kind == "ranklib":
-            from toprank.rankers.foreign.ranklib_text import read as reader  # type: ignore[assignment]
-        elif kind == "onnx":
-            from toprank.rankers.foreign.onnx_model import read as reader  # type: ignore[assignment]
-        elif kind == "ubj":
-            from toprank.rankers.foreign.xgboost_model import read_binary as reader
-        else:
-            library = "JSON"
-            model = _json(content)
-            library, reader = _by_content(model)
-            content = model
-        return reader(content)
+        if home:
+            return getattr(first_use(home), name)(content)
+        library = "JSON"
+        model = _json(content)
+        library, reader = _by_content(model)
+        return reader(model)
     except FormatError:
         raise
     except (ImportError, MemoryError):  # not the file's fault, or not known to be

@@ -150,15 +150,6 @@ class ForestRanker(ForestTerms, Trained):
         return finite(self._trees.forest.predict(X, self.threads))
 
     @override
-    def _prediction_rows(self, X: Any) -> Any:
-        """Plain arrays of the right shape as they are: trees know only the order of numbers, infinite ones too."""
-        known = self.__dict__
-        bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray
-        if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
-            return X
-        return super()._prediction_rows(X)
-
-    @override
     def _formula(self) -> Part:
         rules, known = self.forest_.arithmetic, [tree_of(fields) for fields in self.trees_.trees]
         if rules.single_rows:
@@ -169,12 +160,6 @@ class ForestRanker(ForestTerms, Trained):
                 "which no format here has words for. Train with columns of 0 and 1 in the place of categories."
             )
         return PlainForest(tuple(known), np.array(self.intercept_), rules.flushed, rules.single_sums)
-
-    @property
-    def forest_(self) -> Forest:
-        """The trees as they score."""
-        check_is_fitted(self)
-        return self._trees.forest
 
     @property
     def trees_(self) -> ReadTrees:
