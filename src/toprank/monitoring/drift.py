@@ -244,7 +244,7 @@ def monitor(
     pairs = sorted(zip(found, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
         tuple(shift for shift, _ in pairs), of_scores, expected,
-        None if shadow is None else _disagreement(shadow.predict(sides[1]), scores[1], sides[1], k, confidence, seed),
+        None if shadow is None else _disagreement(shadow, scores[1], sides[1], k, confidence, seed),
         (reference.n_queries, new.n_queries), confidence, untold,
         (tests[-1].cells, *(counted for _, counted in pairs)),
     )  # fmt: skip
@@ -308,8 +308,12 @@ def _expected(
 
 
 def _disagreement(
-    theirs: FloatArray, ours: FloatArray, data: RankingData, k: int, confidence: float, seed: int
+    shadow: Ranker, ours: FloatArray, data: RankingData, k: int, confidence: float, seed: int
 ) -> Disagreement:
+    try:
+        theirs = shadow.predict(data)
+    except DataError as error:
+        raise DataError(joined("The shadow does not take the new data.", error.args[0])) from None
     first, second = (ranking(scores, data.queries, k) for scores in (ours, theirs))
     n, offsets = data.n_queries, data.queries.offsets
     of_query = np.repeat(np.arange(n), np.minimum(data.queries.sizes, k))
