@@ -504,6 +504,13 @@ def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatc
         assert found.mean == pytest.approx(mean)
 
 
+def test_importance_is_judged_by_one_metric(linear):
+    data, ranker = linear
+    for several in ("ndcg@10,map", ["ndcg@10", "map"]):
+        with pytest.raises(DataError, match="judged by one metric, not by ndcg@10, map"):
+            tr.importance(ranker, data, several, repeats=1)
+
+
 def test_importance_of_one_feature_need_not_be_a_list(linear):
     data, ranker = linear
     for one in ("price", 1):

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp, norm
+from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 import toprank as tr
@@ -338,3 +339,11 @@ def test_a_shadow_that_does_not_fit_is_named():
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=10, n_features=3, seed=0))
     with pytest.raises(DataError, match=r"^The shadow does not take the new data\. "):
         tr.monitor(tr.LinearRanker().fit(data), data, data, shadow=other, resamples=99)
+
+
+def test_rankers_must_be_fitted():
+    data = tr.synthetic(n_queries=10, seed=0)
+    fitted = tr.LinearRanker().fit(data)
+    for options in ({"ranker": tr.LinearRanker()}, {"ranker": fitted, "shadow": tr.LinearRanker()}):
+        with pytest.raises(NotFittedError, match="LinearRanker"):
+            tr.monitor(reference=data, new=data, **options)

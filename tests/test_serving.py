@@ -503,8 +503,17 @@ def test_names_of_models(tmp_path):
     assert list(named_files(["a/m.toprank", "b=a/m.toprank"])) == ["m", "b"]
     with pytest.raises(DataError, match="Two models would be called 'm'"):
         named_files(["a/m.toprank", "b/m.toprank"])
+    for text in ("", "=m.toprank", "m="):
+        with pytest.raises(DataError, match=f"'{text}' is no model; give a file, or NAME=FILE"):
+            named_files([text])
     with pytest.raises(FileError, match="cannot be read"):
         Models({"m": tmp_path / "none"})
+
+
+def test_an_application_of_one_model_need_not_be_a_list(folder):
+    service = application(folder / "linear.toprank")
+    assert [model.name for model in service.models] == ["linear"]
+    service.close()
 
 
 # ---- what is counted ----

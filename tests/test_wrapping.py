@@ -140,6 +140,11 @@ def test_weights_go_to_those_who_take_them(parts):
     np.testing.assert_array_equal(tr.wrap(XGBRanker(**FEW)).fit(by_query).predict(test), same.predict(test.X))
 
 
+def test_a_patience_below_zero_is_refused(parts):
+    with pytest.raises(DataError, match="early_stopping must be a whole number of at least 0"):
+        tr.wrap(LGBMRanker(**FEW, verbose=-1), early_stopping=-3).fit(parts[0], valid=parts[1])
+
+
 def test_parameters_pass_through():
     wrapped = tr.wrap(make_pipeline(StandardScaler(), Ridge(alpha=2.0)))
     assert wrapped.get_params()["ridge__alpha"] == wrapped.get_params()["estimator__ridge__alpha"] == 2.0

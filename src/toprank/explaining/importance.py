@@ -168,7 +168,11 @@ def importance(
         raise DataError("There are no features to look at; name at least one, or leave features out.")
     options = {**evaluate_options, "threads": threads}
     before = evaluate(ranker.predict(known), known, metric, **options)
-    [measured] = before.per_query
+    if len(before.names) > 1:
+        raise DataError(
+            f"Importance is judged by one metric, not by {', '.join(before.names)}; ask for each by itself."
+        )
+    [measured] = before.names
     sign = 1.0 if before.measures[measured].higher_is_better else -1.0
     shuffled = _Shuffled(known)
     losses = np.empty((len(wanted), len(before.qids)))

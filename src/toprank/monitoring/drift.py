@@ -16,6 +16,7 @@ from toprank.errors import DataError, joined
 from toprank.metrics.ranking import ranking
 from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, measure, sampled, shifts
 from toprank.rankers.base import Ranker
+from toprank.rankers.estimator import check_is_fitted
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance.effects import bootstrap_interval
 from toprank.significance.results import number, p_value, signed
@@ -225,6 +226,8 @@ def monitor(
     check_whole("resamples", resamples, 99)
     check_number("confidence", confidence, above=0, below=1)
     check_number("psi", psi, least=0)
+    for one in (ranker, *(() if shadow is None else (shadow,))):
+        check_is_fitted(one)
     rng = np.random.default_rng(seed)
     sides = []
     for side, data in (("reference", reference), ("new", new)):

@@ -27,11 +27,11 @@ def check_installed() -> None:
             raise MissingExtraError(f"Serving needs {package}, which is not installed: pip install 'toprank[serve]'.")
 
 
-def application(models: Sequence[str | PathLike[str]], **options: Any) -> Service:
+def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Any) -> Service:
     """An ASGI application that answers with models, as `toprank serve` runs it.
 
     Args:
-        models: model files, each a path or ``NAME=PATH``; the first is the primary one.
+        models: a model file, or several, each a path or ``NAME=PATH``; the first is the primary one.
         **options: ``token``, ``limits``, ``shadows``, ``interleave``, ``reference`` and ``log`` of `Service`.
 
     >>> import tempfile, toprank as tr
@@ -45,7 +45,8 @@ def application(models: Sequence[str | PathLike[str]], **options: Any) -> Servic
     from toprank.serving.models import Models, named_files
     from toprank.serving.service import Service
 
-    return Service(Models(named_files([fspath(model) for model in models])), **options)
+    given = [models] if isinstance(models, str | PathLike) else models
+    return Service(Models(named_files([fspath(model) for model in given])), **options)
 
 
 def __getattr__(name: str) -> Any:

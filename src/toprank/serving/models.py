@@ -96,7 +96,9 @@ def named_files(given: Sequence[str]) -> dict[str, Path]:
         name, equals, path = text.partition("=")
         if not equals or "/" in name:
             name, path = Path(text).stem, text
-        if not name or name in found:
+        if not name or not path:
+            raise DataError(f"'{text}' is no model; give a file, or NAME=FILE.")
+        if name in found:
             raise DataError(f"Two models would be called '{name}'; name them: toprank serve one={path} two=….")
         found[name] = Path(path)
     return found

@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
@@ -108,6 +109,8 @@ class WrappedRanker(Ranker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         if not isinstance(data, RankingData):
             raise DataError(f"{self.called} learns from data in memory, not on a cluster.")
+        if self.early_stopping is not None:
+            check_whole("early_stopping", self.early_stopping, 0)
         library = library_of(unfitted(self.estimator))
         self.estimator_ = library.fit(data, valid, self.early_stopping)
 
