@@ -20,7 +20,7 @@ from toprank.exporting.form import Form
 from toprank.exporting.made_rows import TINY
 from toprank.importing import first_use
 
-__all__ = ["Format", "Target", "blend_refusal", "format_named", "names", "nothing_to_say", "release", "takes_all"]
+__all__ = ["Format", "Target", "format_named", "names", "release"]
 
 _SINGLE = 1e-5
 
@@ -32,23 +32,6 @@ class Target(NamedTuple):
     """The name of the file without its suffix: that of the model inside."""
     version: str | None = None
     """Of the server that the file is for."""
-
-
-def takes_all(form: Form, target: Target) -> str | None:
-    """For formats that can say every form."""
-    del form, target
-    return None
-
-
-def always() -> bool:
-    """For formats whose files can be scored anywhere."""
-    return True
-
-
-def nothing_to_say(form: Form, target: Target) -> tuple[str, ...]:
-    """For formats without remarks."""
-    del form, target
-    return ()
 
 
 @dataclass(frozen=True)
@@ -82,9 +65,9 @@ class Format:
     files: Callable[[Form, Target], Mapping[str, bytes]]
     scores: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray]
     interpreter: Callable[[], str]
-    refuses: Callable[[Form, Target], str | None] = takes_all
-    remarks: Callable[[Form, Target], tuple[str, ...]] = nothing_to_say
-    available: Callable[[], bool] = always
+    refuses: Callable[[Form, Target], str | None] = lambda _form, _target: None
+    remarks: Callable[[Form, Target], tuple[str, ...]] = lambda _form, _target: ()
+    available: Callable[[], bool] = lambda: True
     versioned: bool = False
     apart: frozenset[str] = frozenset()
     tiny: float = TINY
@@ -161,14 +144,6 @@ def release(version: str) -> tuple[int, int]:
     if not all(part.isdecimal() for part in parts):
         raise DataError(f"The version of a server is like '3.8.0', not {version!r}.")
     return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
-
-
-def blend_refusal(what: str) -> str:
-    """Why a format that holds one kind of model refuses a blend of several."""
-    return (
-        f"it is a blend of rankers of different kinds, and the file holds {what} alone. Export it to onnx, c or "
-        "python, or export one of its members, ranker.rankers_[0]."
-    )
 
 
 def renamed(names: Sequence[str], marks: str) -> list[str]:

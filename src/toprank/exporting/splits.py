@@ -24,7 +24,6 @@ from toprank.exporting.form import (
     as_forest,
     as_linear,
 )
-from toprank.exporting.formats import blend_refusal
 from toprank.exporting.made_rows import TINY
 from toprank.exporting.singles import next_single
 
@@ -158,7 +157,10 @@ def not_trees(form: Form, file: str) -> str:
     if isinstance(part, Linear):
         return f"it is a linear function with several outputs, and {file} has one. {remedy}"
     assert isinstance(part, Blend)
-    return blend_refusal("one kind of model")
+    return (
+        f"it is a blend of rankers of different kinds, and {file} holds one kind alone. {remedy} Or export one of its "
+        "members, ranker.rankers_[0]."
+    )
 
 
 def _depth(tree: Tree) -> int:
