@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -412,6 +413,24 @@ def test_a_failure_of_ours_is_a_sentence_and_a_line_without_the_payload(folder, 
     assert [line["event"] for line in lines] == ["failure", "request"]
     assert lines[0]["error"] == "ZeroDivisionError"
     assert "secret" not in written.getvalue()
+
+
+def test_explanations_that_take_too_long_keep_nobody_else_waiting(folder, monkeypatch):
+    """They go on after their clients were told; rankings and metrics have threads of their own."""
+    over = threading.Event()
+    monkeypatch.setattr("toprank.serving.answers.explained", lambda *_: over.wait(60))
+    monkeypatch.setattr("toprank.serving.service._LARGE", 0)  # every ranking is made on a thread
+    try:
+        with serving(folder, "linear", limits=Limits(seconds=0.2)) as client:
+            asked = {"documents": documents(rows(3)), "a": "d0", "b": "d1"}
+            for _ in range(3):
+                refused(client.post("/v1/explain", json=asked), 503, "took longer than 0.2 s")
+            monkeypatch.setattr(client.service, "limits", Limits())
+            assert client.post("/v1/rank", json={"documents": documents(rows(3))}).status_code == 200
+            assert client.get("/metrics").status_code == 200
+            over.set()
+    finally:
+        over.set()
 
 
 def test_every_request_is_a_line_of_json_without_payload(folder):

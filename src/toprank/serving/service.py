@@ -71,6 +71,34 @@ class _GoneError(Exception):
     """The client has left."""
 
 
+class _Threads:
+    """Threads for what would keep others waiting; how much waits for them has a limit, and so has the time it takes."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool, self._waiting = ThreadPoolExecutor(count, thread_name_prefix=name), 0
+
+    async def result(self, function: Callable[[], Result], seconds: float) -> Result:
+        """What the function gives, within so many seconds."""
+        if self._waiting >= _WAITING:
+            raise RefusedError(503, "There is more to do than this service can; ask again later.")
+        self._waiting += 1
+        work = asyncio.get_running_loop().run_in_executor(self._pool, function)
+        work.add_done_callback(self._worked)
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), seconds)
+        except TimeoutError:
+            raise RefusedError(503, f"The answer took longer than {seconds:g} s; ask for fewer documents.") from None
+
+    def _worked(self, work: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        if not work.cancelled():
+            work.exception()  # asked for, so that nobody is told of one that nobody waits for any more
+
+    def close(self) -> None:
+        """Let them go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
 class Service:
     """An ASGI application that ranks with some models.
 
@@ -99,8 +127,8 @@ class Service:
         self.counters = Counters()
         self.draining = False
         self._token = None if token is None else b"Bearer " + token.encode()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="serving")
-        self._waiting = 0
+        # An estimate for a long query may go on for minutes after its client was told that it takes too long.
+        self._threads, self._explaining = _Threads(_THREADS, "serving"), _Threads(1, "explaining")
         self._check_roles(shadows, interleave)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
         self._interleaving = None if interleave is None else Interleaving(*interleave)
@@ -212,24 +240,7 @@ class Service:
 
     async def _work(self, function: Callable[[], Result], aside: bool) -> Result:
         """The result of a function, made here and now or on a thread with a limit to its time."""
-        if not aside:
-            return function()
-        if self._waiting >= _WAITING:
-            raise RefusedError(503, "There is more to do than this service can; ask again later.")
-        self._waiting += 1
-        work = asyncio.get_running_loop().run_in_executor(self._pool, function)
-        work.add_done_callback(self._worked)
-        try:
-            return await asyncio.wait_for(asyncio.shield(work), self.limits.seconds)
-        except TimeoutError:
-            raise RefusedError(
-                503, f"The answer took longer than {self.limits.seconds:g} s; ask for fewer documents."
-            ) from None
-
-    def _worked(self, work: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        if not work.cancelled():
-            work.exception()  # asked for, so that nobody is told of one that nobody waits for any more
+        return await self._threads.result(function, self.limits.seconds) if aside else function()
 
     # ---- endpoints ----
 
@@ -254,7 +265,8 @@ class Service:
     async def _explained(self, body: bytes) -> Answer:
         asked = understood(ExplainRequest, body)
         model = self.models.get(asked.model)
-        told = await self._work(partial(answers.explained, model, asked, self.limits.documents), aside=True)
+        explained = partial(answers.explained, model, asked, self.limits.documents)
+        told = await self._explaining.result(explained, self.limits.seconds)
         return Answer(
             200, told, told={"model": model.name, "version": model.version, "documents": len(asked.documents)}
         )
@@ -328,7 +340,8 @@ class Service:
 
     def close(self) -> None:
         """Let the threads go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._explaining):
+            threads.close()
         for shadow in self._shadows:
             shadow.close()
 
