@@ -504,6 +504,16 @@ def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatc
         assert found.mean == pytest.approx(mean)
 
 
+def test_what_a_search_found_is_not_its_ranker(linear):
+    """`select`, `tune` and `auto` give results that hold one; it is not said to be unfitted."""
+    data, _ = linear
+    found = tr.select("LeastSquares", data, data.select(range(5)))
+    for ask in (tr.importance, tr.explaining.query, lambda ranker, data: tr.monitor(ranker, data, data)):
+        with pytest.raises(DataError, match="A Selected tells of a search; give the ranker that it found"):
+            ask(found, data)
+    assert tr.importance(found.ranker, data, repeats=1).features
+
+
 def test_importance_is_judged_by_one_metric(linear):
     data, ranker = linear
     for several in ("ndcg@10,map", ["ndcg@10", "map"]):

@@ -135,6 +135,8 @@ def is_fitted(estimator: Any) -> bool:
 
 def check_is_fitted(estimator: Any) -> None:
     """Refuse an estimator that has learned nothing, by scikit-learn's `NotFittedError`."""
+    if not isinstance(estimator, Estimator) and hasattr(estimator, "ranker"):
+        raise DataError(f"A {type(estimator).__name__} tells of a search; give the ranker that it found, its `ranker`.")
     if not is_fitted(estimator):
         from sklearn.exceptions import NotFittedError
 
