@@ -166,13 +166,11 @@ def _prior(text: str) -> tuple[float, float]:
 
 
 def _parameters(fitted: ClickModel, ends: dict[str, Interval]) -> dict[str, Any]:
-    import numpy as np
+    from toprank.clicks.intervals import plain
 
+    sides = ("value", "low", "high")
     values = {
-        name: {
-            side: np.where(np.isfinite(end), end.astype(object), None).tolist() for side, end in one._asdict().items()
-        }
-        for name, one in ends.items()
+        name: {side: plain(end.tolist()) for side, end in zip(sides, one, strict=True)} for name, one in ends.items()
     }
     return {"model": type(fitted).__name__, "prior": list(fitted.prior_), "parameters": values}
 

@@ -52,6 +52,7 @@ WITHOUT_DOUBLED = Remedy(
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share
 _SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
+_DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
 
 
 class Perplexity(float):
@@ -254,7 +255,7 @@ class ClickModel(ABC):
             missed, noise = np.zeros_like(first), np.zeros_like(first)
             if as_said:
                 missed = np.mean([one[name] for one in as_said], axis=0) - first
-                noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said)
+                noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said) + (_DOUBT * missed) ** 2
             value = np.clip(first - missed, 0.0, most)
             low, high = ends(
                 value, [one[name] for one in again], queries, confidence, ratios=self.ratios, besides=noise
