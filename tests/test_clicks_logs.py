@@ -128,6 +128,8 @@ def test_a_row_may_be_a_session(log, tmp_path):
     frame = pd.read_parquet(tmp_path / "log.parquet")
     lists = frame.groupby("session").agg({"query": "first", "document": list, "click": list}).reset_index(drop=True)
     assert plain(read(lists)) == plain(log)
+    lists.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    assert plain(read(tmp_path / "log.jsonl")) == plain(log)
     lists.at[3, "click"] = [True]
     with pytest.raises(DataError, match="Row 3 has 4 documents, but 1 values of click"):
         read(lists)
@@ -167,6 +169,7 @@ def test_two_documents_at_one_position_are_kept_and_refused_by_models():
         ({"position": [1, None, 3]}, r"'position' \(position\) is empty in row 1"),
         ({"position": [1, 2.5, 3]}, "Row 1 has the position 2.5"),
         ({"position": ["a", "b", "c"]}, "'position' must hold numbers"),
+        ({"position": [1, 1762300000, 3]}, r"Row 1 has the position 1762300000: .* no further down than 10,000\."),
         ({"click": [0, -1, 0]}, "Row 1 has the click -1"),
         ({"click": [0, None, 0]}, r"'click' \(click\) is empty in row 1"),
         ({"query": ["a", "", "a"]}, r"'query' \(query\) is empty in row 1"),
@@ -200,6 +203,12 @@ def test_other_refusals(tmp_path, log):
     (tmp_path / "bad.jsonl").write_text('{"query": "a"}\n{"query": \n')
     with pytest.raises(FormatError, match=r"bad.jsonl:1: The JSON lines"):
         read(tmp_path / "bad.jsonl")
+    line = json.dumps({"query": "a", "document": "x", "position": 1, "click": 0}) + "\n"
+    (tmp_path / "bytes.jsonl").write_bytes(line.encode() + line.replace("x", "\xe9").encode("latin1"))
+    (tmp_path / "bytes.txt").write_bytes(YANDEX.encode() + b"2\t3\tC\t\xe9\n")
+    for name, number in (("bytes.jsonl", 2), ("bytes.txt", 1 + YANDEX.count("\n"))):
+        with pytest.raises(FormatError, match=rf"{name}:{number}: The text is not UTF-8\."):
+            read(tmp_path / name)
     (tmp_path / "empty.csv").write_text("query,document,position,click\n")
     with pytest.raises(DataError, match="no rows"):
         read(tmp_path / "empty.csv")
@@ -266,6 +275,15 @@ def test_yandex(tmp_path):
     assert log.columns["time"].tolist() == [0, 0, 0, 9, 9, 0, 0]
 
 
+def test_a_line_of_yandex_ends_where_a_line_ends(tmp_path):
+    """Other letters that Python takes for the end of a line may stand in a query."""
+    (tmp_path / "log.txt").write_bytes("1\t0\tQ\ta\u2028b\x0bc\t0\tx\ty\r\n1\t5\tC\ty\r\n".encode())
+    assert plain(read(tmp_path / "log.txt")) == [
+        ("0", "a\u2028b\x0bc", "x", 1, False),
+        ("0", "a\u2028b\x0bc", "y", 2, True),
+    ]
+
+
 @pytest.mark.parametrize("line", ["1\t5\tX\t101", "1\t5\tC", "1\t5\tQ\t10", ""])
 def test_a_line_that_is_neither_list_nor_click_is_named(line, tmp_path):
     (tmp_path / "log.txt").write_text(YANDEX + line + "\n")
@@ -326,6 +344,20 @@ def test_a_field_that_the_first_lines_lack_is_read(tmp_path, monkeypatch):
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUERIES))
     (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in EVENTS))
     assert plain(read((tmp_path / "q.jsonl", tmp_path / "e.jsonl"))) == UBI
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "message"),
+    [("first", r"'event_attributes.position.ordinal' must hold numbers: "), (2**62 + 1, "no further down than 10,000")],
+)
+def test_ubi_ordinals_that_are_no_positions_are_refused(ordinal, message):
+    with pytest.raises(DataError, match=message):
+        read((pd.DataFrame(QUERIES), pd.DataFrame([event("a", "impression", "x", ordinal)])))
+
+
+def test_ubi_ids_that_are_no_text_are_refused():
+    with pytest.raises(DataError, match="Column 'query_id' must hold text: "):
+        read((pd.DataFrame(QUERIES), pd.DataFrame([{**EVENTS[0], "query_id": {"a": 1}}])))
 
 
 def test_ubi_events_alone_are_refused():

@@ -135,7 +135,16 @@ def _words(batch: Any, name: str, role: str) -> Any:
         raise DataError(f"There is no column '{name}', which {role} must have.")
     if pa.types.is_dictionary(found.type):
         found = found.dictionary_decode()
-    return found.cast(pa.string())
+    return _as(pa.string(), found, name, "text")
+
+
+def _as(kind: Any, values: Any, name: str, what: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return values.cast(kind, safe=False)  # a number that is rounded is no position anyway
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise DataError(f"Column '{name}' must hold {what}: {str(problem).rstrip('.')}.") from None
 
 
 def _take_queries(batch: Any, asked: _Pieces, hits: _Pieces) -> None:
@@ -168,7 +177,9 @@ def _take_events(batch: Any, click: str | None, shown: _Pieces, clicked: _Pieces
     is_shown = pc.equal(pc.utf8_lower(action), "impression")
     ids, documents = _words(batch, "query_id", "ubi_events"), _words(batch, _OBJECT, "optional")
     ordinal = column(batch, _ORDINAL)
-    ordinal = pa.nulls(batch.num_rows, pa.float64()) if ordinal is None else ordinal.cast(pa.float64())
+    ordinal = (
+        pa.nulls(batch.num_rows, pa.float64()) if ordinal is None else _as(pa.float64(), ordinal, _ORDINAL, "numbers")
+    )
     of_interest = pc.or_(is_click, is_shown)
     lost, bare = pc.and_(of_interest, ids.is_null()), pc.and_(of_interest, documents.is_null())
     bare = pc.and_(bare, ids.is_valid())
@@ -308,9 +319,11 @@ def _take_lines(
     import pyarrow.compute as pc
 
     try:
-        lines = pa.array(block.decode("utf-8").splitlines(), pa.string())
-    except UnicodeDecodeError:
-        raise FormatError("The text is not UTF-8.", path=path, line=line + 1) from None
+        # splitlines() would also end a line at letters that may stand in a query
+        lines = pa.array(block.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n"), pa.string())
+    except UnicodeDecodeError as problem:
+        before = block.count(b"\n", 0, problem.start)
+        raise FormatError("The text is not UTF-8.", path=path, line=line + before + 1) from None
     split = pc.split_pattern(lines, "\t")
     begins = np.asarray(split.offsets)[:-1].astype(np.int64)
     sizes = np.diff(np.asarray(split.offsets)).astype(np.int64)

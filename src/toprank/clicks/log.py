@@ -20,6 +20,7 @@ from toprank.errors import DataError
 __all__ = ["ClickLog", "Numbered", "assembled", "clicks_of", "ids_of", "numbered", "positions_of", "words_of"]
 
 Array = npt.NDArray[Any]
+_DEEPEST = 10_000  # a position: models learn numbers for positions, some for every two of them
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
 
@@ -346,13 +347,14 @@ def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
         numbers = array if whole else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
-    fine = (numbers >= 1) & (numbers < 2**31)
+    fine = (numbers >= 1) & (numbers <= _DEEPEST)
     bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
     if len(bad):
-        others = f", and so have {len(bad) - 1:,} others none from 1 on" if len(bad) > 1 else ""
+        others = f", and {len(bad) - 1:,} others are as wrong" if len(bad) > 1 else ""
+        deep = f" A list goes no further down than {_DEEPEST:,}." if numbers[bad[0]] > _DEEPEST else ""
         raise DataError(
             f"Row {first_row + bad[0]} has the position {array[bad[0]]}{others}: positions are whole numbers, and "
-            "count from 1. Add 1 where the log counts from 0; leave the rows out where nothing was shown."
+            f"count from 1.{deep} Add 1 where the log counts from 0; leave the rows out where nothing was shown."
         )
     return numbers.astype(np.int64, copy=False)
 

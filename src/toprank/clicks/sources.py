@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.data.bytesource import PathLike, head_of, open_bytes, promised_format
+from toprank.data.bytesource import ByteSource, PathLike, head_of, open_bytes, promised_format
 from toprank.data.frames.conversion import table_of
 from toprank.data.frames.layout import Layout
 from toprank.data.tables.sources import Source, about, sources_of
@@ -137,6 +137,8 @@ def _kind_in(schema: Any, name: str, text: bool) -> Any:
         if place < 0:
             return pa.string() if text else pa.float64()
         at = at.field(place).type
+    if text and (pa.types.is_list(at) or pa.types.is_large_list(at)):
+        return at if pa.types.is_integer(at.value_type) else pa.list_(pa.string())
     return pa.string() if text and not pa.types.is_integer(at) else at
 
 
@@ -165,6 +167,7 @@ def _json_batches(path: Path, schema: Any | None) -> Iterator[Any]:
     while at < text.size:
         end = min(text.newline(min(at + _JSON_BLOCK, text.size)) + 1, text.size)
         block = text.array(at, end)
+        _check_utf8(block, text, at, path)
         options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
         try:
             table = json.read_json(
@@ -180,6 +183,15 @@ def _json_batches(path: Path, schema: Any | None) -> Iterator[Any]:
             ) from None  # fmt: skip
         at = end
         yield from table.combine_chunks().to_batches()
+
+
+def _check_utf8(block: Any, text: ByteSource, at: int, path: Path) -> None:
+    """Arrow's reader of JSON takes any bytes for text, and fails when somebody looks at it."""
+    try:
+        str(block, "utf-8")
+    except UnicodeDecodeError as problem:
+        line, _ = text.line_and_column(at + problem.start)
+        raise FormatError("The text is not UTF-8.", path=path, line=line) from None
 
 
 def column(batch: Any, name: str) -> Any | None:
