@@ -1,4 +1,4 @@
-"""Mutated LETOR and TREC texts: the kernels say what a slow reader in plain Python says, and never look past the end.
+"""Mutated texts of LETOR, TREC and JSON: the kernels say what plain Python says, and never look past the end.
 
 The text lies at the end of a page behind which nothing may be touched: a kernel that reads one byte too many ends here.
 """
@@ -6,6 +6,7 @@ The text lies at the end of a page behind which nothing may be touched: a kernel
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import random
@@ -35,6 +36,14 @@ TREC = (
     b"a 0 \xc3\xa9t\xc3\xa9 -1\nb 0 0123456789 1e-3\nb 0 x 12345678901234567890",
 )
 TREC_PIECES = b" |\n|\t|\r|\f|\v|#|q|0|7|.|e|-|nan|\0|\xff| 0 d 1|1e400|inf".split(b"|")
+JSON = (
+    b"[0.25,17,-3.125],[0.75,null,-2.5e3],[1E-7, 0 ,1.7976931348623157e308]",
+    b"[ 1 , 2 , 3 ],\n[0.1234567890123456789,12345678901234567890,-0.0],[4.9e-324,9007199254740993,1e22]",
+    b"[12345678.12345678,0.000000000000000000000001,5],[null,null,null],[100000000,0.00000001,-1]",
+)
+JSON_PIECES = b" |\n|\t|\r|\f|\0|[|]|,|,,|.|-|+|e|E5|e-|0|00|7|null|nul|true|NaN|Infinity|{}|[1,2,3],|\xff".split(b"|")
+JSON_PIECES += [b'"a"', b"1e400", b"1e-400"]
+JSON_PIECES += [b"|", b"123456789012345678901234567890", b"0.5", b"\xc2\xa0"]
 FEW, MANY = 4_000, 1_000_000
 
 
@@ -284,6 +293,26 @@ def check_trec(text: bytes, place: np.ndarray, n_columns: int, rest: bool) -> bo
     return True
 
 
+def check_json(text: bytes, memory: GuardedText, n: int, d: int) -> bool:
+    """Compare the kernel with Python's reader; whether it accepts the text."""
+    values = np.full((n, d), 7.0)
+    first = kernels.json_rows(memory.holding(text + b"," + bytes(40)), values)
+    try:
+        rows = json.loads(b"[" + text + b"]", parse_constant=str, parse_int=float)
+        wanted = [[np.nan if one is None else float(one) for one in row if type(one) in NUMBERS] for row in rows]
+        fits = [len(row) for row in wanted] == [d] * n == [len(row) for row in rows]
+        fits = fits and all(type(row) is list for row in rows) and not np.isinf(wanted).any()
+    except (ValueError, TypeError, OverflowError):
+        fits = False
+    if fits:
+        assert first == -1
+        assert values.tobytes() == np.array(wanted).tobytes()
+    else:
+        assert 0 <= first <= n
+    return fits
+
+
+NUMBERS = (float, type(None))
 times = pytest.mark.parametrize("times", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 
 
@@ -306,3 +335,11 @@ def test_mutated_trec_texts(times):
         text = mutated(rng, TREC, TREC_PIECES)
         accepted += check_trec(text, memory.holding(text), 4, rng.random() < 0.3)
     assert times / 20 < accepted < times / 5
+
+
+@times
+def test_mutated_rows_of_json(times):
+    rng, memory, accepted = random.Random(times), GuardedText(), 0
+    for _ in range(times // 4):
+        accepted += check_json(mutated(rng, JSON, JSON_PIECES), memory, rng.choice((2, 3, 3, 3, 4)), 3)
+    assert times / 40 < accepted < times / 5
