@@ -67,7 +67,7 @@ def read(
             (``session⇥time⇥Q⇥query⇥region⇥urls …`` and ``session⇥time⇥C⇥url``).
         query: column of queries, ids or words.
         document: column of documents.
-        position: column of positions.
+        position: column of positions, down to 10,000.
         click: column of clicks, truth values or how many; with UBI the name of the action that counts as one.
         session: column that tells lists of results apart; without one, rows stand in the order of the log, and a list
             ends where the query changes or the position does not rise.
