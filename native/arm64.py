@@ -24,7 +24,17 @@ WORK = ROOT / "build" / "arm64"
 SYSTEM, SITE, APT = WORK / "root", WORK / "site", WORK / "apt"
 EMULATOR = WORK / "emulator" / "usr" / "bin" / "qemu-aarch64-static"
 TARGET = "aarch64-linux-gnu.2.17"
-SUBJECTS = ("kernels", "significance", "metrics_*", "losses_*", "letor_*", "trec_files", "theory*")
+SUBJECTS = (
+    "kernels",
+    "significance",
+    "metrics_*",
+    "losses_*",
+    "letor_*",
+    "reading_fuzz",
+    "trec_files",
+    "theory*",
+    "clicks_models",
+)
 """Of the tests, those that say most about kernels; the emulator is some ten times slower."""
 # The comparisons with what these packages compute are made here; there they would cost hundreds of megabytes.
 LEFT_OUT = {"test_losses_native.py", "test_metrics_trec.py"}
