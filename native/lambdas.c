@@ -10,7 +10,8 @@ for "a should win" and a weight β for "b should win":
 The weights are gains times Δ_ab = top_a − slope_a·below_b (below) + mu·δ_ab (LambdaLoss):
 
     one-sided    the document with the larger gain should win: α or β = |G_a − G_b|·Δ_ab, the other is 0
-    two-sided    α = G_a·Δ_ab, β = G_b·Δ_ab
+    two-sided    α = G_a·Δ_ab, β = G_b·Δ_ab; gains may be negative, and then pairs bend down: the diagonal of the
+                 curvature is that of the positive gains (boosting divides by it), its product that of all
 
 In rank order a row (one a, all b below it) is contiguous whatever the grades, and is read 16 pairs at a time. With E =
 exp(z − max z) for each document, x = E_b·(1/E_a) costs no exponential. One-sided pairs of equal gains weigh nothing.
@@ -348,14 +349,14 @@ typedef struct {
 /* A pair: x, 1/(1 + x) and Δ in; what it moves, and how it bends. */
 INLINE void one_pair(f8 own_gain, f8 gain, f8 own_z, f8 z, f8 x, f8 win, f8 delta, bool two_sided, bool with_losses,
                      f8 *restrict push, f8 *restrict bent, f8 *restrict loss) {
-    f8 weight = (own_gain - gain) * delta, both = fabs(weight), beta = 0.5 * (both - weight);
+    f8 weight = (own_gain - gain) * delta, both = fabs(weight), beta = 0.5 * (both - weight), up = both;
     if (two_sided) {
         beta = gain * delta;
         both = (own_gain + gain) * delta;
+        up = (larger(own_gain, 0.0) + larger(gain, 0.0)) * delta;
     }
-    f8 pull = both * (x * win);
-    *push = beta - pull;
-    *bent = pull * win;
+    *push = beta - both * (x * win);
+    *bent = up * (x * win) * win;
     *loss = with_losses ? both * log1p_below_one(x) + beta * (own_z - z) : 0.0;
 }
 

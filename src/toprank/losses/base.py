@@ -168,7 +168,11 @@ class Traits:
 
 
 class Curvature(ABC):
-    """A symmetric positive semi-definite operator on the documents of some whole queries, block-diagonal by query."""
+    """A symmetric operator on the documents of some whole queries, block-diagonal by query.
+
+    It is positive semi-definite, but for gains that are negative (estimates of them): there the product is the Hessian,
+    which may bend down, as Newton's method can use, and the diagonal leaves out what does, as boosting needs.
+    """
 
     @abstractmethod
     def __matmul__(self, V: FloatArray) -> FloatArray:

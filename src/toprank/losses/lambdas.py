@@ -8,7 +8,7 @@ them up, with the weights held constant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -112,6 +112,7 @@ class LambdaLoss(Loss):
     constant by the gradient, as in LambdaRank.
 
     Under the ARP schemes labels may be any real numbers. Under ``arp1`` the loss is not convex where one is negative.
+    Boosting then divides by the curvature of the positive ones.
 
     Args:
         scheme: see above.
@@ -256,16 +257,6 @@ class LambdaRankBound(LambdaBound):
 class LambdaLossBound(LambdaBound):
     """LambdaLoss on data."""
 
-    bending: LambdaLossBound | None = None
-    """The same loss of the positive labels alone, whose curvature counts."""
-
-    @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, curvature = super().judge(block, scores, grad, want)
-        if self.bending is not None and want.curvature:
-            curvature = self.bending.judge(block, scores, np.empty_like(grad), Want(value=False, curvature=True))[1]
-        return losses, curvature
-
     def __init__(self, loss: LambdaLoss, judgments: Judgments) -> None:
         super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
         labels, queries = judgments.labels, judgments.queries
@@ -273,8 +264,6 @@ class LambdaLossBound(LambdaBound):
         self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
         if loss.scheme.startswith("ndcg"):
             non_negative(labels, loss)
-        if self.two_sided and labels.min() < 0:  # such pairs bend down; what bends down is left out of the curvature
-            self.bending = LambdaLossBound(loss, replace(judgments, labels=np.maximum(labels, 0.0)))
         if loss.scheme.startswith("ndcg2"):
             self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
             self.distance = np.append(0.0, self.rank_weights)

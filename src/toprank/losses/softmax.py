@@ -178,8 +178,8 @@ class Multicategory(Loss):
 
     Args:
         gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable; None takes the
-            labels themselves, which may then be negative (estimates of gains). Where one is, the loss is not convex and
-            its curvature is that of the positive sums of targets.
+            labels themselves, which may then be negative (estimates of gains). Where a query's sum is, the loss is not
+            convex; boosting divides by the curvature of the other queries.
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
@@ -268,13 +268,12 @@ class SoftmaxBound(BoundLoss):
             return losses, None
         probabilities = np.empty(len(scores))
         kernels.softmax(scores, block.offsets, probabilities)
-        # Targets whose sum is negative bend down; what bends down is left out.
-        return losses, SoftmaxCurvature(probabilities, np.maximum(mass, 0.0) * block.scale, block.offsets)
+        return losses, SoftmaxCurvature(probabilities, mass * block.scale, block.offsets)
 
 
 @dataclass(frozen=True)
 class SoftmaxCurvature(Curvature):
-    """c·(diag(p) − p pᵀ) in each query, p summing to 1 in each."""
+    """c·(diag(p) − p pᵀ) in each query, p summing to 1 in each; the diagonal leaves out what bends down (c < 0)."""
 
     probabilities: FloatArray
     masses: FloatArray
@@ -286,4 +285,4 @@ class SoftmaxCurvature(Curvature):
     @override
     def diagonal(self) -> FloatArray:
         p = self.probabilities
-        return np.repeat(self.masses, np.diff(self.offsets)) * p * (1 - p)
+        return np.repeat(np.maximum(self.masses, 0.0), np.diff(self.offsets)) * p * (1 - p)
