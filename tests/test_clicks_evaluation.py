@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from scipy.stats import t as student
 
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
@@ -31,30 +32,82 @@ def clicked(data, liked, scores, sessions, **options):
     return tr.clicks.simulate(data, scores, PBM.known(THETA), sessions, **options)
 
 
-def true_dcg(data, liked, scores, k, log):
-    """DCG@k of the ranking by `scores`, a session of the log counting once."""
+def true_dcg(data, liked, scores, k, log=None):
+    """DCG@k of the ranking by `scores`, a session of the log counting once; without one, a query."""
     rank = np.empty(len(liked), dtype=int)
     rank[ranking(scores, data.queries).order] = np.tile(np.arange(4), data.n_queries)
     weights = np.where(rank < k, 1 / np.log2(rank + 2), 0)
-    sessions = np.bincount(log.session_query, minlength=data.n_queries)
+    sessions = np.ones(data.n_queries)
+    if log is not None:
+        sessions = np.bincount(log.session_query, minlength=data.n_queries)
     return float(data.queries.sum(weights * liked) @ sessions / sessions.sum())
 
 
-@pytest.mark.parametrize("estimator", ["ips", "snips", "affine", "dr"])
-def test_estimates_of_another_ranker_are_right_and_clicks_as_they_are_are_not(estimator):
-    data, liked = little()
-    errors, naive, inside = [], [], []
-    for seed in range(60):
-        log = clicked(data, liked, data.X[:, 0], 400, exploration=0.3, seed=seed)
+ESTIMATORS = ("ips", "snips", "affine", "dr", "none")
+
+
+@pytest.fixture(scope="module")
+def many_estimates():
+    """Of each estimator, from many logs of other queries each: the error on these queries, and whether the interval
+    holds the mean of all queries, of which those were drawn."""
+    data, liked = little(n_queries=50_000, seed=10**6)
+    everywhere = true_dcg(data, liked, data.X[:, 1], 3)
+    errors: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
+    inside: dict[str, list[bool]] = {name: [] for name in ESTIMATORS}
+    for seed in range(120):
+        data, liked = little(n_queries=20, seed=seed)
+        log = clicked(data, liked, data.X[:, 0], 300, exploration=0.3, seed=seed, popularity=0.5)
         truth = true_dcg(data, liked, data.X[:, 1], 3, log)
-        found = evaluate(data.X[:, 1], log, data, "dcg@3", estimator=estimator, propensities=THETA, resamples=50)
-        naive.append(evaluate(data.X[:, 1], log, data, "dcg@3", estimator="none", resamples=2).value - truth)
-        errors.append(found.value - truth)
-        inside.append(found.interval[0] <= truth <= found.interval[1])
-    standard_error = np.std(errors) / np.sqrt(len(errors))
-    assert abs(np.mean(errors)) < 4 * standard_error + (0.03 if estimator == "dr" else 0)  # dr: clipped, so its bias
-    assert np.mean(naive) < -0.2
-    assert np.mean(inside) > 0.8
+        for name in ESTIMATORS:
+            given = None if name == "none" else THETA
+            found = evaluate(data.X[:, 1], log, data, "dcg@3", estimator=name, propensities=given, clip=0.0)
+            errors[name].append(found.value - truth)
+            inside[name].append(found.interval[0] <= everywhere <= found.interval[1])
+    return errors, inside
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_estimates_of_another_ranker_are_right_and_intervals_cover_as_they_say(many_estimates, estimator):
+    errors, inside = (np.array(one[estimator]) for one in many_estimates)
+    if estimator == "none":  # clicks as they are
+        assert errors.mean() < -0.4
+        assert inside.mean() < 0.05
+        return
+    assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(len(errors))
+    assert binomtest(int(inside.sum()), len(inside), 0.95).pvalue > 0.001
+
+
+def test_intervals_are_wider_where_the_propensities_are_found_from_the_same_log():
+    data, liked = little(60)
+    log = clicked(data, liked, data.X[:, 0], 6000, exploration=0.3)
+    found = evaluate(data.X[:, 1], log, data, "dcg@3")
+    known = evaluate(data.X[:, 1], log, data, "dcg@3", propensities=tr.clicks.propensities(log, resamples=2))
+    assert found.value == pytest.approx(known.value)
+    assert np.diff(found.interval) > np.diff(known.interval)
+    # Groups of queries, left out one at a time.
+    group, rests = log.session_query % 20, []
+    for number in range(20):
+        rest = log.select(group != number)
+        given = tr.clicks.propensities(rest, resamples=2)
+        rests.append(evaluate(data.X[:, 1], rest, data, "dcg@3", propensities=given).value)
+    shares = np.bincount(group) / len(group)
+    error = np.sqrt(19 / 20 * ((np.array(rests) - np.mean(rests)) ** 2).sum())
+    half = student.ppf(0.975, 1 / (shares**2).sum() - 1) * error
+    assert found.interval == pytest.approx((found.value - half, found.value + half))
+
+
+def test_the_interval_is_that_of_the_mean_where_queries_weigh_alike_and_infinite_for_one():
+    data, _ = little(8)
+    qid = np.repeat(np.arange(8), 8)
+    log = ClickLog.of(
+        qid, np.concatenate([np.tile(4 * q + np.arange(4), 2) for q in range(8)]), np.tile([1, 2, 3, 4], 16),
+        np.random.default_rng(0).random(64) < 0.5,
+    )  # fmt: skip
+    found = evaluate(data.X[:, 1], log, data, "dcg@3", estimator="none", confidence=0.9)
+    expected = tr.significance.t_interval(found.per_query["dcg@3"], confidence=0.9)
+    assert found.interval == pytest.approx((expected.low, expected.high))
+    one = evaluate(data.X[:, 1], log.select(log.session_query == 3), data, "dcg@3", estimator="none")
+    assert one.interval == (-np.inf, np.inf)
 
 
 def test_the_rate_of_clicks_of_the_logger_itself_is_what_was_clicked():

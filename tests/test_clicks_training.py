@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.corrections import correct, curves_of, regression_of
 from toprank.clicks.simulation import relevance_of
 from toprank.clicks.training import train
 from toprank.data.dataset import RankingData, concatenate
@@ -133,12 +134,61 @@ def test_doubly_robust_keeps_the_regression_for_what_is_clipped_and_for_what_was
     data, log = by_hand()
     guess = np.array([0.5, 0.25, 0.75])
     curves = curves_of([1.0, 0.5], log)
-    found = correct(log, data, "dr", curves, 0.8, guess).relevance
-    x = 0.5 + ((1 - 0.5) / 1 + (0 - 0.5) / 1 + (1 - 0.25) / 0.8) / 3
-    assert found[0] == pytest.approx(x)
+    found = correct(log, data, "dr", curves, 0.9, guess).relevance
+    assert found[0] == pytest.approx(0.5 + (2 - 2.5 * 0.5) / (0.9 * 3))  # two clicks; looked at 2.5 times of 3
     assert found[2] == 0.75
     unclipped = correct(log, data, "dr", curves, 0.0, guess).relevance[:2]
-    assert unclipped == pytest.approx(correct(log, data, "affine", curves).relevance[:2])
+    assert unclipped == pytest.approx(correct(log, data, "snips", curves).relevance[:2])  # no regression is left
+
+
+def doubly_robust(guess, propensities, clip, count=300):
+    """Corrected relevance from many logs of one ranker's top 3 of 5, and what it estimates."""
+    data, liked = little(seed=1)
+    options = {"sessions": 80, "k": 3, "relevance": liked, "noise": 0.0}
+    logs = [tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA[:3]), **options, seed=seed) for seed in range(count)]
+    told = liked if guess == "right" else np.full(len(liked), 0.5)
+    found = [correct(log, data, "dr", curves_of(propensities, log), clip, told).relevance for log in logs]
+    seen = np.zeros(len(liked), dtype=bool)
+    seen[np.unique(logs[0].pair)] = True
+    return liked, seen, np.array(found)
+
+
+def test_doubly_robust_is_unbiased_if_the_regression_is_right_or_nothing_is_clipped_and_propensities_are():
+    liked, seen, found = doubly_robust("right", THETA[:3], clip=0.7)
+    assert not seen.all()
+    np.testing.assert_allclose(found[:, ~seen], np.tile(liked[~seen], (len(found), 1)))
+    assert surprise(found[:, seen], liked[seen]) < 4.5
+    liked, seen, found = doubly_robust("wrong", THETA[:3], clip=0.0)
+    assert surprise(found[:, seen], liked[seen]) < 4.5
+    # What is clipped keeps what the regression is wrong by, in proportion; no regression mends wrong propensities.
+    liked, seen, found = doubly_robust("wrong", THETA[:3], clip=0.7)
+    assert surprise(found[:, seen], liked[seen]) > 10
+    liked, seen, found = doubly_robust("right", THETA[:3] ** 2, clip=0.0)
+    assert surprise(found[:, seen], liked[seen]) > 10
+
+
+def test_the_regression_of_a_query_does_not_know_its_own_clicks():
+    data, liked = little(n_queries=12, seed=2)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 600, k=5, relevance=liked, exploration=0.5)
+    curves = curves_of(THETA, log)
+    found = regression_of(None, log, data, curves)
+    turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
+    again = regression_of(None, turned, data, curves)
+    mine = data.queries.document_query == 3
+    np.testing.assert_array_equal(found[mine], again[mine])
+    assert not np.isclose(found[~mine], again[~mine]).all()
+
+
+def test_cross_fitted_doubly_robust_labels_are_right_in_expectation():
+    data, liked = little(n_queries=10, seed=4)
+    labels = []
+    for seed in range(100):
+        log = tr.clicks.simulate(
+            data, data.X[:, 0], PBM.known(THETA), 150, k=5, relevance=liked, noise=0.0, exploration=0.5, seed=seed
+        )
+        curves = curves_of(THETA, log)
+        labels.append(correct(log, data, "dr", curves, 0.0, regression_of(None, log, data, curves)).relevance)
+    assert surprise(np.array(labels), liked) < 4.5
 
 
 def test_a_relevance_of_minus_one_is_a_label_and_not_a_missing_one():

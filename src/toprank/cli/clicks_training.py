@@ -101,7 +101,6 @@ def evaluate(
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,
-    resamples: Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")] = 1000,
     json: options.Json = False,
     query: Query = None,
     document: Document = None,
@@ -110,7 +109,6 @@ def evaluate(
     session: Session = None,
     first_position: FirstPosition = 1,
     reading: options.Reading = options.NOTHING,
-    seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Estimate what a ranking would be worth to the users of a log that was shown by other rankers.
@@ -130,10 +128,7 @@ def evaluate(
     documents = common.read_data(data, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
-    found = evaluated(
-        values, shown, documents, wanted, estimator=estimator, propensities=curves, clip=clip, resamples=resamples,
-        seed=seed,
-    )  # fmt: skip
+    found = evaluated(values, shown, documents, wanted, estimator=estimator, propensities=curves, clip=clip)
     if json:
         common.print_json(found.to_dict())
     else:

@@ -9,11 +9,13 @@ propensity. So (c − β_k)/α_k is R in expectation, for every impression, and 
 | ``none`` | Σ c / n, the rate of clicks |
 | ``ips`` | Σ c/θ_k / n, with θ = α + β |
 | ``affine`` | Σ (c − β_k)/α_k / n |
-| ``snips`` | Σ (c − β_k) / Σ α_k: the same, each weighted by α_k, which has less variance |
-| ``dr`` | R̂ + Σ (c − α_k R̂ − β_k)/max(α_k, clip) / n; R̂ where the document was never shown |
+| ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalised, which has less variance |
+| ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), N being the sessions of its query |
 
-`clip` is the least α_k to divide by: less variance, and a bias where it bites. Of ``dr`` the bias is only as large as
-the regression R̂ is wrong.
+`clip` is the least α_k to divide by: less variance, and a bias where it bites. Of ``dr`` (Oosterhuis 2023) the bias is
+what is clipped times what R̂ is wrong by: it is right where R̂ is, or where nothing is clipped, but α and β must be right
+in either case. R̂ of a query is learnt from the clicks on other queries (cross-fitting), so its errors have nothing to
+do with the clicks that it is corrected by.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy.typing as npt
 
 from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.log import ClickLog
+from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -34,6 +37,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 __all__ = ["CORRECTIONS", "Corrected", "Curves", "correct", "curves_of", "judged", "regression_of", "rows_of"]
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
+_FOLDS = 5  # of queries: the regression of one is learnt from the others
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
 _TELL = Remedy(f"Give propensities=, {_SHOW}", f"Give --propensities, {_SHOW}")
 
@@ -53,21 +57,25 @@ class Curves:
             return np.isfinite(self.slope) & np.isfinite(self.offset) & (self.slope > 0)
 
 
-def curves_of(propensities: Any, log: ClickLog) -> Curves:
+def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None) -> Curves:
     """α and β from whatever says them.
 
     Args:
         propensities: None or the name of a method (they are found from the log); what such a method gave; one
             propensity for each position; α and β as two rows; or a fitted model with an examination of each position.
         log: whose positions they must cover.
+        data: features, for the methods that learn from them.
+        ranker: what learns from them.
 
     >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
     >>> curves_of([1, 0.5], log).slope.tolist()
     [1.0, 0.5]
     """
     if propensities is None or isinstance(propensities, str):
-        propensities = estimated(log, propensities or "all-pairs", resamples=2)
-        if log.depth > 1 and not propensities.identified[1:].any():
+        learns = propensities in ("regression-em", "dual")
+        by = {"data": named(data), "ranker": ranker} if learns and data is not None else {}
+        propensities = estimated(log, propensities or "all-pairs", resamples=2, **by)
+        if log.depth > 1 and not learns and not propensities.identified[1:].any():
             raise DataError(
                 "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
                 "else: the log cannot tell how likely positions are looked at.",
@@ -158,28 +166,26 @@ def correct(
             "speak of the same query and document ids."
         )
     at, where = np.flatnonzero(usable), row[usable]
-    clicks = log.clicks[at].astype(np.float64)
-    robust, guess = correction == "dr", np.zeros(n) if regression is None else regression
-    shown = np.bincount(where, minlength=n).astype(np.float64)
+    clicks, shown = log.clicks[at].astype(np.float64), np.bincount(where, minlength=n).astype(np.float64)
+    guess = np.zeros(n) if regression is None else regression
     if correction == "none" or curves is None:
         value, weight = clicks, 1 / shown[where]
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
-        least: FloatArray | float = 0.0 if clip is None else clip
+        exposure = np.bincount(where, slope, minlength=n)
         if correction == "ips":
-            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
+            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, clip or 0.0))
+        elif correction == "affine":
+            value, weight = clicks - offset, 1 / (shown[where] * np.maximum(slope, clip or 0.0))
         elif correction == "snips":
-            exposure = np.bincount(where, slope, minlength=n)
-            value, weight = clicks - offset, 1 / np.maximum(exposure, least * shown)[where]
-        else:
-            if robust and clip is None:  # as the source: all the regression where there are few sessions
-                of_row = np.minimum(1.0, 10 / np.sqrt(np.maximum(data.queries.spread(sessions), 1.0)))
-                least = of_row[where]
-            predicted = slope * guess[where] if robust else 0.0
-            value, weight = clicks - offset - predicted, 1 / (shown[where] * np.maximum(slope, least))
-    found = np.bincount(where, value * weight, minlength=n)
-    unseen = np.where(data.queries.spread(sessions > 0), guess, np.nan) if robust else np.full(n, np.nan)
-    relevance = np.where(shown > 0, found + guess if robust else found, unseen)
+            value, weight = clicks - offset, 1 / np.maximum(exposure, (clip or 0.0) * shown)[where]
+        else:  # few sessions clip much, and what is clipped is left to the regression
+            least = min(1.0, 10 / np.sqrt(log.n_sessions)) if clip is None else clip
+            value = clicks - offset - slope * guess[where]
+            weight = 1 / np.maximum(exposure, least * data.queries.spread(sessions))[where]
+    relevance = np.where(shown > 0, np.bincount(where, value * weight, minlength=n), np.nan)
+    if correction == "dr":
+        relevance = np.where(data.queries.spread(sessions > 0), guess + np.nan_to_num(relevance), np.nan)
     weights = np.zeros(log.n_impressions)
     weights[at] = weight
     lost = int((known & ~usable).sum())
@@ -194,9 +200,7 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     check_data("learning from clicks", data)
     if log.n_impressions == 0:
         raise DataError("The log has no impressions.")
-    if data.document_ids is None:
-        data = data.as_grouped().replace(document_ids=np.arange(data.n_documents).astype(str))
-    return log.rows(data)[log.pair]
+    return log.rows(named(data))[log.pair]
 
 
 def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
@@ -207,21 +211,40 @@ def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
 
 
 def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
-    """R̂ of each row: given, or a linear regression of the corrected clicks on the features, held within 0 and 1."""
+    """R̂ of each row: given, or cross-fitted."""
     if given is not None:
         values = given.predict(data.as_grouped()) if hasattr(given, "predict") else data.aligned(given)
         array = np.asarray(values, dtype=np.float64)
         if array.shape != (data.n_documents,) or not np.isfinite(array).all():
             raise DataError(f"regression must be a fitted ranker, or a number for each of {data.n_documents:,} rows.")
         return array
+    return _cross_fitted(log, data, curves)
+
+
+def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
+    """A linear regression of the corrected clicks of other queries on features, within 0 and 1; of one query alone 0.
+
+    A document weighs as much as it was looked at, which its variance goes by.
+    """
     from toprank.losses import Squared
     from toprank.rankers.linear import LinearRanker
 
-    first = correct(log, data, "snips", curves)
-    part = data.as_grouped().replace(
-        labels=judged(first.relevance), document_weights=first.shown, query_weights=None
-    ).keep(first.shown > 0)  # fmt: skip
-    return np.clip(LinearRanker(Squared(gain=None), l2=1e-3).fit(part).predict(data.as_grouped()), 0.0, 1.0)
+    first, grouped = correct(log, data, "snips", curves), data.as_grouped()
+    used = first.weight > 0
+    looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
+    part = grouped.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
+    told, query, found = first.shown > 0, data.queries.document_query, np.zeros(data.n_documents)
+    fold = np.full(data.n_queries, -1)
+    queries = np.unique(query[told])
+    fold[queries] = np.arange(len(queries)) % _FOLDS
+    of_row = fold[query]
+    for number in range(min(_FOLDS, len(queries))):
+        others = told & (of_row != number)
+        if others.any():
+            learnt = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(others))
+            mine = of_row == number
+            found[mine] = np.clip(learnt.predict(grouped.keep(mine)), 0.0, 1.0)
+    return found
 
 
 def judged(relevance: FloatArray) -> FloatArray:

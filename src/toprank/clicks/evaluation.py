@@ -9,7 +9,7 @@ in expectation gives an estimate of the sum that is. What was never shown is not
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,14 +18,17 @@ import numpy as np
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data, check_number, check_whole
+from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
+from toprank.rankers.linear import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["Estimates", "evaluate"]
+
+_GROUPS = 20  # of queries, each left out once where propensities are found from the log
 
 
 class _Metric(NamedTuple):
@@ -49,9 +52,10 @@ class Estimates(Shown):
 
     Attributes:
         mean: of each metric, the estimate.
-        intervals: of each metric, by drawing queries again.
+        intervals: of each metric, over queries, as if those of the log had been drawn from many of their kind.
         per_query: of each metric, a value for each query of the log that the data have.
-        effective_sample_size: of each metric, how many impressions of equal weight would tell as much.
+        effective_sample_size: of each metric, how many impressions of equal weight would tell as much: (Σw)² / Σw², w
+            being what a click of each impression adds to the estimate.
         estimator: how.
         impressions: impressions that were used.
         unseen: of each metric, the documents within its depth that were never shown at a position that tells something.
@@ -147,9 +151,7 @@ def evaluate(
     propensities: Any = None,
     clip: float | None = None,
     regression: Any = None,
-    resamples: int = 1000,
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> Estimates:
     """Estimate a ranker's metrics from a log of clicks on other lists.
 
@@ -160,12 +162,12 @@ def evaluate(
         metrics: ``dcg@k`` (what a document is worth is its gain, a number from 0 to 1) and ``ctr@k`` (clicks for each
             of the top k documents).
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
-        propensities: as in `train`; None: found from the log.
+        propensities: as in `train`; None or the name of a method: found from the log, and intervals are as wide as that
+            makes them. Others are taken for right.
         clip: the least propensity to divide by.
         regression: R̂ of ``dr``, as in `train`.
-        resamples: how often queries are drawn again for the intervals.
-        confidence: of the intervals.
-        seed: of everything drawn.
+        confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
+            freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -178,25 +180,64 @@ def evaluate(
     wanted = [_Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
-    check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
-    curves = None
-    if estimator != "none" or any(one.kind == "ctr" for one in wanted):
-        curves = curves_of(propensities, log)
     given = scores.predict(data.as_grouped()) if hasattr(scores, "predict") else data.aligned(scores)
-    guess = regression_of(regression, log, data, curves) if estimator == "dr" and curves is not None else None
-    known = correct(log, data, estimator, curves, clip, guess)
     ranks = _ranks(np.asarray(given, dtype=np.float64), data)
-    parts = {one.name: _of_metric(one, ranks, known, data, curves) for one in wanted}
+    needed = estimator != "none" or any(one.kind == "ctr" for one in wanted)
+
+    def parts_of(part: ClickLog) -> tuple[Corrected, dict[str, _OfMetric]]:
+        curves = curves_of(propensities, part, data, LinearRanker()) if needed else None
+        guess = regression_of(regression, part, data, curves) if estimator == "dr" and curves is not None else None
+        known = correct(part, data, estimator, curves, clip, guess)
+        return known, {one.name: _of_metric(one, ranks, known, data, curves) for one in wanted}
+
+    known, parts = parts_of(log)
     weights = known.sessions[known.asked]
-    draws = _draws(len(weights), resamples, seed)
-    ends = {name: _interval(part.values, weights, draws, confidence) for name, part in parts.items()}
+    if needed and (propensities is None or isinstance(propensities, str)):
+        shares, means = _without_groups(log, parts_of)
+        rests = {name: np.array([one[name] for one in means]) for name in parts}
+    else:
+        shares = weights / weights.sum()
+        rests = {name: part.rests(weights) for name, part in parts.items()}
     return Estimates(
-        {name: float(part.values @ weights / weights.sum()) for name, part in parts.items()}, ends,
+        {name: part.mean(weights) for name, part in parts.items()},
+        {name: _interval(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
         {name: part.values for name, part in parts.items()}, {name: part.effective for name, part in parts.items()},
         estimator, int((known.weight > 0).sum()), {name: part.unseen for name, part in parts.items()},
         {name: part.ranked for name, part in parts.items()}, known.unknown, known.uncorrected, confidence,
     )  # fmt: skip
+
+
+def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
+    """From the estimates without each query (or group of them), and their shares of the sessions."""
+    from scipy.special import stdtrit
+
+    n = len(rests)
+    if n < 2:
+        return -np.inf, np.inf
+    error = np.sqrt((n - 1) / n * ((rests - rests.mean()) ** 2).sum())
+    half = float(stdtrit(max(1 / float(shares @ shares) - 1, 1.0), (1 + confidence) / 2) * error)
+    return whole - half, whole + half
+
+
+def _without_groups(
+    log: ClickLog, parts_of: Callable[[ClickLog], tuple[Corrected, dict[str, _OfMetric]]]
+) -> tuple[FloatArray, list[dict[str, float]]]:
+    """The shares of groups of queries, and the means without each: the propensities are found anew every time.
+
+    So what these add to the spread is among it. Where the others cannot tell them it is not known: no means.
+    """
+    group = log.session_query % _GROUPS
+    present, sessions = np.unique(group, return_counts=True)
+
+    def means(number: int) -> dict[str, float]:
+        known, parts = parts_of(log.select(group != number))
+        return {name: part.mean(known.sessions[known.asked]) for name, part in parts.items()}
+
+    try:
+        return sessions / sessions.sum(), [means(number) for number in present.tolist()]
+    except DataError:
+        return sessions / sessions.sum(), []
 
 
 class _OfMetric(NamedTuple):
@@ -204,6 +245,17 @@ class _OfMetric(NamedTuple):
     effective: float
     unseen: int
     ranked: int
+
+    def mean(self, weights: FloatArray) -> float:
+        """Over sessions."""
+        return float(self.values @ weights / weights.sum())
+
+    def rests(self, weights: FloatArray) -> FloatArray:
+        """The mean without each query."""
+        left = weights.sum() - weights
+        if len(weights) < 2:
+            return np.empty(0)
+        return np.asarray((self.values @ weights - self.values * weights) / left)
 
 
 def _ranks(scores: FloatArray, data: RankingData) -> IntArray:
@@ -240,15 +292,3 @@ def _of_metric(
     effective = float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
     counted = within & data.queries.spread(asked)
     return _OfMetric(values, effective, int((counted & (known.shown == 0)).sum()), int(counted.sum()))
-
-
-def _draws(n: int, resamples: int, seed: int) -> FloatArray:
-    """(resamples, n): how often each query was drawn."""
-    rng = np.random.default_rng(seed)
-    return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(resamples)]).astype(np.float32)
-
-
-def _interval(values: FloatArray, weights: FloatArray, draws: FloatArray, confidence: float) -> tuple[float, float]:
-    means = (draws @ (values * weights)) / (draws @ weights)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)

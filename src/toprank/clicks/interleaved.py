@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.log import ClickLog
+from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -65,9 +66,9 @@ def interleave(
     _check_method(method)
     check_whole("sessions", sessions, 1)
     check_whole("k", k, 1)
-    rng, data = np.random.default_rng(seed), data.as_grouped()
+    rng = np.random.default_rng(seed)
     orders = [ranking(np.asarray(data.aligned(one), dtype=np.float64), data.queries).order for one in (a, b)]
-    query = rng.integers(0, data.n_queries, sessions)
+    query, data = rng.integers(0, data.n_queries, sessions), named(data)
     draft = _team_draft if method == "team-draft" else _probabilistic
     lists, teams = [], []
     for number in query.tolist():
@@ -77,11 +78,10 @@ def interleave(
         teams.append(team)
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
     rows, n = np.concatenate(lists), int(offsets[-1])
-    names = data.document_ids if data.document_ids is not None else np.arange(data.n_documents).astype(str)
     position = np.arange(n) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
     return ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, names, position, np.zeros(n, dtype=bool),
-        {"team": np.array(["a", "b"])[np.concatenate(teams)]},
+        offsets, query, data.qids, rows, data.queries.document_query, data.document_ids, position,
+        np.zeros(n, dtype=bool), {"team": np.array(["a", "b"])[np.concatenate(teams)]},
     )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 
-__all__ = ["relevance_of", "simulate"]
+__all__ = ["named", "relevance_of", "simulate"]
 
-_WAYS = ("shuffle", "swap")
+_WAYS = ("shuffle", "swap", "neighbours")
 
 
 def simulate(
@@ -36,7 +36,7 @@ def simulate(
     trust: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     disagreement: float = 0.0,
     exploration: float = 0.0,
-    way: Literal["shuffle", "swap"] = "shuffle",
+    way: Literal["shuffle", "swap", "neighbours"] = "shuffle",
     popularity: float = 0.0,
     seed: int = 0,
 ) -> ClickLog:
@@ -56,8 +56,8 @@ def simulate(
         disagreement: the share of a query's relevance that is dealt out anew among its documents: users who see it
             otherwise than the judges.
         exploration: the share of sessions whose list is not the ranker's own.
-        way: what these see: the top k in random order (``shuffle``), or with the first document and a random other one
-            exchanged (``swap``).
+        way: what these see: the top k in random order (``shuffle``), with the first document and a random other one
+            exchanged (``swap``), or with two random neighbours exchanged (``neighbours``).
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
         seed: of everything drawn.
 
@@ -78,11 +78,12 @@ def simulate(
     check_number("popularity", popularity, least=0)
     if way not in _WAYS:
         raise UnknownNameError("way of exploration", way, _WAYS)
-    rng, data = np.random.default_rng(seed), data.as_grouped()
+    rng = np.random.default_rng(seed)
     names, lists = _rankings(scores, data, k)
     liked = _of_rows(relevance, data, "relevance") if relevance is not None else relevance_of(data)
     liked = _dealt(liked, data.queries, disagreement, rng)
     enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction")
+    data = named(data)
     chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
     query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
     ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < exploration
@@ -94,7 +95,7 @@ def simulate(
     tops = np.concatenate([[0], np.cumsum(np.minimum(data.queries.sizes, k))])[:-1]
     rows = np.stack(lists)[ranker[session], tops[query][session] + shown]
     log = ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, _names(data), place + 1,
+        offsets, query, data.qids, rows, data.queries.document_query, data.document_ids, place + 1,
         np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
     )  # fmt: skip
     attraction = _attraction(liked[rows], place, noise, trust)
@@ -151,11 +152,16 @@ def _explored(
         order = np.lexsort((key, session))
         return place[order]
     other = np.where(explored & (sizes > 1), 1 + rng.integers(0, np.maximum(sizes - 1, 1)), 0)[session]
-    return np.where(place == 0, other, np.where(place == other, 0, place))
+    first = np.maximum(other - 1, 0) if way == "neighbours" else np.zeros_like(other)
+    return np.where(place == first, other, np.where(place == other, first, place))
 
 
-def _names(data: RankingData) -> npt.NDArray[Any]:
-    return data.document_ids if data.document_ids is not None else np.arange(data.n_documents).astype(str)
+def named(data: RankingData) -> RankingData:
+    """The data with document ids, whose rows of a query are neighbours; without ids, documents are called by rows."""
+    data = data.as_grouped()
+    if data.document_ids is not None:
+        return data
+    return data.replace(document_ids=np.arange(data.n_documents).astype(str))
 
 
 def _attraction(

@@ -18,6 +18,7 @@ from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, 
 from toprank.clicks.evaluation import evaluate, left_out
 from toprank.clicks.log import ClickLog
 from toprank.clicks.position_term import Cells, PositionSoftmax
+from toprank.clicks.simulation import named
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number
 from toprank.data.dataset import RankingData
@@ -48,7 +49,8 @@ _ASSUMED = {
     "affine": "the chance of a click is α·R + β with α and β of the position alone, and these are known.",
     "position": "clicks are what a document is worth times how likely its position is looked at, and documents or "
     "features like theirs stood at several positions.",
-    "dr": "for each document the regression is right, or α and β of its positions are.",
+    "dr": "the chance of a click is α·R + β with α and β of the position alone, and these are known; of documents that "
+    "were hardly or never looked at, the regression must be right.",
 }
 _ASSUMED |= {
     "snips": _ASSUMED["affine"],
@@ -174,7 +176,7 @@ def train(
     check_number("within", within, least=1)
     asked = _loss_of(ranker)
     alone = correction in ("none", "position")
-    curves = None if alone and propensities is None else curves_of(propensities, log)
+    curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker)
     how = {"safe": "affine", "position": "none"}.get(correction, correction)
     guess = regression_of(regression, log, data, curves) if how == "dr" and curves is not None else None
     found = correct(log, data, how, curves, clip, guess)
@@ -305,10 +307,8 @@ def _estimates(
     """Of the documents that were shown, in the order of each: of others the log knows nothing."""
     if curves is None:
         return None
-    data = data.as_grouped()
-    names = data.document_ids if data.document_ids is not None else np.arange(data.n_documents).astype(str)
-    data = data.replace(document_ids=names).keep(found.shown > 0)
-    first, second = (evaluate(one, log, data, propensities=curves, resamples=2).value for one in both)
+    data = named(data).keep(found.shown > 0)
+    first, second = (evaluate(one, log, data, propensities=curves).value for one in both)
     return first, second
 
 
