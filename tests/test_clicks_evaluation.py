@@ -11,9 +11,9 @@ from scipy.stats import t as student
 
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
+from toprank.clicks.corrections import preferences
 from toprank.clicks.evaluation import evaluate
 from toprank.clicks.interleaved import interleave, interleaving
-from toprank.clicks.preferring import preferences
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking

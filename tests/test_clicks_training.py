@@ -227,15 +227,23 @@ def clicked(collection, sessions, **options):
     return tr.clicks.simulate(learned, logger, PBM.known(theta), sessions, k=depth, **options), theta
 
 
+def worth_of(ranker, log, data, theta):
+    found = tr.clicks.evaluate(ranker, log, data, propensities=theta)
+    return (found.value, *found.interval)
+
+
 def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_not(collection):
     learned, test, _ = collection
     full = LinearRanker(Multicategory(gain=None)).fit(learned.replace(labels=relevance_of(learned)))
     log, theta = clicked(collection, 60_000)
-    done = train(LinearRanker("ListNet"), log, learned, "affine", theta, valid=test)
+    done = train(LinearRanker("ListNet"), log, learned, "affine", theta, full=True, valid=test)
     assert done.loss == (Multicategory(gain=None), ListNet())
+    assert done.full.coef_ == pytest.approx(full.coef_)
     assert ndcg(done.ranker, test) > ndcg(full, test) - 0.01
     assert ndcg(done.naive, test) < ndcg(full, test) - 0.01
-    assert done.metrics == (ndcg(done.ranker, test), ndcg(done.naive, test))
+    rankers = {"affine": done.ranker, "naive": done.naive, "full information": done.full}
+    assert {name: one.value for name, one in done.metrics.items()} == {n: ndcg(one, test) for n, one in rankers.items()}
+    assert done.estimates["affine"] == pytest.approx(worth_of(done.ranker, log, learned, theta))
     words = str(done)
     assert "linear form" in words
     assert "It is right where the chance of a click is α·R + β" in words
@@ -326,7 +334,7 @@ def test_a_log_of_one_deterministic_ranker_is_told_and_given_propensities_will_d
     with pytest.raises(DataError, match=r"No document of the log was shown at two positions.*Give propensities="):
         train(LinearRanker("Squared"), log, data)
     assert train(LinearRanker("Squared"), log, data, "affine", PBM().fit(log)).ranker is not None
-    assert train(LinearRanker("Squared"), log, data, "none").estimates is None
+    assert train(LinearRanker("Squared"), log, data, "none").estimates == {}
 
 
 def test_positions_without_propensity_and_documents_without_features_are_counted():

@@ -2,6 +2,7 @@
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
+from toprank.clicks.corrections import preferences
 from toprank.clicks.estimators import UnidentifiedWarning, propensities
 from toprank.clicks.evaluation import Estimates, evaluate
 from toprank.clicks.files import read, write
@@ -9,7 +10,6 @@ from toprank.clicks.held_out import ComparedModels, compare_models
 from toprank.clicks.interleaved import Interleaving, interleave, interleaving
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR, rate_prior
-from toprank.clicks.preferring import preferences
 from toprank.clicks.simulation import simulate
 from toprank.clicks.training import Trained, train
 
