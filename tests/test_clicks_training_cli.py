@@ -46,6 +46,23 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
     assert facts["dcg@10"] == {name: one._asdict() for name, one in expected.estimates.items()}
 
 
+def test_the_page_holds_naive_against_debiased_against_full_information(files):
+    folder, data, log, theta = files
+    options = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--full", "--valid", folder / "train.txt"]
+    done = run("train", folder / "log.csv", folder / "train.txt", *options, "--html", folder / "page.html")
+    assert done.exit_code == 0, done.output
+    page = (folder / "page.html").read_text()
+    expected = tr.clicks.train(tr.systems.make("ListNet"), log, data, "affine", theta, full=True, valid=data)
+    for worth in (expected.estimates, expected.metrics):
+        assert list(worth) == ["affine", "naive", "full information"]
+        for name, one in worth.items():
+            assert f"{name}: {one.value:.4f}, {one.low:.4f} to {one.high:.4f}" in page
+    assert "What joins positions" in page
+    assert "It is right where the chance of a click" in page
+    for words in (done.stdout, page):
+        assert f"{expected.metrics['full information'].value:.4f}" in words
+
+
 def test_evaluate_prints_the_estimates(files):
     folder, data, log, theta = files
     arguments = [folder / "new.scores", folder / "log.csv", folder / "train.txt", "--metrics", "dcg@4,ctr@4"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toprank.cli import common, options
 from toprank.cli.clicks import Click, Document, FirstPosition, Position, Query, Session, read_log
+
+if TYPE_CHECKING:
+    from toprank.clicks import ClickLog, Trained
+    from toprank.data.dataset import RankingData
 
 __all__ = ["COMMANDS", "evaluate", "train"]
 
@@ -16,8 +20,8 @@ OneLog = Annotated[Path, typer.Argument(metavar="LOG", help="A log of clicks on 
 Propensities = Annotated[
     str | None,
     typer.Option(
-        help="One for each position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation. "
-        "Default: all-pairs.",
+        help="One for each position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation, trust, "
+        "regression-em, dual. Default: all-pairs.",
         show_default=False,
     ),
 ]
@@ -31,7 +35,7 @@ Clip = Annotated[float | None, typer.Option(help="The least propensity to divide
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def train(
     log: OneLog,
-    data: Annotated[Path, typer.Argument(help="Features of the documents; labels are not looked at.")],
+    data: Annotated[Path, typer.Argument(help="Features of the documents; labels are looked at by --full alone.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
     correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
@@ -43,9 +47,11 @@ def train(
         bool, typer.Option("--approximate", help="Train a loss that is not linear in the gains all the same.")
     ] = False,
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None,
-    valid: Annotated[Path | None, typer.Option(help="Labelled data to compare with the naive model on.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Train on the labels of DATA too, to compare with.")] = False,
+    valid: Annotated[Path | None, typer.Option(help="Labelled data to compare the models on.")] = None,
     setting: options.Settings = None,
     json: options.Json = False,
+    html: options.Html = None,
     query: Query = None,
     document: Document = None,
     position: Position = None,
@@ -62,6 +68,7 @@ def train(
     \b
       toprank clicks train log.parquet products.parquet --system ListNet --correction affine -o m.toprank
       toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
+      toprank clicks train log.csv train.txt -o m.toprank --full --valid vali.txt --html clicks.html
     """
     from toprank import systems
     from toprank.clicks import train as trained
@@ -69,6 +76,7 @@ def train(
     common.check_writable(output, "model.toprank")
     if naive is not None:
         common.check_writable(naive, "naive.toprank")
+    common.check_writable(html)
     ranker = systems.make(system, **options.settings_of(setting))
     curves = _curves(propensities, offsets)
     columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
@@ -76,7 +84,7 @@ def train(
     documents, held_out = common.read_both(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
-            ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate,
+            ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate, full=full,
             valid=held_out,
         )  # fmt: skip
     done.ranker.training_["system"] = systems.get(system).name
@@ -84,6 +92,8 @@ def train(
     if naive is not None:
         done.naive.training_["system"] = systems.get(system).name
         done.naive.save(naive)
+    if html is not None:
+        _write_page(html, shown, documents, done, log.name, quiet)
     if json:
         common.print_json({"model": str(output), "system": systems.get(system).name, **done.to_dict()})
         return
@@ -133,6 +143,17 @@ def evaluate(
         common.print_json(found.to_dict())
     else:
         typer.echo(str(found))
+
+
+def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, name: str, quiet: bool) -> None:
+    from toprank.clicks import check
+    from toprank.clicks.simulation import named
+    from toprank.report.clicks import rankers_section, write_clicks
+
+    with common.progress("Examining …", quiet):
+        report = check(log, named(data), resamples=100)
+    write_clicks(html, report, name, None, rankers_section(done))
+    common.say(f"{html}: the report", quiet)
 
 
 def _curves(propensities: str | None, offsets: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""The page of `toprank clicks`: what was found, propensities with intervals, what joins positions, models compared."""
+"""The page of `toprank clicks`: what was found, propensities with intervals, what joins positions, what is compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from toprank.clicks.checking import LogReport
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.intervals import in_words
 from toprank.clicks.propensities import Graph
+from toprank.clicks.training import Trained, Worth
 from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
+from toprank.report.content import Chart, Line
 from toprank.report.page import document, section
-from toprank.report.parts import panel, plain_table, side_by_side
+from toprank.report.parts import chart, legend, panel, plain_table, side_by_side
 
-__all__ = ["Extra", "clicks_page", "write_clicks"]
+__all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
 
 Extra = tuple[str, str, str, Markup]
 """A further section: its anchor, its heading (and link), how to read it, and what it shows."""
@@ -127,9 +129,6 @@ def _surprise(models: ComparedModels) -> Markup:
     shown = [(name, one) for name, one in zip(models.names, models.by_rank, strict=True) if np.isfinite(one).all()]
     if not shown:
         return Markup()
-    from toprank.report.content import Chart, Line
-    from toprank.report.parts import chart, legend
-
     styles = {name: place for place, (name, _) in enumerate(shown)}
     lines = tuple(
         Line(name, tuple(float(k + 1) for k in range(len(one))), tuple(one.tolist()), styles[name])
@@ -137,3 +136,54 @@ def _surprise(models: ComparedModels) -> Markup:
     )
     drawn = Chart("Perplexity by rank", "rank", "perplexity", lines)
     return join([legend(styles), side_by_side(panel("Perplexity by rank", chart(drawn)))])
+
+
+def rankers_section(done: Trained) -> Extra:
+    """Naive against debiased against full information, and what the clicks were corrected by."""
+    said = tag("ul", *(tag("li", words) for words in done.words), cls="verdicts")
+    compared = {
+        "DCG@10 by the clicks of this log": done.estimates,
+        "NDCG@10 by the labels of other queries": done.metrics,
+    }
+    figures = [panel(heading, _worths(heading, worth)) for heading, worth in compared.items() if worth]
+    if done.curves is not None:
+        figures.append(panel("What clicks were corrected by", _corrected_by(done)))
+    table = done.table()
+    shown = join([said, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
+    remark = (
+        "The naive ranker takes clicks as they are; full information is the same ranker trained on labels. Bars are "
+        "95% intervals over queries. The log that trained a ranker flatters it: labels, or other sessions, have the "
+        "last word."
+    )
+    return "rankers", "Rankers", remark, shown
+
+
+def _worths(name: str, worth: dict[str, Worth]) -> Markup:
+    """A mark with a bar for each ranker, one below the other."""
+    bounds = [end for one in worth.values() for end in one if math.isfinite(end)]
+    low, high = min(bounds), max(bounds)
+    room = (high - low) * 0.08 or 0.05
+    box = Box(120, 10, WIDTH - 12, 20 + 34 * len(worth))
+    x = Scale(low - room, high + room, box.left, box.right)
+    y = Scale(0, len(worth), box.top, box.bottom)
+    drawn = [axes(box, x, y, [(v, f"{v:g}") for v in ticks(x.low, x.high, 5)], [])]
+    for place, (ranker, one) in enumerate(worth.items()):
+        at, style = y(place + 0.5), 7 if ranker == "naive" else place
+        ends = [x(min(max(end, x.low), x.high)) for end in (one.low, one.high)]
+        words = f"{ranker}: {one.value:.4f}, {one.low:.4f} to {one.high:.4f}"
+        drawn += [
+            tag("text", ranker, x=box.left - 10, y=at + 4, cls="tick end"),
+            tag("line", x1=ends[0], x2=ends[1], y1=at, y2=at, cls=f"curve {colour(style)}"),
+            marker(style, x(one.value), at, words),
+        ]
+    return figure(name, box.bottom + 34, *drawn)
+
+
+def _corrected_by(done: Trained) -> Markup:
+    assert done.curves is not None
+    places = tuple(float(k + 1) for k in range(len(done.curves.slope)))
+    named = {"α, times what a document is worth": done.curves.slope, "β, besides": done.curves.offset}
+    shown = {name: values for name, values in named.items() if np.nan_to_num(values).any()}
+    styles = {name: place for place, name in enumerate(shown)}
+    lines = tuple(Line(name, places, tuple(values.tolist()), styles[name]) for name, values in shown.items())
+    return join([legend(styles), chart(Chart(f"P(click), {done.curves.told}", "position", "P(click)", lines))])
