@@ -169,15 +169,42 @@ def test_users_prefer_the_better_ranker_and_neither_of_two_that_are_the_same(met
     assert found.share > 0.5
     assert found.p < 0.01
     assert found.interval[0] > 0.5
-    assert found.p == pytest.approx(binomtest(found.wins, found.wins + found.losses).pvalue)
     assert found.wins + found.losses + found.ties + found.unclicked == 1500
     assert "Users prefer a" in str(found)
     same = shown_to_users(interleave(rankers["bad"], rankers["bad"], data, 1500, k=4, method=method, seed=2), liked, 3)
-    if method == "probabilistic":
-        assert interleaving(same, method=method, a=rankers["bad"], b=rankers["bad"], data=data).ties > 0
-        assert interleaving(same, method=method, a=rankers["bad"], b=rankers["bad"], data=data).share != 1.0
-    else:
-        assert interleaving(same).p > 0.01
+    if method == "probabilistic":  # each shares every click alike
+        found = interleaving(same, method=method, a=rankers["bad"], b=rankers["bad"], data=data)
+        assert (found.wins, found.losses, found.p) == (0, 0, 1.0)
+        assert "No list had a winner" in str(found)
+
+
+@pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
+def test_two_rankers_that_are_as_good_as_each_other_are_told_apart_as_seldom_as_the_level_says(method):
+    """One is better for some queries, the other for as many: lists of one query speak with one voice."""
+    wrong, covered = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((15 * 4, 2))
+        data, liked = RankingData(X, qid=np.repeat(np.arange(15), 4)), 1 / (1 + np.exp(-X.sum(axis=1)))
+        log = shown_to_users(interleave(X[:, 0], X[:, 1], data, 600, k=4, method=method, seed=seed), liked, seed)
+        given = {"a": X[:, 0], "b": X[:, 1], "data": data} if method == "probabilistic" else {}
+        found = interleaving(log, method=method, confidence=0.8, **given)
+        wrong.append(found.p < 0.2)
+        covered.append(found.interval[0] <= 0.5 <= found.interval[1])
+    assert binomtest(sum(wrong), 60, 0.2, alternative="greater").pvalue > 0.005
+    assert binomtest(sum(covered), 60, 0.8).pvalue > 0.005
+
+
+def test_the_test_of_interleaving_is_over_queries():
+    wins = {"q": (5, 0), "r": (3, 1), "s": (0, 2)}
+    lists = [(query, side) for query, (a, b) in wins.items() for side in ["a"] * a + ["b"] * b]
+    rows = [(query, document, place, int(document == side)) for query, side in lists
+            for place, document in ((1, "a"), (2, "b"))]  # fmt: skip
+    query, team, place, click = (np.array(column) for column in zip(*rows, strict=True))
+    log = ClickLog.of(query, team, place, click, np.repeat(np.arange(len(lists)), 2), team=team)
+    found = interleaving(log)
+    assert (found.wins, found.losses) == (8, 3)
+    assert found.p == tr.significance.randomization_test([5, 2, -2]).p
 
 
 def test_probabilistic_credit_is_the_share_of_the_chances():

@@ -26,7 +26,7 @@ from toprank.metrics.ranking import ranking
 from toprank.rankers.linear import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["Estimates", "evaluate"]
+__all__ = ["Estimates", "evaluate", "jackknife", "left_out", "means_without"]
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 
@@ -198,18 +198,33 @@ def evaluate(
         rests = {name: np.array([one[name] for one in means]) for name in parts}
     else:
         shares = weights / weights.sum()
-        rests = {name: part.rests(weights) for name, part in parts.items()}
+        rests = {name: means_without(part.values, weights) for name, part in parts.items()}
     return Estimates(
         {name: part.mean(weights) for name, part in parts.items()},
-        {name: _interval(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
+        {name: jackknife(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
         {name: part.values for name, part in parts.items()}, {name: part.effective for name, part in parts.items()},
         estimator, int((known.weight > 0).sum()), {name: part.unseen for name, part in parts.items()},
         {name: part.ranked for name, part in parts.items()}, known.unknown, known.uncorrected, confidence,
     )  # fmt: skip
 
 
-def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
-    """From the estimates without each query (or group of them), and their shares of the sessions."""
+def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted means, each without one of the values."""
+    if len(values) < 2:
+        return np.empty(0)
+    return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
+
+
+def jackknife(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
+    """The interval of an estimate, from those without each query (or group of them) and what each of these weighs.
+
+    Student's t with the jackknife's standard error; the degrees of freedom are those of so many queries that weigh
+    alike, 1/Σ shares² − 1. One query has no spread: the interval is infinite.
+
+    >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
+    >>> round(low, 3), round(high, 3)
+    (-0.048, 0.448)
+    """
     from scipy.special import stdtrit
 
     n = len(rests)
@@ -249,13 +264,6 @@ class _OfMetric(NamedTuple):
     def mean(self, weights: FloatArray) -> float:
         """Over sessions."""
         return float(self.values @ weights / weights.sum())
-
-    def rests(self, weights: FloatArray) -> FloatArray:
-        """The mean without each query."""
-        left = weights.sum() - weights
-        if len(weights) < 2:
-            return np.empty(0)
-        return np.asarray((self.values @ weights - self.values * weights) / left)
 
 
 def _ranks(scores: FloatArray, data: RankingData) -> IntArray:

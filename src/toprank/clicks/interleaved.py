@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.corrections import rows_of
+from toprank.clicks.evaluation import jackknife, means_without
 from toprank.clicks.log import ClickLog
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
@@ -25,6 +27,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 from toprank.showing.tables import Part, Shown, Table
+from toprank.significance import randomization_test
 
 __all__ = ["Interleaving", "interleave", "interleaving"]
 
@@ -122,8 +125,9 @@ class Interleaving(Shown):
         ties: lists with clicks that favour neither.
         unclicked: lists without clicks.
         share: of wins among lists with a winner; NaN where there is none.
-        interval: of the share, by drawing queries again.
-        p: of the exact sign test of "no difference", which takes lists for independent.
+        interval: of the share, over queries (Student's t with the jackknife's standard error).
+        p: of the randomization test of "no difference", over queries: lists of one query are no independent witnesses,
+            and one query says nothing of others.
         credit: mean over lists of a's clicks less b's.
         method: how the lists were made.
         names: of the two.
@@ -163,9 +167,7 @@ def interleaving(
     b: npt.ArrayLike | None = None,
     data: RankingData | None = None,
     method: str = "team-draft",
-    resamples: int = 1000,
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> Interleaving:
     """Which ranker the clicks on interleaved lists favour.
 
@@ -175,9 +177,7 @@ def interleaving(
         b: of the second.
         data: whose documents were shown, for ``probabilistic``.
         method: how the lists were made.
-        resamples: how often queries are drawn again for the interval.
         confidence: of the interval, and 1 less it the level of the test.
-        seed: of the draws.
 
     >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
     >>> found = interleaving(log)
@@ -185,7 +185,6 @@ def interleaving(
     (('new', 'old'), 2, 0)
     """
     _check_method(method)
-    check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
@@ -194,10 +193,14 @@ def interleaving(
     wins, losses = int(won.sum()), int(lost.sum())
     share, interval, p = float("nan"), (float("nan"), float("nan")), 1.0
     if wins + losses:
-        from scipy.stats import binomtest
-
-        share, p = wins / (wins + losses), float(binomtest(wins, wins + losses).pvalue)
-        interval = _share_interval(won, won | lost, log, resamples, confidence, seed)
+        share = wins / (wins + losses)
+        of_query = [np.bincount(log.session_query, side, minlength=log.n_queries) for side in (won, lost)]
+        decided = of_query[0] + of_query[1]
+        asked = decided > 0
+        p = randomization_test((of_query[0] - of_query[1])[asked]).p
+        rests = means_without(of_query[0][asked] / decided[asked], decided[asked])
+        low, high = jackknife(share, rests, decided[asked] / decided.sum(), confidence)
+        interval = (max(low, 0.0), min(high, 1.0))
     ties = int((clicked & ~won & ~lost).sum())
     return Interleaving(
         wins, losses, ties, int((~clicked).sum()), share, interval, p, float(credit.mean()), method, names, confidence
@@ -221,8 +224,6 @@ def _teams(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
 
 def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None) -> FloatArray:
     """Of each impression P(a drew it) - P(b drew it), given what stood above."""
-    from toprank.clicks.corrections import rows_of
-
     if a is None or b is None or data is None:
         raise DataError("Probabilistic interleaving shares clicks by both rankings: give a=, b= and data=.")
     row = rows_of(log, data)
@@ -238,20 +239,3 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None) -> FloatArr
         gone = above - np.repeat(above[log.offsets[:-1]], np.diff(log.offsets))
         chance[side] = worth[row] / np.maximum(whole - gone, 1e-300)
     return np.asarray((chance[0] - chance[1]) / (chance[0] + chance[1]))
-
-
-def _share_interval(
-    won: npt.NDArray[np.bool_], decided: npt.NDArray[np.bool_], log: ClickLog, resamples: int, confidence: float,
-    seed: int,
-) -> tuple[float, float]:  # fmt: skip
-    """Queries are drawn again, with all of their lists."""
-    rng, queries = np.random.default_rng(seed), np.unique(log.session_query)
-    wins = np.bincount(log.session_query, won, minlength=log.n_queries)[queries]
-    all_decided = np.bincount(log.session_query, decided, minlength=log.n_queries)[queries]
-    shares = []
-    for _ in range(resamples):
-        drawn = rng.integers(0, len(queries), len(queries))
-        if all_decided[drawn].sum() > 0:
-            shares.append(wins[drawn].sum() / all_decided[drawn].sum())
-    low, high = np.quantile(shares, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
