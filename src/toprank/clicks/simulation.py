@@ -98,9 +98,25 @@ def simulate(
         offsets, query, data.qids, rows, data.queries.document_query, data.document_ids, place + 1,
         np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
     )  # fmt: skip
+    _check_users(model, log.depth)
     attraction = _attraction(liked[rows], place, noise, trust)
     clicks = model.draw(log, attraction, enough[rows], rng)
     return replace(log, clicks=clicks)
+
+
+def _check_users(model: ClickModel, depth: int) -> None:
+    """What all documents share must be known, and for positions as deep."""
+    name = type(model).__name__
+    for parameter in model.shared:
+        values = np.atleast_1d(np.asarray(getattr(model, f"{parameter}_", np.nan), dtype=np.float64))
+        known = np.isfinite(values) & (values >= 0) & ((values <= 1) | hasattr(model, "attraction_"))
+        if not known.all():
+            raise DataError(
+                f"The {parameter} of this {name} must be probabilities: give them by {name}.known(…), or a fitted model."
+            )
+        needed = {"GlobalCTR": 1, "DBN": 1, "CCM": 3}.get(name, depth)
+        if len(values) < needed:
+            raise DataError(f"The {parameter} of this {name} has {len(values)} numbers; {needed} are needed.")
 
 
 def relevance_of(data: RankingData) -> FloatArray:
