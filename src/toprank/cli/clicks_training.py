@@ -29,7 +29,13 @@ Offsets = Annotated[
     str | None,
     typer.Option(help="P(click) besides, out of trust in each position: β, where --propensities are α."),
 ]
-Clip = Annotated[float | None, typer.Option(help="The least propensity to divide by.")]
+Clip = Annotated[
+    float | None,
+    typer.Option(
+        help="The least propensity to divide by. Default: 0 where they are given; else, and with dr, 10/√sessions.",
+        show_default=False,
+    ),
+]
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")

@@ -12,7 +12,9 @@ propensity. So (c − β_k)/α_k is R in expectation, for every impression, and 
 | ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalised, which has less variance |
 | ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), N being the sessions of its query |
 
-`clip` is the least α_k to divide by: less variance, and a bias where it bites. Of ``dr`` (Oosterhuis 2023) the bias is
+`clip` is the least α_k to divide by: less variance, and a bias where it bites. Unless it is given, it is 0 where the
+propensities are, and 10/√(sessions of the log) where they are found from the log, which knows little of positions that
+are hardly looked at; and so it is for ``dr``. Of ``dr`` (Oosterhuis 2023) the bias is
 what is clipped times what R̂ is wrong by: it is right where R̂ is, or where nothing is clipped, but α and β must be right
 in either case. R̂ of a query is learnt from the clicks on other queries (cross-fitting), so its errors have nothing to
 do with the clicks that it is corrected by.
@@ -55,11 +57,15 @@ _TELL = Remedy(f"Give propensities=, {_SHOW}", f"Give --propensities, {_SHOW}")
 
 @dataclass(frozen=True)
 class Curves:
-    """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing."""
+    """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing.
+
+    `told` says where they are from, and `least` the least α to divide by unless another is asked for.
+    """
 
     slope: FloatArray
     offset: FloatArray
     told: str
+    least: float = 0.0
 
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
@@ -82,7 +88,9 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
     >>> curves_of([1, 0.5], log).slope.tolist()
     [1.0, 0.5]
     """
+    least = 0.0
     if propensities is None or isinstance(propensities, str):
+        least = _cautious(log)
         learns = propensities in ("regression-em", "dual")
         by = {"data": named(data), "ranker": ranker} if learns and data is not None else {}
         propensities = estimated(log, propensities or "all-pairs", resamples=2, **by)
@@ -113,12 +121,17 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
             f"propensities must be a number, 0 or more (NaN where it is not known), for each of the {log.depth} "
             "positions of the log, or two rows of such numbers, α and β."
         )
-    curves = Curves(both[0], both[1], told)
+    curves = Curves(both[0], both[1], told, least)
     if not curves.usable[log.position - 1].any():
         raise DataError(
             "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
         )
     return curves
+
+
+def _cautious(log: ClickLog) -> float:
+    """The least propensity to divide by where it, or what is learnt of it, is as noisy as the log is short."""
+    return min(1.0, 10 / float(np.sqrt(max(log.n_sessions, 1))))
 
 
 def _numbers(given: Any) -> FloatArray:
@@ -184,14 +197,15 @@ def correct(
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
         exposure = np.bincount(where, slope, minlength=n)
+        least = curves.least if clip is None else clip
         if correction == "ips":
-            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, clip or 0.0))
+            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
         elif correction == "affine":
-            value, weight = clicks - offset, 1 / (shown[where] * np.maximum(slope, clip or 0.0))
+            value, weight = clicks - offset, 1 / (shown[where] * np.maximum(slope, least))
         elif correction == "snips":
-            value, weight = clicks - offset, 1 / np.maximum(exposure, (clip or 0.0) * shown)[where]
-        else:  # few sessions clip much, and what is clipped is left to the regression
-            least = min(1.0, 10 / np.sqrt(log.n_sessions)) if clip is None else clip
+            value, weight = clicks - offset, 1 / np.maximum(exposure, least * shown)[where]
+        else:  # what is clipped is left to the regression
+            least = _cautious(log) if clip is None else clip
             value = clicks - offset - slope * guess[where]
             weight = 1 / np.maximum(exposure, least * data.queries.spread(sessions))[where]
     relevance = np.where(shown > 0, np.bincount(where, value * weight, minlength=n), np.nan)

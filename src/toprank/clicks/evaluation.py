@@ -164,7 +164,7 @@ def evaluate(
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
         propensities: as in `train`; None or the name of a method: found from the log, and intervals are as wide as that
             makes them. Others are taken for right.
-        clip: the least propensity to divide by.
+        clip: the least propensity to divide by, as in `train`.
         regression: R̂ of ``dr``, as in `train`.
         confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
             freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).

@@ -112,7 +112,7 @@ def _check_users(model: ClickModel, depth: int) -> None:
         known = np.isfinite(values) & (values >= 0) & ((values <= 1) | hasattr(model, "attraction_"))
         if not known.all():
             raise DataError(
-                f"The {parameter} of this {name} must be probabilities: give them by {name}.known(…), or a fitted model."
+                f"The {parameter} of this {name} must be probabilities: give them by {name}.known(…), or fit it."
             )
         needed = {"GlobalCTR": 1, "DBN": 1, "CCM": 3}.get(name, depth)
         if len(values) < needed:

@@ -57,7 +57,8 @@ _ASSUMED = {
 }
 _ASSUMED |= {
     "snips": _ASSUMED["affine"],
-    "safe": f"{_ASSUMED['affine'][:-1]}; where it does not hold, no document is moved for more exposure than the band.",
+    "safe": f"{_ASSUMED['affine'][:-1]}; where it does not hold, nothing was gained by leaving the exposure that "
+    "documents had by more than the band.",
 }
 
 
@@ -184,13 +185,15 @@ def train(
         data: documents with features; their labels are not looked at, but for `full`. Those of the log that they do not
             have are left out and counted, and so are those of the data that were never shown (but not under ``dr``).
         correction: ``none``, ``ips``, ``snips``, ``affine``, ``dr`` (see `toprank.clicks.corrections`), or ``safe``:
-            ``affine``, and then no document is moved for more than `within` times more or less exposure than it had
-            (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for each position inside a softmax loss of
-            the clicks, dropped where they score and kept as ``ranker.training_["clicks"]["position_biases"]``.
+            ``affine``, under a loss of its own that gains nothing where a document gets more than `within` times more
+            or less exposure than it had (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for each
+            position inside a softmax loss of the clicks, dropped where they score and kept as
+            ``ranker.training_["clicks"]["position_biases"]``.
         propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
             fitted PBM; None or the name of a method: found from the log (``dual`` and ``regression-em`` learn them with
             this ranker).
-        clip: the least propensity to divide by.
+        clip: the least propensity to divide by; None: 0 where propensities are given, 10/√sessions where they are
+            found from the log, and under ``dr``.
         regression: R̂ of ``dr``: a number for each document in the order of `predict`, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
         within: of ``safe``.

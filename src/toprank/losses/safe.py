@@ -27,10 +27,11 @@ class SafeDCG(Loss):
 
     The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with y_j
     < 0, down to e_j/within. So a document that is already exposed so many times more (or less) than it was is
-    pushed no further, however good or bad its label makes it: wrong labels can do bounded harm, and with within = 1
-    nothing is gained by leaving the former ranking. The edge of the band is rounded over a tenth of it to either
-    side. e_j is the document's weight times the mean of c over the ranks of its query: without weights, documents
-    are taken to have stood in random order.
+    pushed no further, however good or bad its label makes it, and with within = 1 nothing is gained by leaving the
+    former ranking. While all documents keep at least 1/within of their exposure, no users, whatever they like, lose
+    more than that share of their DCG; the loss pulls nobody below it, though others may push him there. The edge of
+    the band is rounded over a tenth of it to either side. e_j is the document's weight times the mean of c over the
+    ranks of its query: without weights, documents are taken to have stood in random order.
 
     Args:
         within: how many times more or less exposure than before is still worth something, at least 1.
