@@ -36,9 +36,8 @@ def curves(root: Path) -> None:
 
     best = ndcg(tr.LinearRanker(Multicategory(gain=None)).fit(train.replace(labels=relevance_of(train))))
     sys.stdout.write(f"{train.n_queries} and {test.n_queries} queries; the ranker that is shown: {ndcg(shown):.3f}\n\n")
-    sys.stdout.write(
-        "| sessions | naive | debiased | propensities found | full information |\n|---:|---:|---:|---:|---:|\n"
-    )
+    sys.stdout.write("| sessions | naive | propensities known | found | found, `dr` | full information |\n")
+    sys.stdout.write("|---:|---:|---:|---:|---:|---:|\n")
     for sessions in SESSIONS:
         rows = []
         for seed in range(SEEDS):

@@ -73,8 +73,30 @@ def notebook() -> None:
         screenshot(page, "notebook.png", "1400,1400")
 
 
+def clicks() -> None:
+    """The curves of docs/learning-from-clicks.md, from the table there (`benchmarks/clicks_training.py` prints it)."""
+    page = (HERE.parent / "learning-from-clicks.md").read_text(encoding="utf-8")
+    table = page[page.index("| sessions | naive |") :].split("\n\n")[0]
+    head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    values = np.array([[float(cell.replace(",", "")) for cell in row] for row in rows])
+    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
+    for place, name in enumerate(head[1:], start=1):
+        style = {"naive": ("o", MUTED, "-"), "full information": ("", INK, "--")}.get(name, ("o", ACCENT, "-"))
+        faded = 1.0 if name in ("naive", "full information") else 0.35 + 0.2 * place
+        axes.plot(values[:, 0], values[:, place], marker=style[0], color=style[1], ls=style[2], alpha=min(faded, 1.0))
+        axes.annotate(name.replace("`", ""), (values[-1, 0], values[-1, place]), xytext=(8, 0), color=style[1],
+                      textcoords="offset points", va="center", alpha=min(faded, 1.0))  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlim(right=values[-1, 0] * 4)
+    axes.set_xlabel("sessions")
+    axes.set_title("NDCG@10 on MQ2008, trained on simulated clicks", loc="left", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(HERE / "clicks.png", dpi=130)
+
+
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
+    clicks()
     conventions()
     report()
     notebook()

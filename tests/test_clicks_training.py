@@ -268,6 +268,27 @@ def test_wrong_propensities_do_not_debias(collection):
     assert ndcg(right.ranker, test) > ndcg(flat.ranker, test)
 
 
+@pytest.mark.parametrize("users", ["PBM", "DBN"])
+def test_more_clicks_mend_noise_and_never_a_wrong_model_which_other_sessions_betray(users):
+    """Users who read from the top until they are satisfied are none whose looks depend on the position alone."""
+    data, _ = little(n_queries=60, m=5, seed=0)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    model = PBM.known(THETA) if users == "PBM" else tr.clicks.DBN.known(0.9)
+    errors = []
+    for sessions in (3_000, 60_000):
+        options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2}
+        log = tr.clicks.simulate(data, -data.X[:, 1], model, sessions, **options)
+        looked = tr.clicks.propensities(log, "randomisation", resamples=2)
+        errors.append(np.abs(correct(log, data, "affine", curves_of(looked, log)).relevance - liked).mean())
+    few = log.select(np.arange(10_000))
+    likeliest = tr.clicks.compare_models(few, [PBM(), tr.clicks.DBN()], resamples=2).names[0]
+    assert likeliest == users
+    if users == "PBM":
+        assert errors[1] < errors[0] / 2
+    else:
+        assert errors[1] > 0.25
+
+
 def rankers():
     yield LinearRanker("Squared")
     yield LinearRanker(Logistic())
