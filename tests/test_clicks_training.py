@@ -354,6 +354,21 @@ def test_safe_training_learns_where_the_propensities_are_right():
     assert found[1] > 0.97 * dcg_of(liked, data, liked)
 
 
+def test_trust_that_is_found_from_the_log_corrects_as_trust_that_is_known():
+    """Found up to a shift and a scale, with offsets below 0; both give one order of documents."""
+    data, _ = little(n_queries=40, m=5, seed=7)
+    liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
+    options = {"k": 5, "relevance": liked, "trust": (RIGHT, WRONG), "exploration": 0.3}
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 30_000, **options)
+    found = train(LinearRanker("Squared"), log, data, "affine", "trust")
+    assert found.curves.offset.min() < 0
+    known = train(LinearRanker("Squared"), log, data, "affine", TRUST)
+    assert np.corrcoef(found.data.labels, known.data.labels)[0, 1] > 0.95
+    assert (
+        np.corrcoef(found.ranker.predict(data), liked)[0, 1] > 0.9 > np.corrcoef(found.naive.predict(data), liked)[0, 1]
+    )
+
+
 def test_dual_learning_finds_propensities_with_the_ranker_that_is_trained():
     data, _ = little(n_queries=60, m=5, seed=7)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
@@ -423,6 +438,11 @@ def test_other_bad_input_is_refused_in_sentences():
         (lambda: train(LinearRanker("Squared"), silent, data, "affine", THETA), "clicked"),
         (lambda: train(LinearRanker("Squared"), log, data, "afine", THETA), "affine"),
         (lambda: train(object(), log, data, "affine", THETA), "no loss"),
+        (lambda: train(LinearRanker("Squared"), "log.csv", data, "affine", THETA), "from a ClickLog .* not from a str"),
+        (
+            lambda: train(LinearRanker("Squared"), log, data.replace(labels=None), full=True),
+            "not all documents are judged",
+        ),
         (lambda: train(LinearRanker("Squared"), log, data, "affine", THETA, clip=2), "clip"),
     ):
         with pytest.raises((DataError, UnknownNameError), match=match):

@@ -1,8 +1,9 @@
 """Clicks corrected for where documents stood: what each document is worth, in expectation.
 
 A click at position k has the chance α_k·R + β_k, R being what the document is worth: α is how much a user who looks
-reacts to it, β what is clicked whatever it is worth (trust in the position). Without trust β = 0 and α_k = θ_k, the
-propensity. So (c − β_k)/α_k is R in expectation, for every impression, and so are means of it:
+reacts to it, β what is clicked whatever it is worth (trust in the position; below 0 where R is counted from what is
+clicked at the first position whatever it is worth, as the method ``trust`` does). Without trust β = 0 and α_k = θ_k,
+the propensity. So (c − β_k)/α_k is R in expectation, for every impression, and so are means of it:
 
 | correction | of the impressions of a document |
 |---|---|
@@ -40,6 +41,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 __all__ = [
     "CORRECTIONS",
     "Corrected",
+    "check_log",
     "Curves",
     "correct",
     "curves_of",
@@ -116,10 +118,10 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
     else:
         both, told = _numbers(propensities), "given"
     both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
-    if both.shape[0] != 2 or both.shape[1] < log.depth or (both < 0).any() or np.isinf(both).any():
+    if both.shape[0] != 2 or both.shape[1] < log.depth or (both[0] < 0).any() or np.isinf(both).any():
         raise DataError(
             f"propensities must be a number, 0 or more (NaN where it is not known), for each of the {log.depth} "
-            "positions of the log, or two rows of such numbers, α and β."
+            "positions of the log, or two rows, α (0 or more) and β."
         )
     curves = Curves(both[0], both[1], told, least)
     if not curves.usable[log.position - 1].any():
@@ -172,6 +174,16 @@ class Corrected:
         return self.sessions > 0
 
 
+def check_log(log: Any) -> None:
+    """Refuse what is no log."""
+    if not isinstance(log, ClickLog):
+        raise DataError(
+            f"Clicks are learnt from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
+        )
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
+
+
 def correct(
     log: ClickLog, data: RankingData, correction: str, curves: Curves | None, clip: float | None = None,
     regression: FloatArray | None = None,
@@ -184,6 +196,8 @@ def correct(
     row, sessions = rows_of(log, data), _sessions(log, data)
     known, place, n = row >= 0, log.position - 1, data.n_documents
     usable = known if curves is None or correction == "none" else known & curves.usable[place]
+    if correction == "ips" and curves is not None:
+        usable &= (curves.slope + curves.offset)[place] > 0
     if not usable.any():
         raise DataError(
             "No impression of the log is of a document of the data at a position with a propensity: check that both "
@@ -222,9 +236,8 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
 
     Documents of data without ids are called by their rows, as `simulate` does.
     """
+    check_log(log)
     check_data("learning from clicks", data)
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
     return log.rows(named(data))[log.pair]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
+from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, check_log, correct, curves_of, regression_of
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -176,6 +176,7 @@ def evaluate(
     >>> found.interval[0] < found.value < found.interval[1]
     True
     """
+    check_log(log)
     check_data("off-policy evaluation", data)
     wanted = [_Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if estimator not in CORRECTIONS:

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, judged, regression_of
+from toprank.clicks.corrections import (
+    CORRECTIONS,
+    Corrected,
+    Curves,
+    check_log,
+    correct,
+    curves_of,
+    judged,
+    regression_of,
+)
 from toprank.clicks.evaluation import evaluate, left_out
 from toprank.clicks.log import ClickLog
 from toprank.clicks.position_term import Cells, PositionSoftmax
@@ -88,8 +97,8 @@ class Trained(Shown):
         estimates: of each ranker by name, DCG@10 of the documents that were shown, on this very log, by ``snips``;
             empty where the log cannot tell.
         metrics: of each ranker by name, NDCG@10 on the labels of `valid`; empty without.
-        counts: impressions, those that were left out and why, sessions without clicks, documents never shown, labels
-            below 0.
+        counts: impressions, those that were left out and why, documents, those never shown, sessions without clicks,
+            labels below 0.
     """
 
     ranker: Ranker
@@ -120,7 +129,7 @@ class Trained(Shown):
         """What was trained on what, what must hold, and what was left out, in sentences."""
         counts, (used, asked) = self.counts, self.loss
         words = [
-            f"Trained on {counts['impressions']:,} impressions of {self.data.n_documents:,} documents, corrected by "
+            f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
             f"{self.correction!r}. It is right where {self.assumption}"
         ]
         if self.approximate:
@@ -211,6 +220,7 @@ def train(
     known = (*CORRECTIONS, "safe", "position")
     if correction not in known:
         raise UnknownNameError("correction", correction, known)
+    check_log(log)
     check_data("learning from clicks", data)
     check_flag("approximate", approximate)
     check_flag("full", full)
@@ -251,7 +261,8 @@ def train(
 def _counts(found: Corrected, log: ClickLog, data: RankingData, part: RankingData) -> dict[str, int]:
     shown_queries = found.asked & (data.queries.sum(found.shown) > 0)
     return {
-        "impressions": int((found.weight > 0).sum()), "unknown": found.unknown, "uncorrected": found.uncorrected,
+        "impressions": int((found.weight > 0).sum()), "documents": int(np.isfinite(found.relevance).sum()),
+        "unknown": found.unknown, "uncorrected": found.uncorrected,
         "never_shown": int(((found.shown == 0) & data.queries.spread(shown_queries)).sum()),
         "negative": int((part.labels < 0).sum()),
         "clickless_sessions": int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) == 0).sum()),
