@@ -80,14 +80,12 @@ def clicks() -> None:
     head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
     values = np.array([[float(cell.replace(",", "")) for cell in row] for row in rows])
     figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
-    for place, name in enumerate(head[1:], start=1):
-        style = {"naive": ("o", MUTED, "-"), "full information": ("", INK, "--")}.get(name, ("o", ACCENT, "-"))
-        faded = 1.0 if name in ("naive", "full information") else 0.35 + 0.2 * place
-        axes.plot(values[:, 0], values[:, place], marker=style[0], color=style[1], ls=style[2], alpha=min(faded, 1.0))
-        axes.annotate(name.replace("`", ""), (values[-1, 0], values[-1, place]), xytext=(8, 0), color=style[1],
-                      textcoords="offset points", va="center", alpha=min(faded, 1.0))  # fmt: skip
+    styles = ["o-", "^-", "s-", "D-", "--"]
+    for place, (name, style) in enumerate(zip(head[1:], styles, strict=True), start=1):
+        colour = {"naive": MUTED, "full information": INK}.get(name, ACCENT)
+        axes.plot(values[:, 0], values[:, place], style, color=colour, label=name.replace("`", ""), fillstyle="none")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set_xscale("log")
-    axes.set_xlim(right=values[-1, 0] * 4)
     axes.set_xlabel("sessions")
     axes.set_title("NDCG@10 on MQ2008, trained on simulated clicks", loc="left", color=INK)
     axes.spines[["top", "right"]].set_visible(False)

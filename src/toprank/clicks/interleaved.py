@@ -83,7 +83,7 @@ def interleave(
     rows, n = np.concatenate(lists), int(offsets[-1])
     position = np.arange(n) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
     return ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, data.document_ids, position,
+        offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids), position,
         np.zeros(n, dtype=bool), {"team": np.array(["a", "b"])[np.concatenate(teams)]},
     )  # fmt: skip
 
@@ -194,8 +194,8 @@ def interleaving(
     share, interval, p = float("nan"), (float("nan"), float("nan")), 1.0
     if wins + losses:
         share = wins / (wins + losses)
-        of_query = [np.bincount(log.session_query, side, minlength=log.n_queries) for side in (won, lost)]
-        decided = of_query[0] + of_query[1]
+        of_query = [np.bincount(log.session_query, side * 1.0, minlength=log.n_queries) for side in (won, lost)]
+        decided = np.asarray(of_query[0] + of_query[1], dtype=np.float64)
         asked = decided > 0
         p = randomization_test((of_query[0] - of_query[1])[asked]).p
         rests = means_without(of_query[0][asked] / decided[asked], decided[asked])

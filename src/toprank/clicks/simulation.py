@@ -95,7 +95,7 @@ def simulate(
     tops = np.concatenate([[0], np.cumsum(np.minimum(data.queries.sizes, k))])[:-1]
     rows = np.stack(lists)[ranker[session], tops[query][session] + shown]
     log = ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, data.document_ids, place + 1,
+        offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids), place + 1,
         np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
     )  # fmt: skip
     _check_users(model, log.depth)
