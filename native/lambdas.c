@@ -458,13 +458,14 @@ static void multiply_query(const Options *options, Query *of, const i8 *rows, f8
             f8 both = options->two_sided ? row.gain + gain[b] : fabs(row.gain - gain[b]);
             curve[b] *= scale * both * (x * win) * win;
         }
-        const f8 *upper = V + rows[a] * c;
-        f8 *up = out + rows[a] * c;
+        const f8 *restrict upper = V + rows[a] * c;
+        f8 *restrict up = out + rows[a] * c;
         for (i8 b = a + 1; b < of->m; b++) {
-            const f8 *lower = V + rows[b] * c;
-            f8 *down = out + rows[b] * c;
-            for (i8 k = 0; k < c && curve[b] != 0.0; k++) {
-                f8 flow = curve[b] * (upper[k] - lower[k]);
+            const f8 *restrict lower = V + rows[b] * c, bend = curve[b];
+            f8 *restrict down = out + rows[b] * c;
+            if (bend == 0.0) continue;
+            for (i8 k = 0; k < c; k++) {
+                f8 flow = bend * (upper[k] - lower[k]);
                 up[k] += flow;
                 down[k] -= flow;
             }

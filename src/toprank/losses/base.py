@@ -147,7 +147,8 @@ class Traits:
         exact_gradient: `grad` is the derivative of `value`. LambdaRank's is not: its pair weights depend on the ranks.
         shift_invariant: adding a constant to all scores of a query changes nothing.
         curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majoriser`` (a diagonal that
-            bounds the growth where the loss has no curvature of its own); positive semi-definite unless gains are negative.
+            bounds the growth where the loss has no curvature of its own); positive semi-definite, but for gains that
+            are negative.
         space: ``score`` (one score a document) or ``class`` (one column of scores for each grade).
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
