@@ -185,7 +185,7 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
     found = json.loads(
         run("fit", files / "log.parquet", "--model", "pbm", "--resamples", 4, "--prior", "1,1", "--json", "-q")
     )
-    wanted = PBM(prior=(1, 1)).intervals(log, resamples=4)["examination"]
+    wanted = PBM(prior=(1, 1)).intervals(log, groups=4)["examination"]
     for side, end in wanted._asdict().items():
         assert found["parameters"]["examination"][side] == pytest.approx(end.tolist())
     assert "UBM" in run("fit", files / "log.parquet", "--compare", "--model", "UBM", "--resamples", 2, "-q")

@@ -21,7 +21,7 @@ from toprank.clicks import (
 )
 from toprank.clicks.dual import Dual
 from toprank.clicks.fitting import climb
-from toprank.clicks.intervals import ends
+from toprank.clicks.intervals import ends, jackknife, left_out_in_turn
 from toprank.clicks.propensities import harvested
 from toprank.errors import DataError, UnknownNameError
 
@@ -173,6 +173,28 @@ def test_intervals_are_of_the_spread_over_queries():
     np.testing.assert_allclose(ends(value, again, 500, 0.9), ends(value, rest, 500, 0.9))
     assert np.isnan(ends(value, again, 1, 0.9)).all()  # one query has no spread
     assert np.isnan(ends(value, again[3:5], 500, 0.9)).all()  # nor has one draw
+
+
+def test_each_group_of_queries_is_left_out_once():
+    log = clicked(world(), 500, popularity=1.0)
+    weights, shares = left_out_in_turn(log, 7, 0)
+    assert weights.shape == (7, log.n_queries)
+    assert ((weights == 0).sum(axis=0) == 1).all()
+    sessions = np.bincount(log.session_query, minlength=log.n_queries)
+    np.testing.assert_allclose(shares, [sessions[kept == 0].sum() / log.n_sessions for kept in weights])
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error():
+    from scipy.stats import t
+
+    values = np.random.default_rng(0).normal(3, 1, size=15)
+    rests = (values.sum() - values) / 14
+    low, high = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9)
+    wide = t.ppf(0.95, 14) * values.std(ddof=1) / np.sqrt(15)
+    np.testing.assert_allclose([low, high], [values.mean() - wide, values.mean() + wide])
+    wider = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9, besides=wide**2)
+    np.testing.assert_allclose(wider[1] - values.mean(), np.hypot(wide, wide * t.ppf(0.95, 14)))
+    assert np.isnan(jackknife(1.0, [], np.ones(1), 0.9)).all()
 
 
 def test_ratios_without_clicks_have_no_upper_end():

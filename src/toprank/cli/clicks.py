@@ -143,7 +143,7 @@ def fit(
         models = [MODELS[name](prior=asked) for name in names]
         judged = compare_models(found, models, share=holdout, seed=seed)
         fitted = kind(prior=asked).fit(found, threads=threads)
-        ends = fitted.intervals(found, resamples=resamples, seed=seed) if kind.shared else {}
+        ends = fitted.intervals(found, groups=resamples, seed=seed) if kind.shared else {}
     if html is not None:
         from toprank.clicks import check as checked
         from toprank.report.clicks import write_clicks

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, check_log, correct, curves_of, regression_of
+from toprank.clicks.intervals import jackknife, means_without
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -26,7 +27,7 @@ from toprank.metrics.ranking import ranking
 from toprank.rankers.linear import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["Estimates", "evaluate", "jackknife", "left_out", "means_without"]
+__all__ = ["Estimates", "evaluate", "left_out"]
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 
@@ -202,38 +203,17 @@ def evaluate(
         rests = {name: means_without(part.values, weights) for name, part in parts.items()}
     return Estimates(
         {name: part.mean(weights) for name, part in parts.items()},
-        {name: jackknife(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
+        {name: _interval(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
         {name: part.values for name, part in parts.items()}, {name: part.effective for name, part in parts.items()},
         estimator, int((known.weight > 0).sum()), {name: part.unseen for name, part in parts.items()},
         {name: part.ranked for name, part in parts.items()}, known.unknown, known.uncorrected, confidence,
     )  # fmt: skip
 
 
-def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted means, each without one of the values."""
-    if len(values) < 2:
-        return np.empty(0)
-    return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
-
-
-def jackknife(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
-    """The interval of an estimate, from those without each query (or group of them) and what each of these weighs.
-
-    Student's t with the jackknife's standard error; the degrees of freedom are those of so many queries that weigh
-    alike, 1/Σ shares² − 1. One query has no spread: the interval is infinite.
-
-    >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
-    >>> round(low, 3), round(high, 3)
-    (-0.048, 0.448)
-    """
-    from scipy.special import stdtrit
-
-    n = len(rests)
-    if n < 2:
-        return -np.inf, np.inf
-    error = np.sqrt((n - 1) / n * ((rests - rests.mean()) ** 2).sum())
-    half = float(stdtrit(max(1 / float(shares @ shares) - 1, 1.0), (1 + confidence) / 2) * error)
-    return whole - half, whole + half
+def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
+    """The jackknife's; of one query nothing is known, so that anything is possible."""
+    low, high = jackknife(whole, rests, shares, confidence)
+    return (float(low), float(high)) if np.isfinite(low) else (-np.inf, np.inf)
 
 
 def _without_groups(

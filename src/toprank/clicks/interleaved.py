@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.evaluation import jackknife, means_without
+from toprank.clicks.intervals import jackknife, means_without
 from toprank.clicks.log import ClickLog
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
@@ -200,7 +200,7 @@ def interleaving(
         p = randomization_test((of_query[0] - of_query[1])[asked]).p
         rests = means_without(of_query[0][asked] / decided[asked], decided[asked])
         low, high = jackknife(share, rests, decided[asked] / decided.sum(), confidence)
-        interval = (max(low, 0.0), min(high, 1.0))
+        interval = (float(np.fmax(low, 0.0)), float(np.fmin(high, 1.0)))  # of one query: all from 0 to 1
     ties = int((clicked & ~won & ~lost).sum())
     return Interleaving(
         wins, losses, ties, int((~clicked).sum()), share, interval, p, float(credit.mean()), method, names, confidence

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
-from toprank.clicks.intervals import Interval, ends, redrawn
+from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
@@ -217,14 +217,14 @@ class ClickModel(ABC):
         log: ClickLog,
         data: RankingData | None = None,
         *,
-        resamples: int = 20,
+        groups: int = 20,
         confidence: float = 0.95,
         seed: int = 0,
     ) -> dict[str, Interval]:
-        """The shared parameters with intervals: queries are drawn again, and the model is fitted anew.
+        """The shared parameters with intervals: each group of queries is left out in turn, and the model fitted anew.
 
         Of documents that were shown a few times each, a fit knows little, and what they share suffers from it in the
-        same way in every draw. So the prior weighs less here, and the fit is asked what it makes of users who are as
+        same way in every fit. So the prior weighs less here, and the fit is asked what it makes of users who are as
         it says: by how much it misses them, the values are corrected. They may differ from `parameters_`.
 
         >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
@@ -232,7 +232,7 @@ class ClickModel(ABC):
         >>> bool(found.low[1] < found.value[1] < found.high[1])
         True
         """
-        check_whole("resamples", resamples, 2)
+        check_whole("groups", groups, 2)
         check_number("confidence", confidence, above=0, below=1)
         check_log(log)
         prior = rate_prior(log) if self.prior is None else self.prior
@@ -247,19 +247,19 @@ class ClickModel(ABC):
             return made.fit(of, data, query_weights=weights)
 
         best = fitted(log)
-        again = [fitted(log, weights, best._rest).parameters_ for weights in redrawn(log, resamples, seed)]
+        weights, shares = left_out_in_turn(log, groups, seed)
+        rests = [fitted(log, kept, best._rest).parameters_ for kept in (weights if len(weights) > 1 else ())]
         users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
         as_said = [fitted(simulated, None, best._rest).parameters_ for simulated in users]
-        queries, most, found = len(np.unique(log.session_query)), np.inf if self.ratios else 1.0, {}
+        most, found = np.inf if self.ratios else 1.0, {}
         for name, first in best.parameters_.items():
             missed, noise = np.zeros_like(first), np.zeros_like(first)
             if as_said:
                 missed = np.mean([one[name] for one in as_said], axis=0) - first
                 noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said) + (_DOUBT * missed) ** 2
             value = np.clip(first - missed, 0.0, most)
-            low, high = ends(
-                value, [one[name] for one in again], queries, confidence, ratios=self.ratios, besides=noise
-            )
+            without = np.array([one[name] for one in rests])
+            low, high = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
             high = np.where(first > 0, np.minimum(high, most), 0.0)  # what cannot happen stays so
             found[name] = Interval(value, np.maximum(low, 0.0), high)
         return found
