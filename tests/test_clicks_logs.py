@@ -165,9 +165,9 @@ def test_two_documents_at_one_position_are_kept_and_refused_by_models():
     ("change", "message"),
     [
         ({"position": [1, None, 3]}, r"'position' \(position\) is empty in row 1"),
-        ({"position": [1, 2.5, 3]}, "Row 1 has the position 2.5"),
-        ({"position": ["a", "b", "c"]}, "'position' must hold numbers"),
-        ({"click": [0, -1, 0]}, "Row 1 has the click -1"),
+        ({"position": [1, 2.5, 3]}, r"Row 1 \(counted from 0\) has the position 2.5"),
+        ({"position": ["a", "b", "c"]}, r"'position' \(position\) must hold numbers, and has 'a' in row 0"),
+        ({"click": [0, -1, 0]}, r"Row 1 \(counted from 0\) has the click -1"),
         ({"click": [0, None, 0]}, r"'click' \(click\) is empty in row 1"),
         ({"query": ["a", "", "a"]}, r"'query' \(query\) is empty in row 1"),
         ({"document": ["a", None, "b"]}, r"'document' \(document\) is empty in row 1"),
@@ -198,7 +198,7 @@ def test_other_refusals(tmp_path, log):
     with pytest.raises(FormatError, match="JSON lines"):
         read(tmp_path / "one.json")
     (tmp_path / "bad.jsonl").write_text('{"query": "a"}\n{"query": \n')
-    with pytest.raises(FormatError, match=r"bad.jsonl:1: The JSON lines"):
+    with pytest.raises(FormatError, match=r"bad.jsonl:2:11: This is not JSON"):
         read(tmp_path / "bad.jsonl")
     (tmp_path / "empty.csv").write_text("query,document,position,click\n")
     with pytest.raises(DataError, match="no rows"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,11 +15,19 @@ from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
 from toprank.data.frames.conversion import whole_numbers
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy
 
-__all__ = ["ClickLog", "Numbered", "assembled", "clicks_of", "ids_of", "numbered", "positions_of", "words_of"]
+__all__ = [
+    "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "clicks_of", "ids_of", "numbered",
+    "positions_of", "words_of",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
+RowOf = Callable[[int], int]
+"""The row of the table that a place in an array is of."""
+DEEPEST = 10_000
+"""The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
+TOLD_AGAIN = "impressions that were told again, and count once"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
 
@@ -79,9 +87,9 @@ class ClickLog:
         places = positions_of(position)
         n = len(places)
         return assembled(
-            numbered(_column("query", query, n)),
-            numbered(_column("document", document, n)),
-            None if session is None else numbered(_column("session", session, n)),
+            numbered(_ids("query", query, n)),
+            numbered(_ids("document", document, n)),
+            None if session is None else numbered(_ids("session", session, n)),
             places,
             clicks_of(_column("click", click, n)),
             {name: _column(name, values, n) for name, values in columns.items()},
@@ -137,8 +145,11 @@ class ClickLog:
 
     def select(self, sessions: npt.ArrayLike) -> ClickLog:
         """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""
-        chosen = np.asarray(sessions)
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        chosen = np.asarray(sessions) if np.size(sessions) else np.empty(0, np.int64)
+        if chosen.dtype == bool and chosen.shape == (self.n_sessions,):
+            chosen = np.flatnonzero(chosen)
+        elif chosen.dtype.kind not in "iu" or ((chosen < 0) | (chosen >= self.n_sessions)).any():
+            raise DataError(f"Choose sessions by numbers from 0 to {self.n_sessions - 1:,}, or a mask of as many.")
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
@@ -211,6 +222,8 @@ def assembled(
 ) -> ClickLog:
     """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
     n, left = len(places), dict(left_out or {})
+    if places.max(initial=0) > DEEPEST:
+        raise DataError(f"A list has {places.max():,} documents, and {DEEPEST:,} are the most; leave out the rest.")
     if session is None:
         begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
         session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
@@ -227,7 +240,7 @@ def assembled(
         clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
         session_of, places, columns = session_of[first], places[first], {k: one[first] for k, one in columns.items()}
         pair = pair._replace(number=pair.number[first])
-        left["impressions that were told again, and count once"] = int(again.sum())
+        left[TOLD_AGAIN] = int(again.sum())
     starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
     pair_query = pair.ids // max(len(document.ids), 1)
     query_of = pair_query[pair.number]
@@ -261,8 +274,10 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
         assert session is not None  # without one, a session ends where the query changes
         one, two = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
-            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for one: give every "
-            "list of results a session of its own, or leave the session out."
+            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for two: a session "
+            "is one list of results. Give each list an id; or, where lists lie in the file one behind the other, read "
+            "without a session:",
+            remedy=Remedy("session=False.", "--session ''."),
         )
 
 
@@ -278,9 +293,6 @@ def numbered(values: Any, *, from_text: bool = False) -> Numbered:
 
     column = values
     if isinstance(values, np.ndarray):
-        if values.dtype.kind == "f":  # NaN is no id, and Arrow would not say so
-            ids, number = np.unique(values, return_inverse=True)
-            return Numbered(ids, number.reshape(-1).astype(np.int64))
         if values.dtype.kind in "iu" and (near := _counted(values)) is not None:
             return near
         column = pa.array(values) if values.dtype.kind in "iub" else words_of(values)
@@ -330,14 +342,33 @@ def words_of(ids: Array) -> Any:
 
 
 def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{role} must be a column, one value for each row.") from None
     if array.shape != (n,):
         raise DataError(f"There are {n:,} positions, but {role} has the shape {array.shape}; give one for each row.")
     return array
 
 
-def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
-    """Positions as whole numbers from 1; anything else is refused, by its row."""
+def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
+    """Ids of rows: text or whole numbers, of which pandas makes floats where a cell is empty."""
+    array = _column(role, values, n)
+    kind = array.dtype.kind
+    empty = np.array([one is None or one != one or one == "" for one in array]) if kind == "O" else array != array
+    if kind == "U":
+        empty = array == ""
+    if np.any(empty):
+        raise DataError(f"Row {np.argmax(empty)} (counted from 0) has no {role}; every impression needs one.")
+    if kind == "f":
+        if not (np.abs(array) < 2**53).all() or (array != np.floor(array)).any():
+            raise DataError(f"The {role} must be whole numbers or text, not fractions.")
+        return array.astype(np.int64)
+    return array
+
+
+def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -> IntArray:
+    """Positions as whole numbers from 1, where those that are given count from `first`; others are refused by row."""
     array = np.asarray(position)
     if array.ndim != 1:
         raise DataError("Positions must be a column of whole numbers from 1.")
@@ -346,18 +377,23 @@ def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
         numbers = array if whole else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
-    fine = (numbers >= 1) & (numbers < 2**31)
+    fine = (numbers >= first) & (numbers < first + DEEPEST)
     bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
     if len(bad):
-        others = f", and so have {len(bad) - 1:,} others none from 1 on" if len(bad) > 1 else ""
+        others = f", and {len(bad) - 1:,} rows behind it are no better" if len(bad) > 1 else ""
         raise DataError(
-            f"Row {first_row + bad[0]} has the position {array[bad[0]]}{others}: positions are whole numbers, and "
-            "count from 1. Add 1 where the log counts from 0; leave the rows out where nothing was shown."
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
+            f"are whole numbers from {first} to {first + DEEPEST - 1:,}. Leave out rows that were not in a list.",
+            remedy=_FROM_ZERO if first and (numbers == 0).any() else "",
         )
-    return numbers.astype(np.int64, copy=False)
+    return numbers.astype(np.int64) + (1 - first)
 
 
-def clicks_of(array: Array, first_row: int = 0) -> npt.NDArray[np.bool_]:
+_FROM_ZERO = Remedy("Where the log counts from 0, add 1, or read it with first_position=0.",
+                    "Where the log counts from 0, give --first-position 0.")  # fmt: skip
+
+
+def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
     """Whether each was clicked, from truth values or numbers of clicks; anything else is refused, by its row."""
     if array.dtype.kind == "b":
         return array
@@ -365,9 +401,10 @@ def clicks_of(array: Array, first_row: int = 0) -> npt.NDArray[np.bool_]:
         numbers: FloatArray = array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Clicks must be 0 or 1, or how often it was clicked: {problem}.") from None
-    bad = np.flatnonzero(~(numbers >= 0))
+    bad = np.flatnonzero(~((numbers >= 0) & (numbers < np.inf) & (numbers == np.floor(numbers))))
     if len(bad):
         raise DataError(
-            f"Row {first_row + bad[0]} has the click {array[bad[0]]}; give 0 or 1, or how often it was clicked."
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the click {numbers[bad[0]]:.16g}; give 0 or 1, or how "
+            "often it was clicked."
         )
     return numbers > 0
