@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import DBN, PBM, ClickLog, check, compare_models, read, simulate, write
-from toprank.clicks.checking import unlikely
+from toprank.clicks.findings import unlikely
 from toprank.clicks.named import MODELS, model_named, rate_prior
 from toprank.drawing import tag
 from toprank.errors import DataError, UnknownNameError
@@ -61,7 +61,7 @@ def test_a_good_log_has_notes_alone(log, data):
         (lambda: lists([("a", 2, 1), ("b", 3, 0)], [("a", 1, 0)]), "late-start", "warning", 1),
         (lambda: lists([("a", 1, 1), ("a", 2, 0)], [("b", 1, 0)]), "repeated-documents", "warning", 1),
         (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("a", 1, 0)]), "one-order", "problem", 2),
-        (lambda: lists([("a", 1, 1), ("a", 1, 0), ("b", 2, 0)], [("b", 1, 0)]), "left-out", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("a", 1, 0), ("b", 2, 0)], [("b", 1, 0)]), "repeated-impressions", "warning", 1),
         (lambda: lists([("a", 1, 1), ("b", 2, 1)], [("b", 1, 0)]), "several-clicks", "note", 1),
         (
             lambda: lists([("a", 1, 1), ("b", 2, 0), ("c", 3, 0)], [("b", 1, 0), ("a", 2, 0), ("c", 3, 0)]),
