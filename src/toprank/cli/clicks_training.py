@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.clicks import Click, Document, FirstPosition, Position, Query, Session, read_log
+from toprank.cli.clicks import read_log, reads_log
 
 __all__ = ["COMMANDS", "evaluate", "train"]
 
@@ -28,6 +28,7 @@ Offsets = Annotated[
 Clip = Annotated[float | None, typer.Option(help="The least propensity to divide by.")]
 
 
+@reads_log
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def train(
     log: OneLog,
@@ -46,12 +47,7 @@ def train(
     valid: Annotated[Path | None, typer.Option(help="Labelled data to compare with the naive model on.")] = None,
     setting: options.Settings = None,
     json: options.Json = False,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
     reading: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
@@ -71,8 +67,7 @@ def train(
         common.check_writable(naive, "naive.toprank")
     ranker = systems.make(system, **options.settings_of(setting))
     curves = _curves(propensities, offsets)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    shown = read_log([log], quiet, first_position, **columns)
+    shown = read_log([log], quiet, columns)
     documents, held_out = common.read_both(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
@@ -91,6 +86,7 @@ def train(
     common.say(f"{output}: {systems.get(system).name}, {done.ranker.n_features_in_} features", quiet)
 
 
+@reads_log
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def evaluate(
     scores: Annotated[Path, typer.Argument(help="One score for each document of DATA.")],
@@ -103,12 +99,7 @@ def evaluate(
     clip: Clip = None,
     resamples: Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")] = 1000,
     json: options.Json = False,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
@@ -125,8 +116,7 @@ def evaluate(
     from toprank.data.scores import read_scores
 
     curves = _curves(propensities, offsets)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    shown = read_log([log], quiet, first_position, **columns)
+    shown = read_log([log], quiet, columns)
     documents = common.read_data(data, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]

@@ -340,9 +340,7 @@ def write(log: ClickLog, path: PathLike) -> None:
     """
     if not isinstance(log, ClickLog):
         raise DataError(f"write takes a ClickLog, not a {type(log).__name__}.")
-    kind = promised_format(path)
-    if kind not in ("parquet", "arrow", "csv"):
-        raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")
+    kind = written_as(path)
     if log.n_impressions == 0:
         raise DataError("The log has no impressions; there is nothing to write.")
     taken = {"session", "query", "document", "position", "click"} & set(log.columns)
@@ -350,6 +348,14 @@ def write(log: ClickLog, path: PathLike) -> None:
         raise DataError(f"The log carries a column '{min(taken)}', which is what a column of the file is called.")
     strip = _strips_of(log)
     write_batches(path, kind, strip(0).schema, map(strip, range(0, log.n_impressions, _STRIP)))
+
+
+def written_as(path: PathLike) -> str:
+    """The format that a log is written in, told by the name of its file."""
+    kind = promised_format(path)
+    if kind not in ("parquet", "arrow", "csv"):
+        raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")
+    return kind
 
 
 def _strips_of(log: ClickLog) -> Callable[[int], Any]:
