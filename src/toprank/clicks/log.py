@@ -13,7 +13,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import whole_numbers
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
@@ -290,21 +289,35 @@ def numbered(values: Any, *, from_text: bool = False) -> Numbered:
     Numbered(ids=array(['a', 'b'], dtype='<U1'), number=array([1, 0, 1]))
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = values
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu" and (near := _counted(values)) is not None:
             return near
-        column = pa.array(values) if values.dtype.kind in "iub" else words_of(values)
+        column = pa.array(values) if values.dtype.kind in "iu" else words_of(values)
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.unify_dictionaries().combine_chunks() if coded.num_chunks else pa.array([], coded.type)
     if isinstance(coded, pa.ChunkedArray):  # of one chunk, as some versions of Arrow give it
         coded = coded.chunk(0)
-    known = ids_of(coded.dictionary)
-    ids, place = np.unique(whole_numbers(known) if from_text else known, return_inverse=True)
-    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
-    return Numbered(ids, place.reshape(-1).astype(np.int64)[codes])
+    known, codes = coded.dictionary, np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    known = _whole_numbers(known) if from_text else known
+    order = pc.sort_indices(known)
+    place = np.empty(len(known), dtype=np.int64)
+    place[np.asarray(order)] = np.arange(len(known))
+    return Numbered(ids_of(known.take(order)), place[codes])
+
+
+def _whole_numbers(words: Any) -> Any:
+    """An Arrow array of text as whole numbers where each is written exactly as the number would be, else unchanged."""
+    import pyarrow as pa
+
+    try:
+        numbers = words.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return words
+    return numbers if numbers.cast(words.type).equals(words) else words
 
 
 def _counted(values: Array) -> Numbered | None:
@@ -323,11 +336,13 @@ def _counted(values: Array) -> Numbered | None:
 def ids_of(known: Any) -> Array:
     """An Arrow array of ids as NumPy's: whole numbers, or text, which takes no more room than its letters do."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if pa.types.is_integer(known.type):
         return np.asarray(known.to_numpy(zero_copy_only=False))
-    texts = known.cast(pa.string()).to_pylist()
-    return np.array(texts, dtype=object if max(map(len, texts), default=0) > _LONGEST else np.str_)
+    longest = pc.max(pc.utf8_length(known)).as_py() or 0
+    held = longest > _LONGEST or pc.any(pc.match_substring(known, "\0")).as_py()  # NumPy takes a last zero for padding
+    return np.array(known.to_pylist(), dtype=object if held else np.str_)
 
 
 def words_of(ids: Array) -> Any:
