@@ -101,7 +101,7 @@ def _is_number(text: str) -> bool:
     import pyarrow as pa
 
     try:
-        return pa.scalar(text).cast(pa.float64()).is_valid
+        return bool(pa.scalar(text).cast(pa.float64()).is_valid)
     except pa.ArrowInvalid:
         return False
 

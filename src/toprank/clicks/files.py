@@ -130,7 +130,7 @@ class _Strips:
         self._tables, self._first = tables, first_position
         with tables[0].about():
             names = refuse_repeated(list(tables[0].schema.names))
-            for name in (*carry, *filter(None, given.values())):
+            for name in (*carry, *(choice for choice in given.values() if choice)):
                 if name not in names:
                     raise UnknownNameError("column", name, names)
             self._roles = _roles(names, given, carry)

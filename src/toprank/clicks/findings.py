@@ -221,10 +221,10 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
     wide[0] = False
     count = int(wide.sum())
     if count:
-        shown = (f"position {k + 1}: {low[k]:.2f} to {high[k]:.2f}" for k in np.flatnonzero(wide))
+        ends = (f"position {k + 1}: {low[k]:.2f} to {high[k]:.2f}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
         sentence = f"The propensity of {count} {noun} has an interval that is wider than half of it."
-        yield Finding("wide-intervals", "warning", sentence, count, examples_of(shown), _SWAP)
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP)
 
 
 def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:

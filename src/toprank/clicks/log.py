@@ -161,14 +161,15 @@ class ClickLog:
     def rows(self, data: RankingData) -> IntArray:
         """Of each pair the row of `data` that has its query and document, by ids; -1 where there is none.
 
+        Where the data have no document ids, these are the numbers of their rows, as `simulate` has it.
+
         >>> data = RankingData([[0.5], [0.7]], qid=["a", "a"], document_ids=["y", "x"])
         >>> ClickLog.of(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
         [1, -1]
         """
         check_data("the join with a click log", data)
-        if data.document_ids is None:
-            raise DataError("The data have no document ids to find the documents of the log by; read them with ids.")
-        return self._found(data.qids, data.queries.document_query, data.document_ids)
+        documents = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+        return self._found(data.qids, data.queries.document_query, documents)
 
     def pairs_in(self, other: ClickLog) -> IntArray:
         """Of each pair the number of the same query and document in another log, by ids; -1 where there is none.
