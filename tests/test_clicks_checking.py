@@ -162,6 +162,17 @@ def test_robots_are_suspected_and_people_are_not(log):
     assert codes(report)["suspect-users"].examples == ("user robot",)
 
 
+@pytest.mark.parametrize("nobody", ["", None, np.nan])
+def test_rows_of_nobody_are_no_user(log, nobody):
+    """However many clicks there are without a user."""
+    clicks = log.clicks | (log.session < 400)
+    user = (log.session % 50).astype(object)
+    user[log.session < 400] = nobody
+    for kind in (object, float) if nobody != "" else (object,):
+        report = check(replace(log, clicks=clicks, columns={"user": user.astype(kind)}), resamples=5)
+        assert "suspect-users" not in codes(report)
+
+
 def test_the_bound_behind_suspicion_holds():
     """People who click independently are not suspected: not one of 20,000 sessions."""
     rng = np.random.default_rng(0)
@@ -205,6 +216,12 @@ def test_a_prior_at_the_rate_of_the_log_leaves_positions_where_they_are(data):
         prior: np.abs(PBM(prior=prior).fit(log).examination_ - truth).max() for prior in (rate_prior(log), (1.0, 1.0))
     }
     assert error[rate_prior(log)] < 0.1 < error[1.0, 1.0]
+
+
+def test_the_prior_is_that_of_the_first_position_that_there_is():
+    late = lists([("a", 2, 1), ("b", 3, 0)], [("b", 2, 0), ("a", 3, 0)], [("b", 2, 0), ("a", 3, 0)])
+    early = lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 0)], [("b", 1, 0), ("a", 2, 0)])
+    assert rate_prior(late) == rate_prior(early) == pytest.approx((0.75, 1.25))
 
 
 def test_refusals(log):

@@ -516,6 +516,7 @@ def test_words_of_yandex_may_hold_signs_that_split_lines_elsewhere(tmp_path):
     [
         ("1\tx\tC\t101", "The time 'x' is no whole number"),
         ("1\t9.5\tQ\t10\t3\t100", "The time '9.5'"),
+        ("1\t99999999999999999999\tC\t101", "The time '9{20}'"),
         ("\t5\tC\t101", "A word is empty"),
         ("1\t5\tQ\t\t3\t100", "A word is empty"),
         ("1\t5\tQ\t10\t3\t100\t", "A word is empty"),

@@ -10,7 +10,7 @@ from toprank.clicks.log import Array, RowOf
 from toprank.data.frames.layout import unreadable
 from toprank.errors import DataError
 
-__all__ = ["column", "ids_in", "numbers_of", "plain", "refuse_mixed", "refuse_nulls"]
+__all__ = ["column", "first_odd", "ids_in", "numbers_of", "plain", "refuse_mixed", "refuse_nulls"]
 
 
 def column(batch: Any, name: str) -> Any | None:
@@ -84,7 +84,7 @@ def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
         try:
             values = words.cast(pa.float64())
         except pa.ArrowInvalid:
-            row = next(row for row, word in enumerate(words.to_pylist()) if word is not None and not _is_number(word))
+            row = first_odd(words, pa.float64())
             raise DataError(
                 f"Column '{name}' ({role}) must hold {wanted}, and has {_short(values[row].as_py())} in row "
                 f"{row_of(row)} (counted from 0)."
@@ -97,13 +97,16 @@ def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _is_number(text: str) -> bool:
+def first_odd(words: Any, kind: Any) -> int:
+    """Where the first text stands that Arrow cannot take for one of a type; there is one."""
     import pyarrow as pa
 
-    try:
-        return bool(pa.scalar(text).cast(pa.float64()).is_valid)
-    except pa.ArrowInvalid:
-        return False
+    for place, word in enumerate(words):
+        try:
+            word.cast(kind)
+        except pa.ArrowInvalid:
+            return place
+    raise AssertionError("all can be taken for it")
 
 
 def _short(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.events import UNSHOWN
-from toprank.clicks.log import TOLD_AGAIN, ClickLog
+from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered
 from toprank.clicks.models import WITHOUT_DOUBLED, sums
 from toprank.clicks.propensities import Graph, Propensities
 from toprank.compute import FloatArray, IntArray
@@ -169,11 +169,21 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
     which = unlikely(log, log.session, log.n_sessions)
     yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
-        users, of_row = np.unique(log.columns["user"].astype(str), return_inverse=True)
-        which = unlikely(log, of_row.reshape(-1), len(users))
-        count, examples = int(which.sum()), (f"user {one}" for one in users[which])
+        column = log.columns["user"]
+        users = numbered(column[told := _is_told(column)])
+        group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
+        group[told] = users.number
+        which = unlikely(log, group, len(users.ids) + 1)[:-1]
+        count, examples = int(which.sum()), (f"user {one}" for one in users.ids[which])
         words = f"user|users {rule}"
-        yield from about_some("suspect-users", "warning", count, len(users), words, examples, remedy)
+        yield from about_some("suspect-users", "warning", count, len(users.ids), words, examples, remedy)
+
+
+def _is_told(column: Array) -> Mask:
+    """Whether each cell holds anything."""
+    if column.dtype.kind not in "OU":
+        return np.asarray(column == column)
+    return np.asarray((column != "") & (column == column) & (column != np.array(None)))
 
 
 _SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."

@@ -126,11 +126,13 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
     import pyarrow as pa
 
     kept: list[Any] = []
+    count = 0
     for batch in batches:
         kept.append(batch)
-        if sum(one.num_rows for one in kept) >= rows:
+        count += batch.num_rows
+        if count >= rows:
             yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
-            kept = []
+            kept, count = [], 0
     if kept:
         yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from toprank.clicks.cells import first_odd
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
 from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
 from toprank.compute import IntArray
@@ -108,7 +109,7 @@ class _Lines:
         try:
             return np.asarray(words.cast(pa.int64()))
         except pa.ArrowInvalid:
-            odd = next(place for place, word in enumerate(words.to_pylist()) if not word.lstrip("-").isdecimal())
+            odd = first_odd(words, pa.int64())
             self.refuse(odd, f"The time '{words[odd]}' is no whole number")
 
     def coded(self, places: IntArray) -> Any:
