@@ -427,11 +427,12 @@ def test_fields_that_nobody_asks_for_may_hold_anything(tmp_path, monkeypatch):
     assert plain(read(tmp_path / "log.jsonl")) == plain(log)
 
 
-def test_ids_may_be_fractions_that_are_whole_and_clicks_words(tmp_path):
-    (tmp_path / "log.jsonl").write_text(
-        lines(ROW | {"query": 1.0, "click": "true"}, ROW | {"query": 2, "click": "False"})
-    )
-    assert plain(read(tmp_path / "log.jsonl")) == [("0", "1", "x", 1, True), ("1", "2", "x", 1, False)]
+@pytest.mark.parametrize("order", [1, -1])
+def test_ids_may_be_fractions_that_are_whole_and_clicks_words(order, tmp_path):
+    rows = [ROW | {"query": 1.0, "click": "true"}, ROW | {"query": 2, "click": "False"}]
+    (tmp_path / "log.jsonl").write_text(lines(*rows[::order]))
+    wanted = [("1", "x", 1, True), ("2", "x", 1, False)]
+    assert [row[1:] for row in plain(read(tmp_path / "log.jsonl"))] == wanted[::order]
 
 
 # Features by ids
