@@ -453,6 +453,31 @@ def test_rows_are_found_by_ids_whatever_their_type():
     assert min(wanted) == -1
 
 
+@given(rows=rows, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_features_may_stand_in_the_log(rows, data):
+    session, document, place, click = zip(*rows, strict=True)
+    worth = [one * 7.0 + 1 for one in document]
+    log = ClickLog.of([f"q{one % 2}" for one in session], document, place, click, session=session, bm25=worth)
+    some = data.draw(st.lists(st.sampled_from(range(log.n_sessions)), unique=True, min_size=1))
+    part = log.select(some)
+    found = part.data(["bm25"])
+    at = part.rows(found)[part.pair]
+    assert (at >= 0).all()
+    assert found.n_documents == len(np.unique(part.pair))
+    assert (found.X[at, 0] == part.columns["bm25"]).all()
+    assert found.feature_names == ("bm25",)
+
+
+def test_features_of_the_log_are_those_shown_last():
+    log = ClickLog.of(["q"] * 3, ["a"] * 3, [1] * 3, [0] * 3, session=[3, 1, 2], age=[9.0, 7.0, 8.0], name=["x"] * 3)
+    assert log.data(["age"]).X.tolist() == [[9.0]]
+    with pytest.raises(UnknownNameError, match="no column of the log called 'agee'; did you mean 'age'"):
+        log.data(["agee"])
+    with pytest.raises(DataError, match="'name' of the log must hold numbers"):
+        log.data(["name"])
+
+
 # Events
 
 
@@ -655,6 +680,8 @@ def test_what_ubi_does_not_know_is_refused():
         read(pair, position="ordinal")
     with pytest.raises(DataError, match="clicks are in ubi_events: read the pair"):
         read(pair[0])
+    with pytest.raises(DataError, match="neither ubi_queries"):
+        read([*pair, pd.DataFrame({"query": ["a"]})])
 
 
 def test_ubi_events_alone_are_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
     "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "clicks_of", "ids_of", "numbered",
@@ -170,6 +170,30 @@ class ClickLog:
         check_data("the join with a click log", data)
         documents = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
         return self._found(data.qids, data.queries.document_query, documents)
+
+    def data(self, features: Sequence[str]) -> RankingData:
+        """What was shown as ranking data without labels, a row for each pair: columns of the log are the features.
+
+        Where a column differs between impressions of a pair, the last of them counts.
+
+        >>> log = ClickLog.of(["a", "a", "b"], ["x", "y", "x"], [1, 2, 1], [0, 1, 0], bm25=[0.5, 0.7, 0.9])
+        >>> data = log.data(["bm25"])
+        >>> data.X.ravel().tolist(), log.rows(data).tolist()
+        ([0.5, 0.7, 0.9], [0, 1, 2])
+        """
+        last = np.full(self.n_pairs, -1, dtype=np.int64)
+        np.maximum.at(last, self.pair, np.arange(self.n_impressions))
+        pairs = np.flatnonzero(last >= 0)
+        X = np.empty((len(pairs), len(features)))
+        for place, name in enumerate(features):
+            if name not in self.columns:
+                raise UnknownNameError("column of the log", name, self.columns)
+            try:
+                X[:, place] = self.columns[name][last[pairs]]
+            except (TypeError, ValueError):
+                raise DataError(f"Column '{name}' of the log must hold numbers to be a feature.") from None
+        names, query = [str(one) for one in self.document_ids[pairs].tolist()], self.qids[self.pair_query[pairs]]
+        return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
         """Of each pair the number of the same query and document in another log, by ids; -1 where there is none.

@@ -50,6 +50,10 @@ def read_ubi(tables: Sequence[Rows], click: str | None, first_position: int) -> 
                 "toprank clicks check ubi_queries.jsonl ubi_events.jsonl, or the folder that holds both.",
             ),
         )
+    for table in tables:
+        if table not in events and table not in queries:
+            with table.about():
+                raise DataError("This is neither ubi_queries (user_query) nor ubi_events (query_id, action_name).")
     asked, hits = Pieces("id", "words", "user"), Pieces("search", "document", "place")
     missing: Counter[str] = Counter()
     for table in queries:
