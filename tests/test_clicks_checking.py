@@ -232,6 +232,8 @@ def test_refusals(log):
         compare_models(log.select([0, 1]), [PBM()], share=0.1)
     with pytest.raises(DataError, match="ClickLog"):
         check([1, 2])
+    with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):
+        compare_models(log, {"RankCTR": PBM()})
 
 
 # Commands

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -213,6 +215,22 @@ def test_several_files_are_one_log(log, tmp_path):
     frame.to_parquet(tmp_path / "b.parquet")
     assert plain(read([tmp_path / "a.parquet", tmp_path / "b.parquet"])) == plain(log)
     assert plain(read(tmp_path)) == plain(log)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_a_log_comes_through_a_pipe(form, log, tmp_path):
+    source, pipe = given_as(log, form, tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(source.read_bytes()))
+    writer.start()
+    assert plain(read(pipe)) == plain(log)
+    writer.join()
+
+
+def test_a_file_is_read_once(tmp_path):
+    (tmp_path / "log.csv").write_text(HEAD + GOOD)
+    with pytest.raises(DataError, match="given twice"):
+        read([tmp_path / "log.csv", tmp_path / "log.csv"])
 
 
 # What is told twice, and what cannot be

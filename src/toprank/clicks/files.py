@@ -14,6 +14,7 @@ from toprank.clicks.log import Array, ClickLog, Numbered, RowOf, assembled, clic
 from toprank.clicks.sources import Rows, kind_of, opened
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
+from toprank.data.files import as_plain_files
 from toprank.data.frames.layout import refuse_repeated
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
@@ -97,17 +98,25 @@ def read(
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
-    if all(isinstance(one, str | os.PathLike) and kind_of(one, format) == "yandex" for one in sources):
-        from toprank.clicks.yandex import read_yandex
+    if not all(isinstance(one, str | os.PathLike) for one in sources):
+        return _read_tables([table for one in sources for table in opened(one, format)], given, carry, first_position)
+    with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
+        if all(kind_of(file, format) == "yandex" for file in files):
+            from toprank.clicks.yandex import read_yandex
 
-        _refuse_columns("Yandex' format", given, carry)
-        return read_yandex(sources)
-    tables = [table for one in sources for table in opened(one, format)]
+            _refuse_columns("Yandex' format", given, carry)
+            return read_yandex(files)
+        return _read_tables([table for file in files for table in opened(file, format)], given, carry, first_position)
+
+
+def _read_tables(
+    tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+) -> ClickLog:
     from toprank.clicks.ubi import is_ubi, read_ubi
 
     if any(is_ubi(table) for table in tables):
         _refuse_columns("User Behavior Insights", {**given, "click": None}, carry)
-        return read_ubi(tables, click or None, first_position)
+        return read_ubi(tables, given["click"] or None, first_position)
     return _Strips(tables, given, carry, first_position).log()
 
 
@@ -125,7 +134,7 @@ class _Strips:
     """The columns of tables that are one log, collected a strip of rows at a time."""
 
     def __init__(
-        self, tables: Sequence[Rows], given: Mapping[str, Choice], carry: tuple[str, ...], first_position: int
+        self, tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
     ) -> None:
         self._tables, self._first = tables, first_position
         with tables[0].about():
