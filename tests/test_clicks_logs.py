@@ -227,6 +227,19 @@ def test_a_log_comes_through_a_pipe(form, log, tmp_path):
     writer.join()
 
 
+def test_many_words_are_written_and_found(tmp_path):
+    """Of so much text Arrow makes several arrays."""
+    n = 300_000
+    words = np.char.zfill(np.arange(n).astype(str), 64)
+    assert isinstance(pa.array(words), pa.ChunkedArray)
+    log = ClickLog.of(np.zeros(n, dtype=int), words, np.ones(n), np.zeros(n), session=np.arange(n), ranker=words)
+    write(log, tmp_path / "log.parquet")
+    again = read(tmp_path / "log.parquet")
+    assert (again.columns["ranker"] == words).all()
+    data = tr.RankingData(np.zeros((n, 1)), qid=np.zeros(n, dtype=int), document_ids=words)
+    assert (words[again.rows(data)] == again.document_ids).all()
+
+
 def test_a_file_is_read_once(tmp_path):
     (tmp_path / "log.csv").write_text(HEAD + GOOD)
     with pytest.raises(DataError, match="given twice"):

@@ -379,11 +379,11 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
         rows = slice(start, start + _STRIP)
         pair, session = log.pair[rows], log.session[rows]
         places = {"session": session, "query": log.pair_query[pair], "document": pair}
-        return pa.record_batch({
-            **{name: ids[name].take(pa.array(place)) for name, place in places.items()},
-            "position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows]),
-            **{name: values.slice(start, _STRIP) for name, values in carried.items()},
-        })  # fmt: skip
+        columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}
+        columns |= {"position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows])}
+        columns |= {name: values.slice(start, _STRIP) for name, values in carried.items()}
+        (batch,) = pa.table(columns).combine_chunks().to_batches()  # of many words Arrow makes several arrays
+        return batch
 
     return strip
 

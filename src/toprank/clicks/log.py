@@ -378,7 +378,10 @@ def words_of(ids: Array) -> Any:
         return pa.array(ids).cast(pa.string())
     if ids.dtype.kind == "O":
         return pa.array([str(one) for one in ids.tolist()], pa.string())
-    return pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
+    words = pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
+    return (
+        pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
+    )  # of many, Arrow makes several
 
 
 def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
