@@ -4,17 +4,19 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank.cli.common import speaking_of
 from toprank.cli.main import app
-from toprank.clicks import DBN, PBM, ClickLog, check, compare_models, read, simulate, write
-from toprank.clicks.checking import unlikely
+from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
+from toprank.clicks.findings import unlikely
 from toprank.clicks.models import rate_prior
 from toprank.clicks.named import MODELS, model_named
 from toprank.drawing import tag
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.report.clicks import clicks_page
 
 
@@ -62,19 +64,88 @@ def test_a_good_log_has_notes_alone(log, data):
         (lambda: lists([("a", 2, 1), ("b", 3, 0)], [("a", 1, 0)]), "late-start", "warning", 1),
         (lambda: lists([("a", 1, 1), ("a", 2, 0)], [("b", 1, 0)]), "repeated-documents", "warning", 1),
         (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("a", 1, 0)]), "one-order", "problem", 2),
-        (lambda: lists([("a", 1, 1), ("a", 1, 0), ("b", 2, 0)], [("b", 1, 0)]), "left-out", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("a", 1, 0), ("b", 2, 0)], [("b", 1, 0)]), "repeated-impressions", "warning", 1),
         (lambda: lists([("a", 1, 1), ("b", 2, 1)], [("b", 1, 0)]), "several-clicks", "note", 1),
         (
             lambda: lists([("a", 1, 1), ("b", 2, 0), ("c", 3, 0)], [("b", 1, 0), ("a", 2, 0), ("c", 3, 0)]),
             "unjoined-positions", "warning", 1,
         ),
         (lambda: lists([("a", 1, 1), ("b", 2, 0)], dwell=[3.0, 2.0]), "dwell", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], dwell=[-3.0, 0.0]), "dwell", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 0)]), "unclicked-positions", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 1)]), "few-queries", "warning", 1),
+        (lambda: lists([("a", 1, 1), ("b", 2000, 0)], [("b", 1, 0)]), "deep-positions", "warning", 1),
+        (lambda: lists(*[[("a", 1, k % 2), ("b", 2, 1 - k % 2)] for k in range(99)]), "clicked-sessions-alone",
+         "warning", 99),
+        (lambda: lists(*[[("a", 1, 0), ("b", 2, 1)][k % 2 :] for k in range(20)], [("c", 1, 0)]), "cut-lists",
+         "warning", 20),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found_and_counted(made, code, severity, count):
     found = codes(check(made(), resamples=5))
     assert code in found, list(found)
     assert (found[code].severity, found[code].count) == (severity, count)
+
+
+def test_clicks_on_what_no_list_showed_are_impossible(tmp_path):
+    (tmp_path / "log.txt").write_text("1\t0\tQ\tq\t0\ta\tb\n1\t1\tC\tb\n1\t2\tC\tz\n1\t3\tC\ty\n")
+    found = codes(check(read(tmp_path / "log.txt"), resamples=5))
+    assert found["impossible-clicks"].count == 2
+    assert "no list showed before: 2" in found["impossible-clicks"].sentence
+
+
+USERS = [PBM.known(1 / np.arange(1, 6) ** 0.5), PBM.known([0.9, 0.9, 0.8, 0.7, 0.7]), DBN.known(0.9), SDBN(),
+         DCM.known([0.8] * 5), CCM.known([0.9, 0.7, 0.4])]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clean_logs_raise_no_alarm(data, seed):
+    scores = {"a": data.X[:, 0], "b": data.X[:, 1]}
+    users = USERS[seed % len(USERS)]
+    log = simulate(data, scores, users, 12_000, k=5, exploration=0.5, noise=0.3, seed=seed)
+    user = (np.random.default_rng(seed).permutation(log.n_sessions) % 700)[log.session]
+    report = check(replace(log, columns={"user": user}), data, resamples=10, seed=seed)
+    assert [str(one) for one in report.findings if one.severity != "note"] == []
+
+
+def test_the_graph_is_told_whole():
+    """Documents join 1 with 2 and 4 with 6; 3 and 5 stand alone."""
+    rows = [("q", "a", 1), ("q", "a", 2), ("q", "a", 2), ("q", "b", 2), ("q", "b", 1), ("q", "c", 3), ("q", "d", 4),
+            ("q", "d", 6), ("q", "d", 6), ("r", "d", 5)]  # fmt: skip
+    query, document, position = zip(*rows, strict=True)
+    log = ClickLog.of(query, document, position, [1] + [0] * 9, session=range(10))
+    report = check(log, resamples=5)
+    told = report.to_dict()
+    assert told["components"] == [[1, 2], [3], [4, 6], [5]]
+    assert told["edges"] == [
+        {"first": 1, "second": 2, "pairs": 2, "impressions": 5}, {"first": 4, "second": 6, "pairs": 1, "impressions": 3}
+    ]  # fmt: skip
+    text = " ".join(str(report).split())
+    assert "4 groups that no document joins: 1 to 2; 3; 4, 6; 5." in text
+    assert "1 and 2 2 5 4 and 6 1 3" in text
+    assert set(codes(report)["unjoined-positions"].examples) == {f"position {k}" for k in (3, 4, 5, 6)}
+
+
+def test_many_edges_are_shown_in_part(data):
+    log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
+    report = check(log, resamples=2)
+    assert len(report.graph.edges) == 12 * 11 / 2
+    assert "Of 66 pairs, those of neighbours and with the first, down to position 10" in str(report)
+    assert [row[0] for row in report.edges_table().rows] == [f"1 and {k}" for k in range(2, 11)] + [
+        f"{k} and {k + 1}" for k in range(2, 10)
+    ]
+
+
+def test_a_deep_log_is_compared_at_the_top():
+    shallow = lists([("a", 1, 1), ("b", 1_000, 0)], [("b", 1, 0), ("a", 1_000, 1)])
+    deep = lists([("a", 1, 1), ("b", 1_000, 0), ("c", 1_001, 0)], [("b", 1, 0), ("a", 1_000, 1), ("d", 10_000, 0)])
+    one, two = check(shallow, resamples=5), check(deep, resamples=5)
+    assert two.sizes["positions"] == 10_000
+    assert np.array_equal(two.propensities.values, one.propensities.values, equal_nan=True)
+    assert two.graph.edges == one.graph.edges
+    assert codes(two)["deep-positions"].count == 2
+    with pytest.raises(DataError, match="Nothing stands at the first 1,000 positions"):
+        check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
 
 
 def test_documents_without_features_are_counted(log, data):
@@ -91,6 +162,17 @@ def test_robots_are_suspected_and_people_are_not(log):
     user = np.where(log.session < 40, "robot", "person " + (log.session % 50).astype(str).astype(object)).astype(str)
     report = check(replace(log, clicks=clicks, columns={"user": user}), resamples=5)
     assert codes(report)["suspect-users"].examples == ("user robot",)
+
+
+@pytest.mark.parametrize("nobody", ["", None, np.nan])
+def test_rows_of_nobody_are_no_user(log, nobody):
+    """However many clicks there are without a user."""
+    clicks = log.clicks | (log.session < 400)
+    user = (log.session % 50).astype(object)
+    user[log.session < 400] = nobody
+    for kind in (object, float) if nobody != "" else (object,):
+        report = check(replace(log, clicks=clicks, columns={"user": user.astype(kind)}), resamples=5)
+        assert "suspect-users" not in codes(report)
 
 
 def test_the_bound_behind_suspicion_holds():
@@ -138,6 +220,12 @@ def test_a_prior_at_the_rate_of_the_log_leaves_positions_where_they_are(data):
     assert error[rate_prior(log)] < 0.1 < error[1.0, 1.0]
 
 
+def test_the_prior_is_that_of_the_first_position_that_there_is():
+    late = lists([("a", 2, 1), ("b", 3, 0)], [("b", 2, 0), ("a", 3, 0)], [("b", 2, 0), ("a", 3, 0)])
+    early = lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 0)], [("b", 1, 0), ("a", 2, 0)])
+    assert rate_prior(late) == rate_prior(early) == pytest.approx((0.75, 1.25))
+
+
 def test_refusals(log):
     with pytest.raises(UnknownNameError, match="click model called 'PBN'; did you mean 'PBM'"):
         model_named("PBN")
@@ -145,6 +233,8 @@ def test_refusals(log):
         compare_models(log.select([0, 1]), [PBM()], share=0.1)
     with pytest.raises(DataError, match="ClickLog"):
         check([1, 2])
+    with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):
+        compare_models(log, {"RankCTR": PBM()})
 
 
 # Commands
@@ -170,6 +260,59 @@ def test_check_prints_what_python_says(files, data):
     assert printed.strip() == str(check(read(files / "log.parquet"), data, resamples=9))
     found = json.loads(run("check", files / "log.parquet", "--json", "--resamples", 9, "-q"))
     assert found == json.loads(json.dumps(check(read(files / "log.parquet"), resamples=9).to_dict()))
+
+
+def test_data_need_ids_and_no_labels(files, data):
+    tr.write(data.replace(labels=None), files / "bare.parquet")
+    told = json.loads(run("check", files / "log.parquet", "--data", files / "bare.parquet", "--json", "-q"))
+    assert "no-features" not in [one["code"] for one in told["findings"]]
+
+
+def test_columns_are_named_on_the_command_line(tmp_path):
+    """A robot is found by a column of users that has no usual name."""
+    rng = np.random.default_rng(0)
+    n = 3_000
+    rows = {
+        "search_id": np.repeat(np.arange(n), 3),
+        "words": np.repeat(rng.integers(0, 30, n), 3),
+        "place": [0, 1, 2] * n,
+    }
+    frame = pd.DataFrame({**rows, "page": rng.integers(0, 9, 3 * n), "visitor": rows["search_id"] % 100})
+    frame["hit"] = (rng.random(3 * n) < 0.1) | (frame["visitor"] == 7)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    named = ["--query", "words", "--document", "page", "--position", "place", "--click", "hit", "--first-position", 0]
+    told = json.loads(run("check", tmp_path / "log.csv", *named, "--user", "visitor", "--json", "-q", "--resamples", 2))
+    suspects = {one["code"]: one["examples"] for one in told["findings"]}
+    assert suspects["suspect-users"] == ["user 7"]
+    assert [row["position"] for row in told["positions"]] == [1, 2, 3]
+    told = json.loads(run("check", tmp_path / "log.csv", *named, "--user", "", "--json", "-q", "--resamples", 2))
+    assert "suspect-users" not in {one["code"] for one in told["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "log.csv", "--html", "nowhere/page.html"], "the folder .*nowhere does not exist"),
+        (["check", "log.csv", "--query", "document"], "No column looks like the document"),
+        (["check", "log.csv", "--position", ""], "log.csv: No column looks like the position"),
+        (["check", "nothing.csv"], "There is no file .*nothing.csv"),
+        (["check", "zero.csv"], "zero.csv: Row 1 .* the position 0: .*give --first-position 0"),
+        (["check", "mixed.csv"], "mixed.csv: Session 1 has several queries, .* --session ''"),
+        (["fit", "log.csv", "--html", "nowhere/page.html"], "the folder .*nowhere does not exist"),
+        (["simulate", "log.csv", "a.scores", "-o", "log.jsonl"], "log.jsonl: name it .parquet"),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    head = "session,query,document,position,click\n1,a,x,1,1\n"
+    for name, row in (("log.csv", ""), ("zero.csv", "2,a,x,0,0\n"), ("mixed.csv", "1,b,x,2,0\n")):
+        (tmp_path / name).write_text(head + row)
+    before = sorted(tmp_path.iterdir())
+    result = CliRunner().invoke(app, ["clicks", *arguments])
+    assert isinstance(result.exception, ToprankError)
+    with speaking_of(()), pytest.raises(ToprankError, match=message):
+        raise result.exception
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_strict_fails_on_problems_alone(tmp_path):

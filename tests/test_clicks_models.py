@@ -260,7 +260,7 @@ def test_refusals():
         DBN().fit(log, query_weights=[1, 2, 3])
     with pytest.raises(DataError, match="position 5"):
         PBM().fit(log).chances(ClickLog.of(["q"], ["a"], [5], [0]))
-    with pytest.raises(DataError, match="count from 1"):
+    with pytest.raises(DataError, match="whole numbers from 1"):
         ClickLog.of(["q"], ["a"], [0], [1])
     with pytest.raises(DataError, match="several queries"):
         ClickLog.of(["q", "r"], ["a", "a"], [1, 2], [0, 1], session=[1, 1])

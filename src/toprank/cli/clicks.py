@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,39 +14,57 @@ from toprank.cli import common, options
 if TYPE_CHECKING:
     from toprank.clicks import ClickLog, ClickModel
     from toprank.clicks.intervals import Interval
+    from toprank.data.dataset import RankingData
 
-__all__ = ["COMMANDS", "Log", "check", "fit", "read_log", "simulate"]
+__all__ = ["COMMANDS", "Log", "check", "fit", "read_log", "reads_log", "simulate"]
 
 Log = Annotated[
     list[Path],
     typer.Argument(
-        metavar="LOG...", help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events."
+        metavar="LOG...",
+        help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events. A folder holds files "
+        "of one log.",
     ),
 ]
-
-
-def _of(role: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=f"Column that holds {role}; '' for none.", show_default=False)
-
-
-Query = Annotated[str | None, _of("queries")]
-Document = Annotated[str | None, _of("documents")]
-Position = Annotated[str | None, _of("positions")]
-Click = Annotated[str | None, _of("clicks; with UBI, the action that counts as one")]
-Session = Annotated[str | None, _of("sessions, one for each list")]
-FirstPosition = Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")]
+_MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN or CCM."
 Resamples = Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")]
 
 
-def read_log(paths: list[Path], quiet: bool, first_position: int, **columns: str | None) -> ClickLog:
-    """Read a log, with progress; a column of '' is none."""
+def _column(role: str, none: str = "") -> Any:
+    return typer.Option(metavar="COLUMN", help=f"Column of the log that holds {role}{none}.", show_default=False)
+
+
+class _Columns:
+    """Keywords of `toprank.clicks.read` that are options, with their defaults."""
+
+    query: Annotated[str | None, _column("queries")] = None
+    document: Annotated[str | None, _column("documents")] = None
+    position: Annotated[str | None, _column("positions")] = None
+    click: Annotated[str | None, _column("clicks; with UBI, the action that counts as one")] = None
+    session: Annotated[str | None, _column("sessions, one for each list", "; '' for none")] = None
+    user: Annotated[str | None, _column("users", "; '' for none")] = None
+    first_position: Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")] = 1
+
+
+def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given, as `toprank.clicks.read` takes it; a column of '' is none."""
+    return {name: False if value == "" else value for name, value in given.items() if value is not None}
+
+
+reads_log = options.in_place_of("columns", _Columns, tuple(get_type_hints(_Columns)), _chosen)
+"""Give a command the options that say which column of a log is what, in the place of its parameter `columns`."""
+
+
+def read_log(paths: list[Path], quiet: bool, columns: options.Reading) -> ClickLog:
+    """Read a log, with progress."""
     from toprank.clicks import read
 
-    given: dict[str, Any] = {role: name or False for role, name in columns.items() if name is not None}
     with common.progress(f"Reading {paths[0]} …", quiet):
-        return read(paths if len(paths) > 1 else paths[0], first_position=first_position, **given)
+        return read(paths if len(paths) > 1 else paths[0], **columns)
 
 
+@options.reads_data("qid", "document_id")
+@reads_log
 def check(
     log: Log,
     data: Annotated[Path | None, typer.Option(help="Data with document ids: is all that was shown among them?")] = None,
@@ -54,12 +72,8 @@ def check(
     resamples: Resamples = 100,
     json: options.Json = False,
     html: options.Html = None,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
+    reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
@@ -75,9 +89,8 @@ def check(
     from toprank.clicks import check as checked
 
     common.check_writable(html)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    found = read_log(log, quiet, first_position, **columns)
-    features = None if data is None else common.read_judgments(data, quiet, {})
+    found = read_log(log, quiet, columns)
+    features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
         report = checked(found, features, resamples=resamples, seed=seed)
     told = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
@@ -95,10 +108,17 @@ def check(
         raise typer.Exit(1)
 
 
+def _known_documents(data: Path, quiet: bool, reading: options.Reading) -> RankingData:
+    """The ids of data; labels are not needed."""
+    unlabelled = {"label": False} if common.format_told(data) in common.TABLES else {}
+    return common.read_judgments(data, quiet, {**unlabelled, **reading})
+
+
+@reads_log
 def fit(
     log: Log,
-    model: Annotated[str, typer.Option(help="The click model; GlobalCTR, PBM, UBM, DBN …")] = "PBM",
-    holdout: Annotated[float, typer.Option(help="Share of sessions that the model is judged by.")] = 0.2,
+    model: Annotated[str, typer.Option(help=_MODELS)] = "PBM",
+    holdout: Annotated[float, typer.Option(min=0, max=1, help="Share of sessions that the model is judged by.")] = 0.2,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
     skip_doubled: Annotated[
         bool, typer.Option("--skip-doubled", help="Leave out sessions with several documents at one position.")
@@ -110,12 +130,7 @@ def fit(
     resamples: Resamples = 20,
     json: options.Json = False,
     html: options.Html = None,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
@@ -133,8 +148,7 @@ def fit(
 
     common.check_writable(html)
     kind, asked = model_named(model), None if prior is None else _prior(prior)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    found = read_log(log, quiet, first_position, **columns)
+    found = read_log(log, quiet, columns)
     if skip_doubled and found.doubled.any():
         common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
         found = found.select(~found.doubled)
@@ -224,9 +238,11 @@ def simulate(
     """
     from toprank.clicks import simulate as simulated
     from toprank.clicks import write
+    from toprank.clicks.files import written_as
     from toprank.data.scores import read_scores
 
     common.check_writable(output, "log.parquet")
+    written_as(output)
     users = _known(model, examination, continuation, k)
     documents = common.read_data(data, quiet, reading)
     names = [path.stem for path in scores]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.clicks import Click, Document, FirstPosition, Position, Query, Session, read_log
+from toprank.cli.clicks import read_log, reads_log
 
 if TYPE_CHECKING:
     from toprank.clicks import ClickLog, Trained
@@ -38,6 +38,7 @@ Clip = Annotated[
 ]
 
 
+@reads_log
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def train(
     log: OneLog,
@@ -58,12 +59,7 @@ def train(
     setting: options.Settings = None,
     json: options.Json = False,
     html: options.Html = None,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
     reading: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
@@ -85,8 +81,7 @@ def train(
     common.check_writable(html)
     ranker = systems.make(system, **options.settings_of(setting))
     curves = _curves(propensities, offsets)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    shown = read_log([log], quiet, first_position, **columns)
+    shown = read_log([log], quiet, columns)
     documents, held_out = common.read_both(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
@@ -107,6 +102,7 @@ def train(
     common.say(f"{output}: {systems.get(system).name}, {done.ranker.n_features_in_} features", quiet)
 
 
+@reads_log
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def evaluate(
     scores: Annotated[Path, typer.Argument(help="One score for each document of DATA.")],
@@ -118,12 +114,7 @@ def evaluate(
     offsets: Offsets = None,
     clip: Clip = None,
     json: options.Json = False,
-    query: Query = None,
-    document: Document = None,
-    position: Position = None,
-    click: Click = None,
-    session: Session = None,
-    first_position: FirstPosition = 1,
+    columns: options.Reading = options.NOTHING,
     reading: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
@@ -139,8 +130,7 @@ def evaluate(
     from toprank.data.scores import read_scores
 
     curves = _curves(propensities, offsets)
-    columns = {"query": query, "document": document, "position": position, "click": click, "session": session}
-    shown = read_log([log], quiet, first_position, **columns)
+    shown = read_log([log], quiet, columns)
     documents = common.read_data(data, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]

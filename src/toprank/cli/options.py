@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = ["COLUMNS", "NOTHING", "Reading", "complete", "reads_data", "refuse_set", "settings_of", "value_of"]
+__all__ = [
+    "COLUMNS", "NOTHING", "Reading", "complete", "in_place_of", "reads_data", "refuse_set", "settings_of", "value_of",
+]  # fmt: skip
 
 # ---- what means the same everywhere ----
 
@@ -102,24 +104,34 @@ NOTHING: Reading = {}
 
 def reads_data(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these names in the place of its parameter `reading`."""
-    annotations = get_type_hints(_Keywords, include_extras=True)
+    return in_place_of("reading", _Keywords, names, _chosen)
+
+
+def in_place_of(
+    parameter: str, declared: type, names: Sequence[str], chosen: Callable[[dict[str, Any]], Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options, declared as attributes of a class, in the place of one parameter.
+
+    What was given comes to the command as `chosen` makes it.
+    """
+    annotations = get_type_hints(declared, include_extras=True)
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
-            if one.name != "reading":
+            if one.name != parameter:
                 parameters.append(one)
                 continue
             parameters += [
-                inspect.Parameter(name, one.kind, default=getattr(_Keywords, name), annotation=annotations[name])
+                inspect.Parameter(name, one.kind, default=getattr(declared, name), annotation=annotations[name])
                 for name in names
             ]
 
         @wraps(command)
         def run(**given: Any) -> None:
-            chosen = _chosen({name: given.pop(name) for name in names})
-            command(**given, reading=chosen)
+            made = chosen({name: given.pop(name) for name in names})
+            command(**given, **{parameter: made})
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
 
-from toprank.clicks.log import Array, ClickLog, Numbered, assembled, clicks_of, numbered, positions_of
-from toprank.clicks.sources import Rows, kind_of, opened, refuse_nulls
+from toprank.clicks.cells import ids_in, numbers_of, plain, refuse_mixed, refuse_nulls
+from toprank.clicks.log import Array, ClickLog, Numbered, RowOf, assembled, clicks_of, numbered, positions_of
+from toprank.clicks.sources import Rows, kind_of, opened
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
+from toprank.data.files import as_plain_files
 from toprank.data.frames.layout import refuse_repeated
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
@@ -49,7 +52,7 @@ def read(
     dwell: Choice = None,
     time: Choice = None,
     user: Choice = None,
-    carry: Sequence[str] = (),
+    carry: str | Sequence[str] = (),
     first_position: int = 1,
     format: str | None = None,
 ) -> ClickLog:
@@ -91,101 +94,118 @@ def read(
     given: dict[str, Choice] = dict(zip(
         USUAL_NAMES, (query, document, position, click, session, dwell, time, user), strict=True
     ))  # fmt: skip
+    carry = (carry,) if isinstance(carry, str) else tuple(carry)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
-    if len(sources) == 1 and isinstance(sources[0], str | Path) and kind_of(sources[0], format) == "yandex":
-        from toprank.clicks.events import read_yandex
+    if not all(isinstance(one, str | os.PathLike) for one in sources):
+        return _read_tables([table for one in sources for table in opened(one, format)], given, carry, first_position)
+    with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
+        if all(kind_of(file, format) == "yandex" for file in files):
+            from toprank.clicks.yandex import read_yandex
 
-        return read_yandex(sources[0])
-    tables = [table for one in sources for table in opened(one, format)]
-    if any(_is_events(table) for table in tables):
-        from toprank.clicks.events import read_ubi
-
-        return read_ubi(tables, click, first_position)
-    return _Strips(tables, given, tuple(carry), first_position).log()
+            _refuse_columns("Yandex' format", given, carry)
+            return read_yandex(files)
+        return _read_tables([table for file in files for table in opened(file, format)], given, carry, first_position)
 
 
-def _is_events(table: Rows) -> bool:
-    names = table.schema.names
-    if "_source" in names:
-        names = [one.name for one in table.schema.field("_source").type]
-    return "action_name" in names
+def _read_tables(
+    tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+) -> ClickLog:
+    from toprank.clicks.ubi import is_ubi, read_ubi
+
+    if any(is_ubi(table) for table in tables):
+        _refuse_columns("User Behavior Insights", {**given, "click": None}, carry)
+        return read_ubi(tables, given["click"] or None, first_position)
+    return _Strips(tables, given, carry, first_position).log()
+
+
+def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[str]) -> None:
+    """Refuse to be told of columns where a format says which they are."""
+    named = [role for role, choice in given.items() if choice is not None] + ["carry"] * bool(carry)
+    if named:
+        raise DataError(
+            f"The columns of {format} are known, and cannot be chosen; leave out",
+            remedy=Remedy(f"{named[0]}=.", f"--{named[0]}."),
+        )
 
 
 class _Strips:
     """The columns of tables that are one log, collected a strip of rows at a time."""
 
     def __init__(
-        self, tables: Sequence[Rows], given: Mapping[str, Choice], carry: tuple[str, ...], first_position: int
+        self, tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
     ) -> None:
         self._tables, self._first = tables, first_position
-        names = refuse_repeated(list(tables[0].schema.names))
-        for name in (*carry, *(choice for choice in given.values() if choice)):
-            if name not in names:
-                raise UnknownNameError("column", name, names)
         with tables[0].about():
+            names = refuse_repeated(list(tables[0].schema.names))
+            for name in (*carry, *(choice for choice in given.values() if choice)):
+                if name not in names:
+                    raise UnknownNameError("column", name, names)
             self._roles = _roles(names, given, carry)
-        self._lists = _is_list(tables[0].schema.field(self._roles["document"]).type)
-        if "position" not in self._roles and not self._lists:
-            raise _no_column("position", names)
+            self._lists = _is_list(tables[0].schema.field(self._roles["document"]).type)
+            if "position" not in self._roles and not self._lists:
+                raise _no_column("position", names)
         kept = [name for name in names if name.lower() in _OURS and name not in self._roles.values()]
         self._columns = {name: name for name in (*kept, *carry)}
         self._columns |= {role: name for role, name in self._roles.items() if role in ("dwell", "time", "user")}
         self._pieces: dict[str, list[Any]] = {role: [] for role in (*_IDS, "position", "click", *self._columns)}
-        self._n = 0
+        self._n = self._empty = 0  # rows, and lists without a document
 
     def log(self) -> ClickLog:
         """All rows as a log."""
         used = list(dict.fromkeys([*self._roles.values(), *self._columns.values()]))
         texts = [self._roles[role] for role in (*_IDS, "user") if role in self._roles]
         for table in self._tables:
-            absent = [name for name in used if name not in table.schema.names]
-            if absent:
-                raise DataError(f"{table.path}: there is no column '{absent[0]}', which the first table has.")
             row = 0
             with table.about():
+                absent = [name for name in used if name not in table.schema.names]
+                if absent:
+                    raise DataError(f"There is no column '{absent[0]}', which the first table has.")
                 for batch in table.batches(used, texts):
-                    self._take(batch, row, table.from_text)
+                    self._take(batch, row)
                     row += batch.num_rows
-        with self._tables[0].about():
+        with self._tables[0].about() if len(self._tables) == 1 else nullcontext():
             return self._assembled()
 
-    def _take(self, batch: Any, first_row: int, from_text: bool) -> None:
+    def _take(self, batch: Any, first_row: int) -> None:
         import pyarrow as pa
 
         columns = {role: batch.column(name) for role, name in {**self._columns, **self._roles}.items()}
+        row_of: RowOf = first_row.__add__
         places: IntArray | None = None
         if self._lists:
             columns, row, places = _exploded(columns, first_row)
             columns = {"session": pa.array(self._n + row), **columns}
+            row_of = (first_row + row).__getitem__
+            self._empty += batch.num_rows - len(np.unique(row))
         self._n += batch.num_rows
+
+        def cells(role: str) -> tuple[Any, str, str]:
+            """Those of a role, none of them empty; with the names of column and role."""
+            values, name = plain(columns[role]), self._roles.get(role, role)
+            refuse_nulls(values, name, role, row_of)
+            return values, name, role
+
         for role in _IDS:
             if role in columns:
-                refuse_nulls(columns[role], self._roles.get(role, role), role, first_row)
-                self._pieces[role].append(_coded(_ids(columns[role], self._roles.get(role, role), role)))
+                self._pieces[role].append(ids_in(*cells(role)).dictionary_encode())
         if "position" in columns:
-            refuse_nulls(columns["position"], self._roles["position"], "position", first_row)
-            told = _numbers(columns["position"], self._roles["position"])
-            places = positions_of(told + (1 - self._first), first_row)
+            places = positions_of(numbers_of(*cells("position"), row_of), row_of, self._first)
         assert places is not None
         self._pieces["position"].append(places.astype(np.int32))
-        refuse_nulls(columns["click"], self._roles["click"], "click", first_row)
-        click = columns["click"]
-        if from_text:
-            click = _truth(click)
-        self._pieces["click"].append(clicks_of(_numbers(click, self._roles["click"]), first_row))
+        self._pieces["click"].append(clicks_of(numbers_of(*cells("click"), row_of), row_of))
         for name in self._columns:
-            values = columns[name]
-            is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-            self._pieces[name].append(_coded(values.cast(pa.string())) if is_text else values)
+            values = plain(columns[name])
+            refuse_mixed(values, name)
+            self._pieces[name].append(values.dictionary_encode() if pa.types.is_string(values.type) else values)
 
     def _assembled(self) -> ClickLog:
         import pyarrow as pa
 
         from_text = any(table.from_text for table in self._tables)
-        if not self._pieces["click"]:
-            raise DataError("The table has no rows.")
+        if not sum(map(len, self._pieces["click"])):
+            raise DataError("The table has no rows." if not self._n else "All lists are empty.")
         ids: dict[str, Numbered] = {}
         for role in _IDS:
             if self._pieces[role]:
@@ -195,7 +215,8 @@ class _Strips:
         columns = {name: _values(_one(name, self._pieces.pop(name)), from_text) for name in self._columns}
         places = np.concatenate(self._pieces["position"]).astype(np.int64)
         clicks = np.concatenate(self._pieces["click"])
-        return assembled(ids["query"], ids["document"], ids.get("session"), places, clicks, columns)
+        left = {"lists without a document": self._empty} if self._empty else {}
+        return assembled(ids["query"], ids["document"], ids.get("session"), places, clicks, columns, left)
 
 
 def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[str]) -> dict[str, str]:
@@ -228,6 +249,9 @@ def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[st
 
 
 def _no_column(role: str, names: Sequence[str]) -> DataError:
+    for sign, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(names) == 1 and sign in names[0]:
+            return DataError(f"The columns seem to be separated by {word}: .csv takes commas, and .tsv tabs.")
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     return DataError(
         f"No column looks like the {role}. The columns are: {shown}. Give",
@@ -238,7 +262,7 @@ def _no_column(role: str, names: Sequence[str]) -> DataError:
 def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], IntArray, IntArray]:
@@ -267,31 +291,6 @@ def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], 
     return found, parent, rank
 
 
-def _ids(values: Any, name: str, role: str) -> Any:
-    """Ids as text or whole numbers; pandas makes floats of whole numbers where a cell is empty."""
-    import pyarrow as pa
-
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if pa.types.is_floating(kind):
-        try:
-            return values.cast(pa.int64())
-        except pa.ArrowInvalid:
-            raise DataError(f"Column '{name}' ({role}) must hold whole numbers or text, not fractions.") from None
-    if pa.types.is_large_string(kind) or kind == pa.string_view():
-        return values.cast(pa.string())
-    if pa.types.is_integer(kind):
-        return values.cast(pa.int64())
-    if not pa.types.is_string(kind):
-        raise DataError(f"Column '{name}' ({role}) must hold whole numbers or text, not {kind}.")
-    return values
-
-
-def _coded(values: Any) -> Any:
-    import pyarrow as pa
-
-    return values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-
-
 def _alike(pieces: list[Any]) -> list[Any]:
     """Pieces of one type, so that they are one column; files may differ in how they number categories."""
     import pyarrow as pa
@@ -307,33 +306,11 @@ def _one(name: str, pieces: list[Any]) -> Any:
     import pyarrow as pa
 
     if pa.types.is_dictionary(pieces[0].type):
-        pieces = _alike([_coded(piece) for piece in pieces])
+        pieces = _alike(pieces)
     try:
         return pa.chunked_array([piece.cast(pieces[0].type) for piece in pieces])
     except pa.ArrowInvalid as problem:
         raise DataError(f"Column '{name}' does not hold the same in all files: {problem}.") from None
-
-
-def _numbers(values: Any, name: str) -> Array:
-    import pyarrow as pa
-
-    if pa.types.is_string(values.type):
-        try:
-            values = values.cast(pa.float64())
-        except pa.ArrowInvalid as problem:
-            raise DataError(f"Column '{name}' must hold numbers: {problem}.") from None
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
-        raise DataError(f"Column '{name}' must hold numbers, not {values.type}.")
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def _truth(values: Any) -> Any:
-    """Truth values in words as 0 and 1, where text is to hold clicks."""
-    import pyarrow.compute as pc
-
-    words = pc.utf8_lower(values)
-    words = pc.if_else(pc.equal(words, "true"), "1", words)
-    return pc.if_else(pc.equal(words, "false"), "0", words)
 
 
 def _values(column: Any, from_text: bool) -> Array:
@@ -370,32 +347,51 @@ def write(log: ClickLog, path: PathLike) -> None:
     ...     read(f"{folder}/log.parquet").clicks.tolist()
     [False, True]
     """
-    kind = promised_format(path)
-    if kind not in ("parquet", "arrow", "csv"):
-        raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")
+    if not isinstance(log, ClickLog):
+        raise DataError(f"write takes a ClickLog, not a {type(log).__name__}.")
+    kind = written_as(path)
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions; there is nothing to write.")
     taken = {"session", "query", "document", "position", "click"} & set(log.columns)
     if taken:
         raise DataError(f"The log carries a column '{min(taken)}', which is what a column of the file is called.")
-    batches = _batches(log)
-    first = next(batches, None)
-    if first is None:
-        raise DataError("The log has no impressions; there is nothing to write.")
-    write_batches(path, kind, first.schema, _chained(first, batches))
+    strip = _strips_of(log)
+    write_batches(path, kind, strip(0).schema, map(strip, range(0, log.n_impressions, _STRIP)))
 
 
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
+def written_as(path: PathLike) -> str:
+    """The format that a log is written in, told by the name of its file."""
+    kind = promised_format(path)
+    if kind not in ("parquet", "arrow", "csv"):
+        raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")
+    return kind
 
 
-def _batches(log: ClickLog) -> Iterator[Any]:
+def _strips_of(log: ClickLog) -> Callable[[int], Any]:
+    """What gives the impressions from one on as a record batch, so many as a strip has."""
     import pyarrow as pa
 
-    ids = np.arange(log.n_sessions) if log.session_ids is None else log.session_ids
-    for start in range(0, log.n_impressions, _STRIP):
+    numbers = np.arange(log.n_sessions) if log.session_ids is None else log.session_ids
+    ids = {name: _as_arrow(name, one) for name, one in zip(_IDS, (log.qids, log.document_ids, numbers), strict=True)}
+    carried = {name: _as_arrow(name, values) for name, values in log.columns.items()}
+
+    def strip(start: int) -> Any:
         rows = slice(start, start + _STRIP)
-        pair = log.pair[rows]
-        columns: dict[str, Array] = {"session": ids[log.session[rows]], "query": log.qids[log.pair_query[pair]]}
-        columns |= {"document": log.document_ids[pair], "position": log.position[rows], "click": log.clicks[rows]}
-        columns |= {name: values[rows] for name, values in log.columns.items()}
-        yield pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+        pair, session = log.pair[rows], log.session[rows]
+        places = {"session": session, "query": log.pair_query[pair], "document": pair}
+        columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}
+        columns |= {"position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows])}
+        columns |= {name: values.slice(start, _STRIP) for name, values in carried.items()}
+        (batch,) = pa.table(columns).combine_chunks().to_batches()  # of many words Arrow makes several arrays
+        return batch
+
+    return strip
+
+
+def _as_arrow(name: str, values: Array) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError) as problem:
+        raise DataError(f"Column '{name}' of the log cannot be written: {problem}.") from None

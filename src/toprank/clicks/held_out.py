@@ -160,9 +160,12 @@ def _named(models: Models) -> dict[str, ClickModel]:
         if not isinstance(model, ClickModel):
             raise DataError(f"{name} must be a click model, such as tr.clicks.PBM(), not a {type(model).__name__}.")
     kinds = {type(model) for model in several.values()}
-    return {name: copy.copy(model) for name, model in several.items()} | {
-        kind.__name__: kind() for kind in _RATES if kind not in kinds
-    }
+    rates = {kind.__name__: kind() for kind in _RATES if kind not in kinds}
+    if taken := rates.keys() & several.keys():
+        raise DataError(
+            f"'{min(taken)}' is what a rate of clicks is called, which is always compared; rename the model."
+        )
+    return {name: copy.copy(model) for name, model in several.items()} | rates
 
 
 def _interval(

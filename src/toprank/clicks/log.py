@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,14 +13,20 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import whole_numbers
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["ClickLog", "Numbered", "assembled", "clicks_of", "ids_of", "numbered", "positions_of", "words_of"]
+__all__ = [
+    "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "clicks_of", "ids_of", "numbered",
+    "positions_of", "words_of",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
-_DEEPEST = 10_000  # a position: models learn numbers for positions, some for every two of them
+RowOf = Callable[[int], int]
+"""The row of the table that a place in an array is of."""
+DEEPEST = 10_000
+"""The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
+TOLD_AGAIN = "impressions that were told again, and count once"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
 
@@ -80,9 +86,9 @@ class ClickLog:
         places = positions_of(position)
         n = len(places)
         return assembled(
-            numbered(_column("query", query, n)),
-            numbered(_column("document", document, n)),
-            None if session is None else numbered(_column("session", session, n)),
+            numbered(_ids("query", query, n)),
+            numbered(_ids("document", document, n)),
+            None if session is None else numbered(_ids("session", session, n)),
             places,
             clicks_of(_column("click", click, n)),
             {name: _column(name, values, n) for name, values in columns.items()},
@@ -138,8 +144,11 @@ class ClickLog:
 
     def select(self, sessions: npt.ArrayLike) -> ClickLog:
         """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""
-        chosen = np.asarray(sessions)
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        chosen = np.asarray(sessions) if np.size(sessions) else np.empty(0, np.int64)
+        if chosen.dtype == bool and chosen.shape == (self.n_sessions,):
+            chosen = np.flatnonzero(chosen)
+        elif chosen.dtype.kind not in "iu" or ((chosen < 0) | (chosen >= self.n_sessions)).any():
+            raise DataError(f"Choose sessions by numbers from 0 to {self.n_sessions - 1:,}, or a mask of as many.")
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
@@ -152,14 +161,39 @@ class ClickLog:
     def rows(self, data: RankingData) -> IntArray:
         """Of each pair the row of `data` that has its query and document, by ids; -1 where there is none.
 
+        Where the data have no document ids, these are the numbers of their rows, as `simulate` has it.
+
         >>> data = RankingData([[0.5], [0.7]], qid=["a", "a"], document_ids=["y", "x"])
         >>> ClickLog.of(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
         [1, -1]
         """
         check_data("the join with a click log", data)
-        if data.document_ids is None:
-            raise DataError("The data have no document ids to find the documents of the log by; read them with ids.")
-        return self._found(data.qids, data.queries.document_query, data.document_ids)
+        documents = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
+        return self._found(data.qids, data.queries.document_query, documents)
+
+    def data(self, features: Sequence[str]) -> RankingData:
+        """What was shown as ranking data without labels, a row for each pair: columns of the log are the features.
+
+        Where a column differs between impressions of a pair, the last of them counts.
+
+        >>> log = ClickLog.of(["a", "a", "b"], ["x", "y", "x"], [1, 2, 1], [0, 1, 0], bm25=[0.5, 0.7, 0.9])
+        >>> data = log.data(["bm25"])
+        >>> data.X.ravel().tolist(), log.rows(data).tolist()
+        ([0.5, 0.7, 0.9], [0, 1, 2])
+        """
+        last = np.full(self.n_pairs, -1, dtype=np.int64)
+        np.maximum.at(last, self.pair, np.arange(self.n_impressions))
+        pairs = np.flatnonzero(last >= 0)
+        X = np.empty((len(pairs), len(features)))
+        for place, name in enumerate(features):
+            if name not in self.columns:
+                raise UnknownNameError("column of the log", name, self.columns)
+            try:
+                X[:, place] = self.columns[name][last[pairs]]
+            except (TypeError, ValueError):
+                raise DataError(f"Column '{name}' of the log must hold numbers to be a feature.") from None
+        names, query = [str(one) for one in self.document_ids[pairs].tolist()], self.qids[self.pair_query[pairs]]
+        return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
         """Of each pair the number of the same query and document in another log, by ids; -1 where there is none.
@@ -212,6 +246,8 @@ def assembled(
 ) -> ClickLog:
     """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
     n, left = len(places), dict(left_out or {})
+    if places.max(initial=0) > DEEPEST:
+        raise DataError(f"A list has {places.max():,} documents, and {DEEPEST:,} are the most; leave out the rest.")
     if session is None:
         begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
         session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
@@ -228,7 +264,7 @@ def assembled(
         clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
         session_of, places, columns = session_of[first], places[first], {k: one[first] for k, one in columns.items()}
         pair = pair._replace(number=pair.number[first])
-        left["impressions that were told again, and count once"] = int(again.sum())
+        left[TOLD_AGAIN] = int(again.sum())
     starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
     pair_query = pair.ids // max(len(document.ids), 1)
     query_of = pair_query[pair.number]
@@ -262,8 +298,10 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
         assert session is not None  # without one, a session ends where the query changes
         one, two = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
-            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for one: give every "
-            "list of results a session of its own, or leave the session out."
+            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for two: a session "
+            "is one list of results. Give each list an id; or, where lists lie in the file one behind the other, read "
+            "without a session:",
+            remedy=Remedy("session=False.", "--session ''."),
         )
 
 
@@ -276,24 +314,35 @@ def numbered(values: Any, *, from_text: bool = False) -> Numbered:
     Numbered(ids=array(['a', 'b'], dtype='<U1'), number=array([1, 0, 1]))
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = values
     if isinstance(values, np.ndarray):
-        if values.dtype.kind == "f":  # NaN is no id, and Arrow would not say so
-            ids, number = np.unique(values, return_inverse=True)
-            return Numbered(ids, number.reshape(-1).astype(np.int64))
         if values.dtype.kind in "iu" and (near := _counted(values)) is not None:
             return near
-        column = pa.array(values) if values.dtype.kind in "iub" else words_of(values)
+        column = pa.array(values) if values.dtype.kind in "iu" else words_of(values)
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.unify_dictionaries().combine_chunks() if coded.num_chunks else pa.array([], coded.type)
     if isinstance(coded, pa.ChunkedArray):  # of one chunk, as some versions of Arrow give it
         coded = coded.chunk(0)
-    known = ids_of(coded.dictionary)
-    ids, place = np.unique(whole_numbers(known) if from_text else known, return_inverse=True)
-    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
-    return Numbered(ids, place.reshape(-1).astype(np.int64)[codes])
+    known, codes = coded.dictionary, np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    known = _whole_numbers(known) if from_text else known
+    order = pc.sort_indices(known)
+    place = np.empty(len(known), dtype=np.int64)
+    place[np.asarray(order)] = np.arange(len(known))
+    return Numbered(ids_of(known.take(order)), place[codes])
+
+
+def _whole_numbers(words: Any) -> Any:
+    """An Arrow array of text as whole numbers where each is written exactly as the number would be, else unchanged."""
+    import pyarrow as pa
+
+    try:
+        numbers = words.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return words
+    return numbers if numbers.cast(words.type).equals(words) else words
 
 
 def _counted(values: Array) -> Numbered | None:
@@ -312,11 +361,13 @@ def _counted(values: Array) -> Numbered | None:
 def ids_of(known: Any) -> Array:
     """An Arrow array of ids as NumPy's: whole numbers, or text, which takes no more room than its letters do."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if pa.types.is_integer(known.type):
         return np.asarray(known.to_numpy(zero_copy_only=False))
-    texts = known.cast(pa.string()).to_pylist()
-    return np.array(texts, dtype=object if max(map(len, texts), default=0) > _LONGEST else np.str_)
+    longest = pc.max(pc.utf8_length(known)).as_py() or 0
+    held = longest > _LONGEST or pc.any(pc.match_substring(known, "\0")).as_py()  # NumPy takes a last zero for padding
+    return np.array(known.to_pylist(), dtype=object if held else np.str_)
 
 
 def words_of(ids: Array) -> Any:
@@ -327,18 +378,40 @@ def words_of(ids: Array) -> Any:
         return pa.array(ids).cast(pa.string())
     if ids.dtype.kind == "O":
         return pa.array([str(one) for one in ids.tolist()], pa.string())
-    return pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
+    words = pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
+    return (
+        pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
+    )  # of many, Arrow makes several
 
 
 def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{role} must be a column, one value for each row.") from None
     if array.shape != (n,):
         raise DataError(f"There are {n:,} positions, but {role} has the shape {array.shape}; give one for each row.")
     return array
 
 
-def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
-    """Positions as whole numbers from 1; anything else is refused, by its row."""
+def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
+    """Ids of rows: text or whole numbers, of which pandas makes floats where a cell is empty."""
+    array = _column(role, values, n)
+    kind = array.dtype.kind
+    empty = np.array([one is None or one != one or one == "" for one in array]) if kind == "O" else array != array
+    if kind == "U":
+        empty = array == ""
+    if np.any(empty):
+        raise DataError(f"Row {np.argmax(empty)} (counted from 0) has no {role}; every impression needs one.")
+    if kind == "f":
+        if not (np.abs(array) < 2**53).all() or (array != np.floor(array)).any():
+            raise DataError(f"The {role} must be whole numbers or text, not fractions.")
+        return array.astype(np.int64)
+    return array
+
+
+def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -> IntArray:
+    """Positions as whole numbers from 1, where those that are given count from `first`; others are refused by row."""
     array = np.asarray(position)
     if array.ndim != 1:
         raise DataError("Positions must be a column of whole numbers from 1.")
@@ -347,19 +420,23 @@ def positions_of(position: npt.ArrayLike, first_row: int = 0) -> IntArray:
         numbers = array if whole else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
-    fine = (numbers >= 1) & (numbers <= _DEEPEST)
+    fine = (numbers >= first) & (numbers < first + DEEPEST)
     bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
     if len(bad):
-        others = f", and {len(bad) - 1:,} others are as wrong" if len(bad) > 1 else ""
-        deep = f" A list goes no further down than {_DEEPEST:,}." if numbers[bad[0]] > _DEEPEST else ""
+        others = f", and {len(bad) - 1:,} rows behind it are no better" if len(bad) > 1 else ""
         raise DataError(
-            f"Row {first_row + bad[0]} has the position {array[bad[0]]}{others}: positions are whole numbers, and "
-            f"count from 1.{deep} Add 1 where the log counts from 0; leave the rows out where nothing was shown."
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
+            f"are whole numbers from {first} to {first + DEEPEST - 1:,}. Leave out rows that were not in a list.",
+            remedy=_FROM_ZERO if first and (numbers == 0).any() else "",
         )
-    return numbers.astype(np.int64, copy=False)
+    return numbers.astype(np.int64) + (1 - first)
 
 
-def clicks_of(array: Array, first_row: int = 0) -> npt.NDArray[np.bool_]:
+_FROM_ZERO = Remedy("Where the log counts from 0, add 1, or read it with first_position=0.",
+                    "Where the log counts from 0, give --first-position 0.")  # fmt: skip
+
+
+def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
     """Whether each was clicked, from truth values or numbers of clicks; anything else is refused, by its row."""
     if array.dtype.kind == "b":
         return array
@@ -367,9 +444,10 @@ def clicks_of(array: Array, first_row: int = 0) -> npt.NDArray[np.bool_]:
         numbers: FloatArray = array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Clicks must be 0 or 1, or how often it was clicked: {problem}.") from None
-    bad = np.flatnonzero(~(numbers >= 0))
+    bad = np.flatnonzero(~((numbers >= 0) & (numbers < np.inf) & (numbers == np.floor(numbers))))
     if len(bad):
         raise DataError(
-            f"Row {first_row + bad[0]} has the click {array[bad[0]]}; give 0 or 1, or how often it was clicked."
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the click {numbers[bad[0]]:.16g}; give 0 or 1, or how "
+            "often it was clicked."
         )
     return numbers > 0

@@ -329,7 +329,7 @@ def check_log(log: Any) -> None:
 
 
 def rate_prior(log: ClickLog, impressions: float = 2.0) -> tuple[float, float]:
-    """A prior of so many impressions with the rate of clicks at the first position, as clicks and skips.
+    """A prior of so many impressions with the rate of clicks at the first position of the log, as clicks and skips.
 
     There everything is looked at, so that the rate is the mean attraction of what was shown. A prior with another mean
     draws rarely shown documents to it, and so the examination of the positions at which they stand the other way.
@@ -337,7 +337,7 @@ def rate_prior(log: ClickLog, impressions: float = 2.0) -> tuple[float, float]:
     >>> rate_prior(ClickLog.of(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
     (0.6, 1.4)
     """
-    first = log.clicks[log.position == log.position.min(initial=1)]
+    first = log.clicks[log.position == (log.position.min() if log.n_impressions else 1)]
     rate = (float(first.sum()) + 0.5) / (len(first) + 1)
     return impressions * rate, impressions * (1 - rate)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.data.bytesource import ByteSource, PathLike, head_of, open_bytes, promised_format
+from toprank.data.bytesource import PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
 from toprank.data.frames.conversion import table_of
 from toprank.data.frames.layout import Layout
-from toprank.data.tables.sources import Source, about, sources_of
+from toprank.data.tables.sources import Source, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 __all__ = ["FORMATS", "Rows", "opened"]
@@ -21,6 +23,7 @@ __all__ = ["FORMATS", "Rows", "opened"]
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
 _JSON_BLOCK = 8 << 20  # bytes of text at a time
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
 
 class Rows(NamedTuple):
@@ -40,13 +43,30 @@ class Rows(NamedTuple):
 
 
 def opened(source: Any, format: str | None = None) -> list[Rows]:
-    """The tables of a file, a folder of Parquet files, or a frame."""
+    """The tables of a file, of a folder of files, or a frame."""
     if not isinstance(source, str | os.PathLike):
         return [_of_frame(source)]
-    kind = kind_of(source, format)
-    if kind == "jsonl":
-        return [_of_json(Path(source))]
-    return [_of_source(one) for one in sources_of(source, kind)]
+    path = Path(source)
+    if path.is_dir() and (inside := _files_in(path)):
+        return [table for one in inside for table in opened(one, format)]
+    kind = kind_of(path, format)
+    if kind == "yandex":
+        raise FormatError("A log in Yandex' format is read by itself, or with others in it.", path=path)
+    return [_of_json(path)] if kind == "jsonl" else [_of_source(one) for one in sources_of(path, kind)]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of a folder whose names promise a log, as people count; none where it is a folder of Parquet alone."""
+    with os_errors(folder, "read"):
+        found = sorted((one for one in folder.iterdir() if not one.name.startswith((".", "_"))), key=by_number)
+    kinds = {one: _by_name(one) for one in found}
+    return [one for one in found if kinds[one]] if set(kinds.values()) - {None, "parquet"} else []
+
+
+def _by_name(path: Path) -> str | None:
+    """The format of logs that a name promises."""
+    promised = "jsonl" if plain_name(path).suffix.lower() in _JSON_SUFFIXES else promised_format(path)
+    return promised if promised in FORMATS else None
 
 
 def kind_of(path: PathLike, given: str | None = None) -> str:
@@ -61,6 +81,8 @@ def kind_of(path: PathLike, given: str | None = None) -> str:
     for start, kind in ((b"PAR1", "parquet"), (b"ARROW1", "arrow")):
         if head.startswith(start):
             return kind
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FormatError("This is UTF-16; write it as UTF-8.", path=path)
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")[0]
     if first.startswith(b"{"):
         return "jsonl"
@@ -69,14 +91,18 @@ def kind_of(path: PathLike, given: str | None = None) -> str:
     words = first.split(b"\t")
     if len(words) >= 4 and words[2] in (b"Q", b"C") and words[1].isdigit():
         return "yandex"
-    promised = promised_format(path)
-    return promised if promised in ("parquet", "arrow") else "csv"
+    return _by_name(Path(path)) or "csv"
 
 
 def _of_frame(frame: Any) -> Rows:
     import pyarrow as pa
 
-    table = pa.table(dict(frame)) if isinstance(frame, dict) else table_of(frame)
+    try:
+        table = pa.table(frame) if isinstance(frame, dict) else table_of(frame)
+    except (pa.ArrowException, TypeError, ValueError) as problem:
+        if isinstance(problem, DataError):
+            raise
+        raise DataError(f"The columns cannot be read: {problem}.") from None
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         del texts
@@ -100,11 +126,13 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
     import pyarrow as pa
 
     kept: list[Any] = []
+    count = 0
     for batch in batches:
         kept.append(batch)
-        if sum(one.num_rows for one in kept) >= rows:
+        count += batch.num_rows
+        if count >= rows:
             yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
-            kept = []
+            kept, count = [], 0
     if kept:
         yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
 
@@ -113,115 +141,119 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def _of_json(path: Path) -> Rows:
-    schema = next(_json_batches(path, None), None)
-    if schema is None:
-        raise FormatError("The file is empty.", path=path)
-    found = schema.schema
+    import pyarrow as pa
+
+    known: dict[str, Any] = {}
+    for line, block in _json_blocks(path):
+        for number, text in enumerate(bytes(block).split(b"\n"), line):
+            _learn(known, _object(text, path, number))
+        break
+    if not known:
+        raise FormatError("The file is empty; every line is an object.", path=path)
+    found = pa.schema(_fields(known))
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        kinds = {name: _kind_in(found, name, name in texts) for name in columns}
-        yield from _json_batches(path, pa.schema(_nested(kinds)))
+        wanted: dict[str, Any] = {}
+        for name in columns:
+            within, (*outer, last) = wanted, [name] if name in known else name.split(".")
+            for step in outer:
+                within = within.setdefault(step, {})
+            within[last] = _inside(known, name) or (str if name in texts else float)
+        schema = pa.schema(_fields(wanted))
+        for line, block in _json_blocks(path):
+            yield from _json_table(block, schema, path, line).combine_chunks().to_batches()
 
     return Rows(found, batches, path, False, inside=True)
 
 
-def _kind_in(schema: Any, name: str, text: bool) -> Any:
-    """The type of a column, or of one inside of another (a path with dots), as the first lines have it."""
-    import pyarrow as pa
-
-    at: Any = schema
-    for step in name.split("."):
-        place = at.get_field_index(step) if isinstance(at, pa.Schema) or pa.types.is_struct(at) else -1
-        if place < 0:
-            return pa.string() if text else pa.float64()
-        at = at.field(place).type
-    if text and (pa.types.is_list(at) or pa.types.is_large_list(at)):
-        return at if pa.types.is_integer(at.value_type) else pa.list_(pa.string())
-    return pa.string() if text and not pa.types.is_integer(at) else at
-
-
-def _nested(kinds: dict[str, Any]) -> list[Any]:
-    """The fields of a schema, where names with dots stand for fields inside of others."""
-    import pyarrow as pa
-
-    within: dict[str, dict[str, Any]] = {}
-    fields = []
-    for name, kind in kinds.items():
-        first, _, rest = name.partition(".")
-        if rest:
-            within.setdefault(first, {})[rest] = kind
-        else:
-            fields.append(pa.field(name, kind))
-    return fields + [pa.field(name, pa.struct(_nested(inner))) for name, inner in within.items()]
-
-
-def _json_batches(path: Path, schema: Any | None) -> Iterator[Any]:
-    """The objects of the lines; without a schema with that of the first lines."""
-    import pyarrow as pa
-    from pyarrow import json
-
-    text = open_bytes(path)
+def _json_blocks(path: Path) -> Iterator[tuple[int, Any]]:
+    """Whole lines, some megabytes of them at a time, and the number of the first."""
+    text, line = open_bytes(path), 1
     at = text.start
     while at < text.size:
         end = min(text.newline(min(at + _JSON_BLOCK, text.size)) + 1, text.size)
         block = text.array(at, end)
-        _check_utf8(block, text, at, path)
-        options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
-        try:
-            table = json.read_json(
-                pa.BufferReader(pa.py_buffer(block)), json.ReadOptions(block_size=len(block) + 1), options
-            )
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
-            line, _ = text.line_and_column(at)
-            said = str(problem).replace("JSON parse error: ", "").partition("\n")[0].rstrip(".")
-            raise FormatError(
-                f"The JSON lines from here on cannot be read as the first ones were: {said}. Every line is an object, "
-                "and a field has one type in all of them.",
-                path=path, line=line,
-            ) from None  # fmt: skip
-        at = end
-        yield from table.combine_chunks().to_batches()
+        yield line, block
+        at, line = end, line + int(np.count_nonzero(block == ord("\n")))
 
 
-def _check_utf8(block: Any, text: ByteSource, at: int, path: Path) -> None:
-    """Arrow's reader of JSON takes any bytes for text, and fails when somebody looks at it."""
+def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:
+    """The object of a line; none where it is blank."""
     try:
-        str(block, "utf-8")
-    except UnicodeDecodeError as problem:
-        line, _ = text.line_and_column(at + problem.start)
+        found = json.loads(text) if text.strip() else {}
+    except UnicodeDecodeError:
         raise FormatError("The text is not UTF-8.", path=path, line=line) from None
-
-
-def column(batch: Any, name: str) -> Any | None:
-    """A column of a batch by its name, or one inside of another by a path with dots; None where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *rest = name.split(".")
-    if first not in batch.schema.names:
-        return None
-    found, kind = batch.column(first), batch.schema.field(first).type
-    for step in rest:
-        if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
-            return None
-        found, kind = pc.struct_field(found, step), kind.field(step).type
+    except (ValueError, RecursionError) as problem:
+        said, column = getattr(problem, "msg", problem), getattr(problem, "colno", None)
+        raise FormatError(f"This is not JSON: {said}. {_EVERY_LINE}", path=path, line=line, column=column) from None
+    if not isinstance(found, dict):
+        raise FormatError(f"This line is not an object. {_EVERY_LINE}", path=path, line=line)
     return found
 
 
-def refuse_nulls(values: Any, name: str, role: str, first_row: int) -> None:
-    """Refuse an empty cell where every row needs a value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _learn(known: dict[str, Any], found: dict[str, Any]) -> None:
+    """Learn the types of fields: a Python type, a dictionary of fields, or a list with the type of its elements.
 
-    empty = pc.is_null(values)
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        empty = pc.or_(empty, pc.equal(values, "").fill_null(True))
-    row = pc.index(empty, True).as_py()
-    if row >= 0:
-        raise DataError(
-            f"Column '{name}' ({role}) is empty in row {first_row + row} (counted from 0); every impression needs one."
-        )
+    Where values of a field differ, the first counts; whole numbers among others are floats.
+    """
+    for name, value in found.items():
+        before = known.get(name)
+        if isinstance(value, dict) and isinstance(before, dict | None):
+            known[name] = {} if before is None else before
+            _learn(known[name], value)
+        elif isinstance(value, list) and isinstance(before, list | None):
+            inner = {"": before[0]} if before else {}
+            for one in value:
+                _learn(inner, {"": one})
+            known[name] = [inner.get("")]
+        elif value is not None and (before is None or (before is int and isinstance(value, float))):
+            known[name] = type(value)
+        else:
+            known.setdefault(name, None)
+
+
+def _fields(known: dict[str, Any]) -> list[Any]:
+    import pyarrow as pa
+
+    plain = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string(), None: pa.string()}
+
+    def kind(of: Any) -> Any:
+        if isinstance(of, dict):
+            return pa.struct(_fields(of))
+        return pa.list_(kind(of[0])) if isinstance(of, list) else plain[of]
+
+    text = (name for name in known if not any("\ud800" <= letter <= "\udfff" for letter in name))  # no half letters
+    return [pa.field(name, kind(known[name])) for name in text]
+
+
+def _inside(known: Any, name: str) -> Any:
+    """What was learnt of a field, or of one inside of another (a path with dots); None where it was not seen."""
+    for step in [name] if name in known else name.split("."):
+        known = known.get(step) if isinstance(known, dict) else None
+    return known
+
+
+def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
+    """The objects of some lines; what a schema does not ask for is passed over."""
+    import pyarrow as pa
+    from pyarrow import json as reader
+
+    options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    whole = reader.ReadOptions(block_size=len(block) + 1)
+    try:
+        table = reader.read_json(pa.BufferReader(pa.py_buffer(block)), whole, options)
+        table.validate(full=True)
+        return table
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        lines = bytes(block).split(b"\n")
+        for number, text in enumerate(lines, line):
+            _object(text, path, number)  # what is no JSON at all has a line that is known
+        said = str(problem).removeprefix("JSON parse error: ").partition("\n")[0]
+        said = re.sub(r"Column\(/?(.*?)\)", lambda one: f"field '{one[1].replace('/', '.')}'", said)
+        row = re.search(r" in row (\d+)", said)
+        filled = [number for number, text in enumerate(lines, line) if text.strip()]
+        where = filled[int(row[1])] if row and int(row[1]) < len(filled) else line
+        said = (said[: row.start()] if row else said).rstrip(".")
+        raise FormatError(
+            f"This line cannot be read as the first ones were: {said}. {_EVERY_LINE}", path=path, line=where
+        ) from None

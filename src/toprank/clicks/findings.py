@@ -1,0 +1,250 @@
+"""What is worth saying of a click log, in sentences, each with counts and a remedy.
+
+Nothing is dropped here. What reading could not use was counted then (`ClickLog.left_out`) and is told again; what
+models refuse (several documents at one position) is a problem; everything else is said, and left to who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.events import UNSHOWN
+from toprank.clicks.intervals import in_words
+from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered
+from toprank.clicks.models import WITHOUT_DOUBLED, sums
+from toprank.clicks.propensities import Graph, Propensities
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
+from toprank.errors import Remedy, joined
+
+__all__ = ["found_in", "unlikely"]
+
+Mask = npt.NDArray[np.bool_]
+_SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
+_LEAST_CLICKS = 5  # of a session or user that is suspected
+_UNLIKELY = 1e-6
+_WIDE = 0.5  # an interval wider than this share of its propensity tells little
+_FEW = 10  # queries, of which draws say little
+_SOME = 20  # lists that end alike by design and not by chance
+
+
+def found_in(log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None) -> tuple[Finding, ...]:
+    """Everything, worst first."""
+    findings = [*_of_reading(log), *_of_lists(log), *_of_clicks(log), *_one_sided(log), *_of_robots(log)]
+    findings += [*_of_positions(log, graph, known), *(_of_features(log, data) if data is not None else ())]
+    return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
+
+
+def _names(log: ClickLog, sessions: Mask) -> Iterator[str]:
+    chosen = np.flatnonzero(sessions)
+    ids = chosen if log.session_ids is None else log.session_ids[chosen]
+    return (f"session {one}" for one in ids[:10].tolist())
+
+
+def _some_sessions(
+    log: ClickLog, which: Mask, code: str, severity: Severity, what: str, remedy: str
+) -> Iterator[Finding]:
+    count = int(np.count_nonzero(which))
+    return about_some(code, severity, count, log.n_sessions, f"session|sessions {what}", _names(log, which), remedy)
+
+
+def _any(log: ClickLog, impressions: Mask) -> Mask:
+    """The sessions of some impressions."""
+    found = np.zeros(log.n_sessions, dtype=bool)
+    found[log.session[impressions]] = True
+    return found
+
+
+_TOLD = {
+    TOLD_AGAIN: ("repeated-impressions", "Each was clicked where one of them was. Look at what writes the log twice."),
+    UNSHOWN: ("impossible-clicks", "They are not in the log: check that lists are logged whole, and before clicks."),
+}
+_OTHERWISE = ("left-out", "They are not in the log; look at what writes it where they are many.")
+
+
+def _of_reading(log: ClickLog) -> Iterator[Finding]:
+    for words, count in log.left_out.items():
+        code, remedy = _TOLD.get(words, _OTHERWISE)
+        yield Finding(code, "warning", f"{words[0].upper()}{words[1:]}: {count:,}.", count, (), remedy)
+
+
+def _of_lists(log: ClickLog) -> Iterator[Finding]:
+    """Positions that are doubled or missing, and documents that are repeated."""
+    what = "has|have several documents at one position"
+    remedy = joined("Models refuse them:", WITHOUT_DOUBLED)
+    yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", what, remedy)
+    inside = np.diff(log.session) == 0
+    jump = np.append(inside & (np.diff(log.position) > 1), False)
+    what = "has|have gaps between positions"
+    remedy = "Positions stay what they are; users who read from the top are taken to have skipped nothing there."
+    yield from _some_sessions(log, _any(log, jump), "gaps", "warning", what, remedy)
+    late = log.position[log.offsets[:-1]] > 1
+    what = "begins|begin below the first position"
+    remedy = "Later pages, or lists logged in part: cascades take their first document for looked at."
+    yield from _some_sessions(log, late, "late-start", "warning", what, remedy)
+    key = np.sort(log.session * np.int64(log.n_pairs) + log.pair)
+    again = key[1:][np.diff(key) == 0] // log.n_pairs
+    which = np.zeros(log.n_sessions, dtype=bool)
+    which[again] = True
+    what = "shows|show a document at several positions"
+    remedy = "Each counts as an impression; that it was seen above is in no model."
+    yield from _some_sessions(log, which, "repeated-documents", "warning", what, remedy)
+
+
+def _of_clicks(log: ClickLog) -> Iterator[Finding]:
+    """Too few, too many, or without anything that could have been clicked."""
+    total = int(log.clicks.sum())
+    if total == 0:
+        remedy = "Check that the right column was read as the click; nothing can be learnt from it."
+        yield Finding("no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (), remedy)
+        return
+    if total == log.n_impressions:
+        remedy = "Log what was shown and not clicked, too: without it no rate can be known."
+        yield Finding("only-clicks", "problem", "Everything that was shown was clicked.", total, (), remedy)
+        return
+    by_session = sums(log.session, log.clicks, log.n_sessions)
+    what = "is|are without a click"
+    remedy = "Keep them: a list that nobody clicks says as much as one that somebody does."
+    count = int((by_session == 0).sum())
+    words = f"session|sessions {what}"
+    yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
+    what = "has|have several clicks"
+    remedy = "The cascade model holds them for impossible and cuts them at the first; others explain them."
+    yield from _some_sessions(log, by_session > 1, "several-clicks", "note", what, remedy)
+    if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
+        with np.errstate(invalid="ignore"):
+            dwell = np.nan_to_num(log.columns["dwell"].astype(np.float64))
+        wrong = _any(log, (dwell < 0) | ((dwell > 0) & ~log.clicks))
+        what = "has|have a dwell time that is negative, or without a click"
+        yield from _some_sessions(log, wrong, "dwell", "warning", what, "Check the column of dwell times.")
+
+
+def _rates(log: ClickLog) -> FloatArray:
+    """Of each position from 0 on, the rate of clicks."""
+    return sums(log.position, log.clicks, log.depth + 1) / np.maximum(sums(log.position, None, log.depth + 1), 1)
+
+
+def _one_sided(log: ClickLog) -> Iterator[Finding]:
+    """Logs that tell of clicked lists alone, or of lists down to their clicks."""
+    clicked = sums(log.session, log.clicks, log.n_sessions) > 0
+    if log.clicks.all() or not clicked.any():
+        return
+    with np.errstate(divide="ignore"):
+        unclicked = np.exp(sums(log.session, np.log1p(-_rates(log))[log.position], log.n_sessions))
+    if clicked.all() and unclicked.sum() > -np.log(_UNLIKELY):
+        sentence = f"Every session has a click, where {unclicked.sum():,.0f} without one would be expected."
+        remedy = "Log lists that nobody clicked, too: without them all rates of clicks are too high."
+        yield Finding("clicked-sessions-alone", "warning", sentence, log.n_sessions, (), remedy)
+    count = int(clicked.sum())
+    if log.depth > 1 and count >= _SOME and log.clicks[log.offsets[1:] - 1][clicked].all():
+        sentence = f"All {count:,} lists with a click end with a click."
+        remedy = "Log what stood below the last click, too: users may have looked at it, and it was not clicked."
+        yield Finding("cut-lists", "warning", sentence, count, (), remedy)
+
+
+def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
+    """Which sessions or users click more than people do, `group` telling them apart.
+
+    Those with 5 clicks or more that would happen to fewer than one in a million by Hoeffding's bound,
+    exp(-n KL(clicks / n, p)), if every impression were clicked independently at twice the rate of its position (p is
+    the mean of these; n the number of impressions).
+    """
+    expected = np.minimum(2 * _rates(log), 1 - 1e-9)[log.position]
+    shown, clicked = sums(group, None, n), sums(group, log.clicks, n)
+    p = sums(group, expected, n) / np.maximum(shown, 1)
+    share = clicked / np.maximum(shown, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.nan_to_num(share * np.log(share / p)) + np.nan_to_num((1 - share) * np.log((1 - share) / (1 - p)))
+    return np.asarray((clicked >= _LEAST_CLICKS) & (share > p) & (-shown * apart < np.log(_UNLIKELY)))
+
+
+def _of_robots(log: ClickLog) -> Iterator[Finding]:
+    if log.clicks.all() or not log.clicks.any():
+        return
+    rule = "clicks|click more than one in a million would at twice the rates of the log"
+    remedy = "Look at them, and leave out what robots and tests did."
+    which = unlikely(log, log.session, log.n_sessions)
+    yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
+    if "user" in log.columns:
+        column = log.columns["user"]
+        users = numbered(column[told := _is_told(column)])
+        group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
+        group[told] = users.number
+        which = unlikely(log, group, len(users.ids) + 1)[:-1]
+        count, examples = int(which.sum()), (f"user {one}" for one in users.ids[which])
+        words = f"user|users {rule}"
+        yield from about_some("suspect-users", "warning", count, len(users.ids), words, examples, remedy)
+
+
+def _is_told(column: Array) -> Mask:
+    """Whether each cell holds anything."""
+    if column.dtype.kind not in "OU":
+        return np.asarray(column == column)
+    return np.asarray((column != "") & (column == column) & (column != np.array(None)))
+
+
+_SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."
+
+
+def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> Iterator[Finding]:
+    """Which positions can be compared, and how well."""
+    shown, clicked = (
+        np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
+    )
+    if log.clicks.any():
+        never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
+        remedy = (
+            "As far as the log tells nobody looks there, and nothing can be divided by a propensity of 0: log more "
+        )
+        remedy = joined(f"{remedy}sessions, or train with a least propensity,", Remedy("clip=.", "--clip."))
+        words, names = "position|positions was|were never clicked", (f"position {k}" for k in never)
+        yield from about_some("unclicked-positions", "warning", len(never), log.depth, words, names, remedy)
+    if log.depth == 1:
+        return
+    below = int(shown[found.depth :].sum())
+    remedy = "They are in the log, and not compared with others here."
+    words = f"impression|impressions stands|stand below position {found.depth:,}"
+    yield from about_some("deep-positions", "warning", below, log.n_impressions, words, (), remedy)
+    if not found.edges:
+        sentence = "No document was shown at two positions: one ranker, always in the same order."
+        remedy = f"Position and relevance cannot be told apart. {_SWAP}"
+        yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
+    else:
+        apart = np.flatnonzero(~found.identified & (shown[: found.depth] > 0)) + 1
+        words = "position|positions shares|share no document with those that are joined to the first"
+        remedy = f"How likely they are looked at is not in the log. {_SWAP}"
+        names = (f"position {k}" for k in apart)
+        yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
+    if known is None:
+        return
+    count = len(np.unique(log.session_query))
+    if count < _FEW:
+        sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
+        remedy = "Intervals come from drawing queries again, and are too narrow with fewer than ten. Log more queries."
+        yield Finding("few-queries", "warning", sentence, count, (), remedy)
+    low, high = known.intervals
+    with np.errstate(invalid="ignore"):
+        wide = known.identified & ((high - low > _WIDE * known.values) | np.isnan(high))
+    wide[0] = False
+    count = int(wide.sum())
+    if count:
+        ends = (f"position {k + 1}: {in_words(low[k], high[k])}" for k in np.flatnonzero(wide))
+        noun = agreeing(count, "position|positions")
+        sentence = f"The propensity of {count} {noun} has an interval that is wider than half of it."
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP)
+
+
+def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
+    shown = np.bincount(log.pair, minlength=log.n_pairs) > 0
+    missing = shown & (log.rows(data) < 0)
+    queries = log.qids[log.pair_query[missing]][:10].tolist()
+    documents = log.document_ids[missing][:10].tolist()
+    examples = (f"{document} of query {query}" for query, document in zip(queries, documents, strict=True))
+    lost = int(missing[log.pair].sum())
+    words = f"document|documents of the log has|have no row in the data, {lost:,} impressions of them"
+    remedy = "They cannot be learnt from; check that queries and documents have the same ids on both sides."
+    return about_some("no-features", "warning", int(missing.sum()), int(shown.sum()), words, examples, remedy)

@@ -1,0 +1,138 @@
+"""Logs in Yandex' format: a line for each list, ``session⇥time⇥Q⇥query⇥region⇥urls …``, and one for each click,
+``session⇥time⇥C⇥url``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from toprank.clicks.cells import first_odd
+from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
+from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
+from toprank.compute import IntArray
+from toprank.data.bytesource import PathLike, open_bytes
+from toprank.errors import FormatError
+
+__all__ = ["read_yandex"]
+
+_BLOCK = 8 << 20  # bytes of text at a time
+_LINES = "A line is session, time, Q, query, region and URLs, or session, time, C and a URL, with tabs between"
+
+
+def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
+    """The log of files that follow each other.
+
+    A session of the log is a list; the column ``visit`` holds the session of the file, ``time`` the time of the list.
+    """
+    import pyarrow as pa
+
+    asked, shown, clicked = (
+        Pieces("visit", "query", "time", "line"),
+        Pieces("list", "url"),
+        Pieces("visit", "url", "line"),
+    )
+    before = lists = 0  # lines and lists of what was read
+    for path in paths:
+        for first, block in _blocks(path):
+            lines = _Lines(block, path, first)
+            lists += _take(lines, before, lists, asked, shown, clicked)
+            before += len(lines.sizes)
+    if not lists:
+        raise FormatError("There is no line of a list (Q).", path=paths[0])
+    visits = numbered(pa.chunked_array([*asked.text("visit"), *clicked.text("visit")]), from_text=True)
+    urls = numbered(pa.chunked_array([*shown.text("url"), *clicked.text("url")]), from_text=True)
+    query = numbered(pa.chunked_array(asked.text("query")), from_text=True)
+    of_list, n = shown.array("list", np.int64), sum(map(len, shown.parts["url"]))
+    when = asked.array("line", np.int64)
+    at = shown_at(
+        (visits.number[:lists][of_list], urls.number[:n], when[of_list]),
+        (visits.number[lists:], urls.number[n:], clicked.array("line", np.int64)),
+        len(urls.ids),
+    )
+    clicks = np.zeros(n, dtype=bool)
+    clicks[at[at >= 0]] = True
+    left = {UNSHOWN: int((at < 0).sum())} if (at < 0).any() else {}
+    begins = np.searchsorted(of_list, np.arange(lists))
+    places = np.arange(n) - begins[of_list] + 1
+    columns = {"visit": visits.ids[visits.number[:lists][of_list]], "time": asked.array("time", np.int64)[of_list]}
+    return assembled(
+        Numbered(query.ids, query.number[of_list]), present(urls.ids, urls.number[:n]),
+        Numbered(np.arange(lists), of_list), places, clicks, columns, left,
+    )  # fmt: skip
+
+
+def _blocks(path: PathLike) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, some megabytes of them at a time, and the number of the first."""
+    text, line = open_bytes(path), 1
+    at = text.start
+    while at < text.size:
+        end = min(text.newline(min(at + _BLOCK, text.size)) + 1, text.size)
+        block = text.bytes(at, end)
+        yield line, block
+        at, line = end, line + block.count(b"\n")
+
+
+class _Lines:
+    """The words of lines that are of one of two kinds."""
+
+    def __init__(self, block: bytes, path: PathLike, first: int) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._path, self._first = path, first
+        try:
+            text = block.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
+        except UnicodeDecodeError as problem:
+            self.refuse(block.count(b"\n", 0, problem.start), "The text is not UTF-8")
+        split = pc.split_pattern(pa.array(text.split("\n"), pa.string()), "\t")
+        self.words = split.values
+        self.begins = np.asarray(split.offsets)[:-1].astype(np.int64)
+        self.sizes = np.diff(np.asarray(split.offsets)).astype(np.int64)
+        kind = np.asarray(self.words.take(pa.array(self.begins + np.minimum(2, self.sizes - 1))))
+        self.is_list, self.is_click = (kind == "Q") & (self.sizes >= 6), (kind == "C") & (self.sizes == 4)
+        wrong = np.flatnonzero(~(self.is_list | self.is_click))
+        if len(wrong):
+            self.refuse(wrong[0], _LINES)
+        empty = np.flatnonzero(pc.equal(self.words, "").to_numpy(zero_copy_only=False))
+        line = np.searchsorted(self.begins, empty, side="right") - 1
+        line = line[empty - self.begins[line] != 4]  # the region is not looked at
+        if len(line):
+            self.refuse(line[0], f"A word is empty. {_LINES}")
+
+    def times(self) -> IntArray:
+        import pyarrow as pa
+
+        words = self.words.take(pa.array(self.begins + 1))
+        try:
+            return np.asarray(words.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            odd = first_odd(words, pa.int64())
+            self.refuse(odd, f"The time '{words[odd]}' is no whole number")
+
+    def coded(self, places: IntArray) -> Any:
+        """Some words, each kept once."""
+        import pyarrow as pa
+
+        return self.words.take(pa.array(places)).dictionary_encode()
+
+    def refuse(self, line: int, problem: str) -> NoReturn:
+        raise FormatError(f"{problem}.", path=self._path, line=self._first + int(line)) from None
+
+
+def _take(lines: _Lines, before: int, lists: int, asked: Pieces, shown: Pieces, clicked: Pieces) -> int:
+    """Sort lines behind so many others; how many lists there are."""
+    first, length = lines.begins[lines.is_list], lines.sizes[lines.is_list] - 5
+    asked.add(
+        visit=lines.coded(first), query=lines.coded(first + 3), time=lines.times()[lines.is_list],
+        line=before + np.flatnonzero(lines.is_list),
+    )  # fmt: skip
+    place = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+    shown.add(
+        list=lists + np.repeat(np.arange(len(first)), length), url=lines.coded(np.repeat(first + 5, length) + place)
+    )
+    at = lines.begins[lines.is_click]
+    clicked.add(visit=lines.coded(at), url=lines.coded(at + 3), line=before + np.flatnonzero(lines.is_click))
+    return len(first)
