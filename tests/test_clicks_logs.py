@@ -201,6 +201,8 @@ def test_a_row_may_be_a_session(log, tmp_path):
     frame = pd.read_parquet(tmp_path / "log.parquet")
     lists = frame.groupby("session").agg({"query": "first", "document": list, "click": list}).reset_index(drop=True)
     assert plain(read(lists)) == plain(log)
+    lists.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    assert plain(read(tmp_path / "log.jsonl")) == plain(log)
     lists.at[3, "click"] = [True]
     with pytest.raises(DataError, match="Row 3 has 4 documents, but 1 values of click"):
         read(lists)
@@ -400,6 +402,12 @@ def test_other_refusals(tmp_path, log):
     (tmp_path / "bad.jsonl").write_text('{"query": "a"}\n{"query": \n')
     with pytest.raises(FormatError, match=r"bad.jsonl:2:11: This is not JSON"):
         read(tmp_path / "bad.jsonl")
+    line = json.dumps({"query": "a", "document": "x", "position": 1, "click": 0}) + "\n"
+    (tmp_path / "bytes.jsonl").write_bytes(line.encode() + line.replace("x", "\xe9").encode("latin1"))
+    (tmp_path / "bytes.txt").write_bytes(YANDEX.encode() + b"2\t3\tC\t\xe9\n")
+    for name, number in (("bytes.jsonl", 2), ("bytes.txt", 1 + YANDEX.count("\n"))):
+        with pytest.raises(FormatError, match=rf"{name}:{number}: The text is not UTF-8\."):
+            read(tmp_path / name)
     (tmp_path / "empty.csv").write_text("query,document,position,click\n")
     with pytest.raises(DataError, match="no rows"):
         read(tmp_path / "empty.csv")
@@ -586,6 +594,15 @@ def test_a_bad_word_of_yandex_is_named(line, message, tmp_path):
         read(tmp_path / "log.txt")
 
 
+def test_a_line_of_yandex_ends_where_a_line_ends(tmp_path):
+    """Other letters that Python takes for the end of a line may stand in a query."""
+    (tmp_path / "log.txt").write_bytes("1\t0\tQ\ta\u2028b\x0bc\t0\tx\ty\r\n1\t5\tC\ty\r\n".encode())
+    assert plain(read(tmp_path / "log.txt")) == [
+        ("0", "a\u2028b\x0bc", "x", 1, False),
+        ("0", "a\u2028b\x0bc", "y", 2, True),
+    ]
+
+
 @pytest.mark.parametrize("line", ["1\t5\tX\t101", "1\t5\tC", "1\t5\tQ\t10", ""])
 def test_a_line_that_is_neither_list_nor_click_is_named(line, tmp_path):
     (tmp_path / "log.txt").write_text(YANDEX + line + "\n")
@@ -713,6 +730,23 @@ def test_what_ubi_does_not_know_is_refused():
         read(pair[0])
     with pytest.raises(DataError, match="neither ubi_queries"):
         read([*pair, pd.DataFrame({"query": ["a"]})])
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "message"),
+    [
+        ("first", r"'event_attributes.position.ordinal' \(position\) must hold numbers"),
+        (2**62 + 1, "whole numbers from 1 to 10,000"),
+    ],
+)
+def test_ubi_ordinals_that_are_no_positions_are_refused(ordinal, message):
+    with pytest.raises(DataError, match=message):
+        read((pd.DataFrame(QUERIES), pd.DataFrame([event("a", "impression", "x", ordinal)])))
+
+
+def test_ubi_ids_that_are_no_text_are_refused():
+    with pytest.raises(DataError, match=r"'query_id' \(ubi_events\) must hold whole numbers or text"):
+        read((pd.DataFrame(QUERIES), pd.DataFrame([{**EVENTS[0], "query_id": {"a": 1}}])))
 
 
 def test_ubi_events_alone_are_refused():
