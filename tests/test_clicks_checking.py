@@ -322,16 +322,20 @@ def test_strict_fails_on_problems_alone(tmp_path):
 
 
 def test_fit_prints_parameters_beside_the_rates(files, log):
-    printed = run("fit", files / "log.parquet", "--resamples", 4, "-q")
+    printed = run("fit", files / "log.parquet", "--groups", 4, "-q")
     for word in ("PBM", "examination", "GlobalCTR", "RankCTR", "DocumentCTR", "95% interval"):
         assert word in printed
     found = json.loads(
-        run("fit", files / "log.parquet", "--model", "pbm", "--resamples", 4, "--prior", "1,1", "--json", "-q")
+        run("fit", files / "log.parquet", "--model", "pbm", "--groups", 4, "--prior", "1,1", "--json", "-q")
     )
     wanted = PBM(prior=(1, 1)).intervals(log, groups=4)["examination"]
     for side, end in wanted._asdict().items():
         assert found["parameters"]["examination"][side] == pytest.approx(end.tolist())
-    assert "UBM" in run("fit", files / "log.parquet", "--compare", "--model", "UBM", "--resamples", 2, "-q")
+    assert "UBM" in run("fit", files / "log.parquet", "--compare", "--model", "UBM", "--groups", 2, "-q")
+    bare = run("fit", files / "log.parquet", "--groups", 0, "-q")
+    assert "examination: 1.000" in bare
+    alone = json.loads(run("fit", files / "log.parquet", "--groups", 0, "--json", "-q"))
+    assert alone["parameters"]["examination"] == {"value": pytest.approx(PBM().fit(log).examination_.tolist())}
 
 
 def test_doubled_positions_are_refused_or_left_out(tmp_path):
@@ -342,20 +346,21 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
     assert isinstance(result.exception, DataError)
     assert "1 session has several documents" in str(result.exception)
     assert "--skip-doubled leaves them out" in str(result.exception)
-    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--resamples", 2, "--holdout", 0.34, "-q")
+    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--groups", 2, "--holdout", 0.34, "-q")
     assert "PBM of 3 sessions" in printed
 
 
 @pytest.mark.parametrize(
     "users",
-    [["--model", "PBM", "--examination", "1,0.5,0.25"], ["--model", "DBN", "--continuation", "0.8"],
+    [["--model", "PBM", "--examination", "1,0.5,0.25", "--way", "swap"], ["--model", "DBN", "--continuation", "0.8"],
      ["--model", "DCM", "--continuation", "0.9,0.5,0.1"], ["--model", "CCM", "--continuation", "0.9,0.5,0.1"],
-     ["--model", "sdbn"], ["--model", "Cascade"], []],
+     ["--model", "sdbn"], ["--model", "Cascade"], [], ["--model", "UBM", "--examination", "1,0.5,0.25"],
+     ["--trust", "0.5,0.3,0.2", "--way", "neighbours"]],
 )  # fmt: skip
 def test_simulate_writes_a_log_that_reads(users, files):
     target = files / "made.parquet"
     made = [files / "data.parquet", files / "a.scores", files / "b.scores", "-o", target, "--k", 3]
-    run("simulate", *made, "--sessions", 200, "--exploration", 0.2, "--swap", "-q", *users)
+    run("simulate", *made, "--sessions", 200, "--exploration", 0.2, "-q", *users)
     log = read(target)
     assert log.n_sessions == 200
     assert set(log.columns["ranker"]) == {"a", "b"}
@@ -368,7 +373,8 @@ def test_simulate_writes_a_log_that_reads(users, files):
         (["--model", "PBM", "--examination", "1,0.5"], "gives 2 positions"),
         (["--model", "DBN", "--examination", "1"], "belongs to PBM"),
         (["--model", "CCM"], "three numbers"),
-        (["--model", "UBM"], "not UBM"),
+        (["--model", "RankCTR"], "not RankCTR"),
+        (["--trust", "0.4,0.3"], "gives 2 positions"),
         (["--model", "PBM", "--examination", "1,x,2"], "probabilities"),
     ],
 )
@@ -381,7 +387,7 @@ def test_users_who_make_no_sense_are_wrong_usage(users, words, files):
 
 
 def test_the_page_shows_curve_graph_and_models(files, log):
-    run("fit", files / "log.parquet", "--resamples", 4, "--html", files / "page.html", "-q")
+    run("fit", files / "log.parquet", "--groups", 4, "--html", files / "page.html", "-q")
     page = (files / "page.html").read_text()
     for edge in check(log, resamples=2).graph.edges:
         assert f"positions {edge.first} and {edge.second}: {edge.pairs:,} documents at both" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -127,7 +127,9 @@ def fit(
         str | None,
         typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
     ] = None,
-    resamples: Resamples = 20,
+    groups: Annotated[
+        int, typer.Option(min=0, help="Groups of queries, each left out once for the intervals; 0: no intervals.")
+    ] = 20,
     json: options.Json = False,
     html: options.Html = None,
     columns: options.Reading = options.NOTHING,
@@ -147,6 +149,8 @@ def fit(
     from toprank.clicks.named import MODELS, RATES, model_named
 
     common.check_writable(html)
+    if groups == 1:
+        raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
     kind, asked = model_named(model), None if prior is None else _prior(prior)
     found = read_log(log, quiet, columns)
     if skip_doubled and found.doubled.any():
@@ -157,7 +161,7 @@ def fit(
         models = [MODELS[name](prior=asked) for name in names]
         judged = compare_models(found, models, share=holdout, seed=seed)
         fitted = kind(prior=asked).fit(found, threads=threads)
-        ends = fitted.intervals(found, groups=resamples, seed=seed) if kind.shared else {}
+        ends = fitted.intervals(found, groups=groups, seed=seed) if kind.shared and groups else {}
     if html is not None:
         from toprank.clicks import check as checked
         from toprank.report.clicks import write_clicks
@@ -184,7 +188,8 @@ def _parameters(fitted: ClickModel, ends: dict[str, Interval]) -> dict[str, Any]
 
     sides = ("value", "low", "high")
     values = {
-        name: {side: plain(end.tolist()) for side, end in zip(sides, one, strict=True)} for name, one in ends.items()
+        name: {side: plain(end.tolist()) for side, end in zip(sides, ends.get(name, (value,)), strict=False)}
+        for name, value in fitted.parameters_.items()
     }
     return {"model": type(fitted).__name__, "prior": list(fitted.prior_), "parameters": values}
 
@@ -194,7 +199,7 @@ def _told(fitted: ClickModel, ends: dict[str, Interval]) -> str:
     from toprank.clicks.intervals import in_words
     from toprank.showing.tables import Table
 
-    said = [str(fitted).partition("\n")[0]]
+    said = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
     for name, found in ends.items():
         numbers = zip(*found, strict=True)
         if found.value.ndim == 2:
@@ -210,9 +215,13 @@ def simulate(
     data: Annotated[Path, typer.Argument(help="Labelled data: what users like.")],
     scores: Annotated[list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions take turns.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
-    model: Annotated[str, typer.Option(help="How users click: PBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
+    model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
     examination: Annotated[
-        str | None, typer.Option(help="PBM: P(looked at) by position, such as 1,0.5,0.3. Default: 1 / position.")
+        str | None,
+        typer.Option(
+            help="P(looked at), such as 1,0.5,0.3: PBM by position, UBM by the distance to the last click. "
+            "Default: 1 / position."
+        ),
     ] = None,
     continuation: Annotated[
         str | None, typer.Option(help="DBN: P(go on); DCM: by position; CCM: after a skip, a click, a good click.")
@@ -220,8 +229,15 @@ def simulate(
     sessions: Annotated[int, typer.Option(min=1, help="How many lists are shown.")] = 10_000,
     k: Annotated[int, typer.Option(min=1, help="Documents of a list.")] = 10,
     noise: Annotated[float, typer.Option(help="P(click | looked at, not liked).")] = 0.1,
-    exploration: Annotated[float, typer.Option(help="Share of sessions whose list is shuffled.")] = 0.0,
-    swap: Annotated[bool, typer.Option("--swap", help="Exchange the first and another, instead of shuffling.")] = False,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="P(click | looked at, not liked) by position, such as 0.4,0.3,0.2, instead of --noise."),
+    ] = None,
+    exploration: Annotated[float, typer.Option(help="Share of sessions whose list is not the ranker's own.")] = 0.0,
+    way: Annotated[
+        str,
+        typer.Option(help="What these see: shuffle; swap: the first and another exchanged; neighbours: two of them."),
+    ] = "shuffle",
     popularity: Annotated[float, typer.Option(help="Query i is asked for with a frequency of 1 / i^this.")] = 0.0,
     disagreement: Annotated[float, typer.Option(help="Share of relevance that users deal out anew.")] = 0.0,
     reading: options.Reading = options.NOTHING,
@@ -243,7 +259,9 @@ def simulate(
 
     common.check_writable(output, "log.parquet")
     written_as(output)
-    users = _known(model, examination, continuation, k)
+    users, believed = _known(model, examination, continuation, k), _numbers(trust, "--trust") if trust else None
+    if believed is not None and len(believed) < k:
+        raise typer.BadParameter(f"--trust gives {len(believed)} positions, and --k {k}; give one for each.")
     documents = common.read_data(data, quiet, reading)
     names = [path.stem for path in scores]
     if len(set(names)) < len(names):
@@ -251,8 +269,9 @@ def simulate(
     rankings = {path.stem: read_scores(path, documents.n_documents) for path in scores}
     with common.progress("Simulating …", quiet):
         found = simulated(
-            documents, rankings, users, sessions, k=k, noise=noise, exploration=exploration,
-            way="swap" if swap else "shuffle", popularity=popularity, disagreement=disagreement, seed=seed,
+            documents, rankings, users, sessions, k=k, noise=noise, exploration=exploration, way=cast(Any, way),
+            trust=None if believed is None else ([1.0] * len(believed), believed),
+            popularity=popularity, disagreement=disagreement, seed=seed,
         )  # fmt: skip
     write(found, output)
     common.say(f"{output}: {found}", quiet)
@@ -260,17 +279,18 @@ def simulate(
 
 def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
     """The users that are asked for."""
-    from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, Cascade
+    from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, UBM, Cascade
     from toprank.clicks.named import model_named
 
-    kind = model_named(name)
-    if (examination is not None and kind is not PBM) or (continuation is not None and kind not in (DBN, DCM, CCM)):
-        raise typer.BadParameter("--examination belongs to PBM, --continuation to DBN, DCM and CCM.")
-    if kind is PBM:
+    kind, looks = model_named(name), (PBM, UBM)
+    if (examination is not None and kind not in looks) or (continuation is not None and kind not in (DBN, DCM, CCM)):
+        raise typer.BadParameter("--examination belongs to PBM and UBM, --continuation to DBN, DCM and CCM.")
+    if kind in looks:
         looked = _numbers(examination, "--examination") if examination else [1 / place for place in range(1, k + 1)]
         if len(looked) < k:
             raise typer.BadParameter(f"--examination gives {len(looked)} positions, and --k {k}; give one for each.")
-        return PBM.known(looked)
+        below = [[looked[place - click] if click <= place else 0.0 for click in range(k + 1)] for place in range(k)]
+        return PBM.known(looked) if kind is PBM else UBM.known(below)
     if kind is SDBN or kind is Cascade:
         return kind()
     numbers = _numbers(continuation, "--continuation") if continuation else []
@@ -282,7 +302,7 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
         return CCM.known(numbers)
     wanted = {DBN: "one number", DCM: f"{k} numbers, one for each position", CCM: "three numbers"}
     if kind not in wanted:
-        raise typer.BadParameter(f"--model takes PBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")
+        raise typer.BadParameter(f"--model takes PBM, UBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")
     raise typer.BadParameter(f"{kind.__name__} needs --continuation with {wanted[kind]}.")
 
 
