@@ -17,9 +17,11 @@ from toprank.clicks import CCM, DBN, DCM, PBM, UBM, ClickLog
 
 PLACES = np.arange(1, 5)
 LOOKED = PLACES**-0.8
+BROWSED = np.tril(0.9 * np.exp(-0.3 * (PLACES[:, None] - 1 - np.arange(5))))  # by the distance to the last click
+BROWSED[0, 0] = 1.0
 USERS: dict[str, Any] = {
     "PBM": PBM.known(LOOKED),
-    "UBM": UBM.known(np.tril(np.exp(-0.3 * (PLACES[:, None] - np.arange(5)))) / np.exp(-0.3)),
+    "UBM": UBM.known(BROWSED),
     "DCM": DCM.known(0.9 * PLACES**-0.4),
     "DBN": DBN.known(0.8),
     "CCM": CCM.known([0.9, 0.6, 0.2]),

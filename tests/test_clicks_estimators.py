@@ -29,9 +29,11 @@ PLACES = np.arange(1, 5)
 TRUTH = 1 / PLACES**0.8
 WEIGHTS = np.array([1.0, -0.7, 0.5])
 RIGHT, WRONG = np.array([0.95, 0.9, 0.85, 0.8]), np.array([0.4, 0.3, 0.2, 0.1])
+BROWSED = np.tril(0.9 * np.exp(-0.3 * (PLACES[:, None] - 1 - np.arange(5))))  # by the distance to the last click
+BROWSED[0, 0] = 1.0
 KNOWN = {
     "PBM": PBM.known(TRUTH),
-    "UBM": UBM.known(np.tril(np.exp(-0.3 * (PLACES[:, None] - np.arange(5)))) / np.exp(-0.3)),
+    "UBM": UBM.known(BROWSED),
     "DBN": DBN.known(0.8),
     "DCM": DCM.known(0.9 * PLACES**-0.4),
     "CCM": CCM.known([0.9, 0.6, 0.2]),

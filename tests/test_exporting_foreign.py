@@ -135,7 +135,7 @@ def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pyt
     right = format_named("c")
     [content] = right.files(form_of(ranker("XGBoost")), Target("m")).values()
     wrong = replace(right, files=lambda form, target: {"": content.replace(b"(double)(float)out", b"out")})
-    monkeypatch.setitem(c_source.FORMATS, "c", wrong)
+    monkeypatch.setattr(c_source, "FORMATS", [wrong])
     with pytest.raises(DataError, match="was not written"):
         tr.export(ranker("XGBoost"), "c", tmp_path / "m.c")
     assert not list(tmp_path.iterdir())
