@@ -30,9 +30,8 @@ NEAR = 0.001
 """A log-likelihood of an impression, natural: what is less apart is as likely."""
 AGREED = 1e-6
 """How near two computations of one log-likelihood must be, of which one has single precision."""
-OURS = ((1.0, 1.0, 1e-9), (1.0, 5.0, 1e-9), (1.0, 5.0, 1e-5))
-"""Clicks and skips that ours adds to each probability, and its tolerance: as it comes, then nearer to how seldom people
-click, then stopped where a step gains no more than a hundredth of `NEAR`."""
+OURS = (1e-9, 1e-5)
+"""The tolerance of ours: as it comes, then stopped where a step gains no more than a hundredth of `NEAR`."""
 SETTINGS = ((512, 0.003), (2048, 0.03))
 """Sessions of a batch and rate of learning: those that clax shows, and the fastest of some that were tried."""
 
@@ -77,7 +76,7 @@ def measure(task: str, path: Path) -> dict[str, object]:
     return said | {"impressions": log.n_impressions, "pairs": log.n_pairs, "peak MiB": round(peak)}
 
 
-def fit_ours(path: Path, out: Path, name: str, clicks: float, skips: float, tolerance: float) -> dict[str, Any]:
+def fit_ours(path: Path, out: Path, name: str, tolerance: float) -> dict[str, Any]:
     """Our model of nine tenths of the sessions; `out` is for clax: the sessions, and what was learnt."""
     import toprank as tr
 
@@ -86,7 +85,7 @@ def fit_ours(path: Path, out: Path, name: str, clicks: float, skips: float, tole
     held_out[np.random.default_rng(1).permutation(log.n_sessions)[: log.n_sessions // 10]] = True
     old, new = log.select(~held_out), log.select(held_out)
     start, used = time.perf_counter(), spent()
-    model = getattr(tr.clicks, name)(prior=(clicks, skips), tolerance=tolerance).fit(old)
+    model = getattr(tr.clicks, name)(tolerance=tolerance).fit(old)
     said = {"seconds": time.perf_counter() - start, "processor": spent() - used, "steps": model.steps_}
     said["peak MiB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     shared = {key: values for key, values in model.parameters_.items() if key in ("examination", "continuation")}
@@ -107,10 +106,10 @@ def rounded(said: dict[str, Any]) -> str:
 def compare(name: str, again: list[str], sessions: Path, python: str, version: str) -> None:
     """Print what our model takes, and when clax is as likely."""
     ours = {}
-    for settings in OURS:
-        words = [*again, ":".join(["ours", name, *map(str, settings)]), "--sessions", str(sessions)]
+    for tolerance in OURS:
+        words = [*again, f"ours:{name}:{tolerance}", "--sessions", str(sessions)]
         own = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-        told = f"prior {settings[0]:g}, {settings[1]:g}, tolerance {settings[2]:g}"
+        told = f"tolerance {tolerance:g}"
         ours[told] = own
         print(rounded({"model": name, "tool": f"toprank, {told}"} | own), flush=True)
     for size, rate in SETTINGS:
@@ -166,9 +165,9 @@ def main() -> None:
         return
     if given.task:
         _, _, ours = given.task.partition("ours:")
-        name, *settings = ours.split(":")
+        name, _, tolerance = ours.partition(":")
         if ours:
-            print(json.dumps(fit_ours(given.log, given.sessions, name, *map(float, settings))))
+            print(json.dumps(fit_ours(given.log, given.sessions, name, float(tolerance))))
         else:
             print(json.dumps(measure(given.task, given.log)))
         return

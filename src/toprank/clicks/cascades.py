@@ -144,6 +144,7 @@ class _Fitted(_Chain):
         inner = np.ones(log.n_impressions, dtype=bool)
         inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
         a, b = self.prior_
+        same = (inner, weight * inner, sums(log.pair, weight * log.clicks, n))
 
         def step(both: FloatArray) -> tuple[FloatArray, float]:
             after, skip = self._steps(both[:n], both[n:])
@@ -156,7 +157,7 @@ class _Fitted(_Chain):
             )
             shrunk = both if self._learner is None else both[n:]
             value = float(values @ weights[log.session_query] + (a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
-            now = Now(both[:n], both[n:], inner)
+            now = Now(both[:n], both[n:], *same)
             return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
 
         way = maximise if self._learner is None else climb
@@ -179,18 +180,22 @@ class _Fitted(_Chain):
         attraction = self._share(sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n))
         return np.concatenate([attraction, self._start(log, weight, clicked == latest)])
 
-    def _attraction(self, log: ClickLog, weight: FloatArray, expected: Expected) -> FloatArray:
+    def _attraction(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> FloatArray:
         """Clicks over looks."""
-        clicked = sums(log.pair, weight * log.clicks, log.n_pairs)
-        return self._liked(clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
+        return self._liked(now.clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
 
 
 class Now(NamedTuple):
-    """The parameters of a step, and which impressions have one below them."""
+    """The parameters of a step, and what is the same in all of them."""
 
     attraction: FloatArray
     own: FloatArray
     inner: npt.NDArray[np.bool_]
+    """Which impressions have one below them."""
+    below: FloatArray
+    """The weights of these; 0 for the others."""
+    clicked: FloatArray
+    """How often each pair was clicked."""
 
 
 class DCM(_Fitted):
@@ -218,10 +223,10 @@ class DCM(_Fitted):
         return own, 1.0
 
     def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        counted = weight * (log.clicks & now.inner)
+        counted = now.below * log.clicks
         on = sums(log.position - 1, counted * expected.onward, log.depth)
         own = self._share(on, sums(log.position - 1, counted, log.depth))
-        return self._attraction(log, weight, expected), own
+        return self._attraction(log, weight, now, expected), own
 
     def _keep(self, own: FloatArray) -> None:
         self.continuation_ = own
@@ -258,12 +263,11 @@ class SDBN(_Fitted):
 
     def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
         satisfied = _satisfied(log, now, expected, 1.0)
-        return self._attraction(log, weight, expected), self._satisfaction(log, weight, satisfied)
+        return self._attraction(log, weight, now, expected), self._satisfaction(log, weight, now, satisfied)
 
-    def _satisfaction(self, log: ClickLog, weight: FloatArray, satisfied: FloatArray) -> FloatArray:
-        pairs, counted = log.pair[log.clicks], weight[log.clicks]
-        clicked = sums(pairs, counted, log.n_pairs)
-        return self._share(sums(pairs, counted * satisfied, log.n_pairs), clicked)
+    def _satisfaction(self, log: ClickLog, weight: FloatArray, now: Now, satisfied: FloatArray) -> FloatArray:
+        enough = sums(log.pair[log.clicks], weight[log.clicks] * satisfied, log.n_pairs)
+        return self._share(enough, now.clicked)
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_ = own
@@ -312,10 +316,9 @@ class DBN(SDBN):
         satisfied = _satisfied(log, now, expected, float(now.own[-1]))
         unsatisfied = expected.examined.copy()
         unsatisfied[log.clicks] -= satisfied
-        counted = weight * now.inner
-        patience = self._share(counted @ expected.onward, counted @ unsatisfied)
-        own = np.append(self._satisfaction(log, weight, satisfied), patience)
-        return self._attraction(log, weight, expected), own
+        patience = self._share(now.below @ expected.onward, now.below @ unsatisfied)
+        own = np.append(self._satisfaction(log, weight, now, satisfied), patience)
+        return self._attraction(log, weight, now, expected), own
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_, self.skip_ = own[:-1], float(own[-1])
@@ -353,15 +356,14 @@ class CCM(_Fitted):
         satisfied = np.where(inner, went + (1 - on) * liked * (1 - less) / (1 - after), liked)
         counted = weight[clicks]
         pairs = sums(log.pair[clicks], counted * satisfied, log.n_pairs)
-        clicked = sums(log.pair[clicks], counted, log.n_pairs)
         looked = sums(log.pair, weight * expected.examined, log.n_pairs)
-        skipped, below = weight * (~clicks & now.inner), counted * inner
+        skipped, below = now.below * ~clicks, counted * inner
         own = np.concatenate([
             self._share(skipped @ expected.onward, skipped @ expected.examined),
             self._share(below @ (on - went), below @ (1 - satisfied)),
             self._share(below @ went, below @ satisfied),
         ])  # fmt: skip
-        return self._liked(clicked + pairs, looked + clicked), own
+        return self._liked(now.clicked + pairs, looked + now.clicked), own
 
     @property
     def skip_(self) -> float:  # type: ignore[override]
