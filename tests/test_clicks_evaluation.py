@@ -146,7 +146,7 @@ def test_bad_evaluations_are_refused():
     with pytest.raises(DataError, match="shown at two positions"):
         evaluate(data.X[:, 0], log, data)
     with pytest.raises(DataError, match="propensities of all positions"):
-        evaluate(data.X[:, 0], log, data, "ctr@4", propensities=[1, 0.6, 0, 0.25])
+        evaluate(data.X[:, 0], log, data, "ctr@4", propensities=[1, 0.6, np.nan, 0.25])
     with pytest.raises(DataError, match="2 metrics"):
         _ = evaluate(data.X[:, 0], log, data, ["dcg", "dcg@2"], propensities=THETA).value
 

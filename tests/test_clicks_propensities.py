@@ -1,5 +1,7 @@
 """Simulated users, and propensities harvested from their logs: unbiased, covered, and refused where unknowable."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -143,3 +145,47 @@ def test_refusals(data):
         harvested(turns(data, 10), "magic")
     with pytest.raises(DataError, match="shuffled"):
         harvested(turns(data, 10), "randomisation")
+
+
+def silent(data, position, kept=0):
+    """A log whose position has no clicks but the first few."""
+    log = turns(data, 3_000, exploration=0.2)
+    there = np.flatnonzero(log.clicks & (log.position == position))[kept:]
+    return replace(log, clicks=np.where(np.isin(np.arange(log.n_impressions), there), False, log.clicks))
+
+
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomisation"])
+def test_a_position_without_clicks_is_0_and_has_no_upper_end(method, data):
+    log = silent(data, 4)
+    found = tr.clicks.propensities(log, method, resamples=20)
+    low, high = found.intervals
+    assert (found.values[3], low[3], high[3]) == (0, 0, np.inf)
+    assert (found.values[:3] > 0).all()
+    assert np.isfinite(high[:3]).all()
+    assert "[0.000, ∞]" in str(tr.clicks.check(log, resamples=20).table().text())
+
+
+def test_a_position_with_one_click_is_not_taken_for_a_wide_one(data):
+    found = tr.clicks.propensities(silent(data, 4, 1))
+    assert 0 == found.intervals[0][3] < found.values[3] < found.intervals[1][3] < 0.1 * TRUTH[3]
+
+
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "trust"])
+def test_nothing_can_be_compared_with_a_first_position_without_clicks(method, data):
+    log = silent(data, 1)
+    found = tr.clicks.propensities(log, method, resamples=5)
+    assert np.isnan(found.values[1:]).all()
+    assert "Nothing was clicked at the first position" in str(found)
+    assert "wide-intervals" not in [one.code for one in tr.clicks.check(log, resamples=5).findings]
+
+
+def test_a_least_propensity_makes_up_for_one_of_0(data):
+    log = silent(data, 4)
+    there = int((log.position == 4).sum())
+    curves = [1, 0.5, 0.3, 0, 0][: log.depth]
+    for correction in ("ips", "affine", "snips"):
+        lost = [tr.clicks.train(tr.LinearRanker("Squared"), log, data, correction, curves, clip=clip).counts
+                for clip in (None, 0.1)]  # fmt: skip
+        assert lost[0]["uncorrected"] - lost[1]["uncorrected"] >= there
+    rate = tr.clicks.evaluate(data.X[:, 0], log, data, "ctr@4", propensities=curves)
+    assert np.isfinite(rate.value)

@@ -83,7 +83,9 @@ class LogReport(Shown):
         rows = []
         for k, shown, clicked, swaps, identified, value, low, high in zip(*columns.values(), strict=True):
             rate = f"{clicked / shown:.3f}" if shown else "—"
-            known = ("—", "") if not identified or value is None else (f"{value:.3f}", in_words(low, high))
+            known = ("—", "")
+            if identified and value is not None:  # no upper end where there is a lower one: it is infinite
+                known = f"{value:.3f}", in_words(low, np.inf if high is None and low is not None else high)
             rows.append((str(k), f"{shown:,}", rate, f"{swaps:,}", *known))
         level = "interval" if self.propensities is None else f"{self.propensities.confidence:.0%} interval"
         return Table(("position", "impressions", "click rate", "also at the next", "propensity", level), rows, names=0)

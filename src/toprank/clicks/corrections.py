@@ -71,9 +71,13 @@ class Curves:
 
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
-        """Whether clicks at each position can be corrected."""
-        with np.errstate(invalid="ignore"):
-            return np.isfinite(self.slope) & np.isfinite(self.offset) & (self.slope > 0)
+        """Whether clicks at each position can be corrected without a least α."""
+        return self.known & (self.slope > 0)
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Whether α and β of each position are numbers."""
+        return np.isfinite(self.slope) & np.isfinite(self.offset)
 
 
 def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None) -> Curves:
@@ -195,9 +199,12 @@ def correct(
         check_number("clip", clip, least=0, most=1)
     row, sessions = rows_of(log, data), _sessions(log, data)
     known, place, n = row >= 0, log.position - 1, data.n_documents
-    usable = known if curves is None or correction == "none" else known & curves.usable[place]
-    if correction == "ips" and curves is not None:
-        usable &= (curves.slope + curves.offset)[place] > 0
+    least = 0.0 if curves is None else curves.least if clip is None else clip
+    usable = known
+    if curves is not None and correction != "none":
+        chance = curves.slope + (curves.offset if correction == "ips" else 0.0)
+        divides = (chance > 0) | (least > 0 and correction != "dr")  # dr knows no more of an α of 0
+        usable = known & (curves.known & divides)[place]
     if not usable.any():
         raise DataError(
             "No impression of the log is of a document of the data at a position with a propensity: check that both "
@@ -211,7 +218,6 @@ def correct(
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
         exposure = np.bincount(where, slope, minlength=n)
-        least = curves.least if clip is None else clip
         if correction == "ips":
             value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
         elif correction == "affine":
@@ -271,7 +277,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
     used = first.weight > 0
     looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
     part = grouped.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
-    told, query, found = first.shown > 0, data.queries.document_query, np.zeros(data.n_documents)
+    told, query, found = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
     fold = np.full(data.n_queries, -1)
     queries = np.unique(query[told])
     fold[queries] = np.arange(len(queries)) % _FOLDS

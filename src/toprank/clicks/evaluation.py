@@ -268,7 +268,7 @@ def _of_metric(
         assert curves is not None
         assert metric.depth is not None
         lists = np.minimum(data.queries.sizes, metric.depth)
-        if lists.max() > len(curves.slope) or not curves.usable[: lists.max()].all():
+        if lists.max() > len(curves.slope) or not curves.known[: lists.max()].all():
             raise DataError(f"{metric.name} needs the propensities of all positions down to {lists.max()}.")
         place = np.minimum(ranks, len(curves.slope)) - 1
         weights = np.where(within, curves.slope[place], 0.0) / data.queries.spread(lists)

@@ -28,7 +28,7 @@ _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _LEAST_CLICKS = 5  # of a session or user that is suspected
 _UNLIKELY = 1e-6
 _WIDE = 0.5  # an interval wider than this share of its propensity tells little
-_FEW = 10  # queries, of which draws say little
+_FEW = 10  # queries, which tell little of how queries differ
 _SOME = 20  # lists that end alike by design and not by chance
 
 
@@ -224,12 +224,13 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
     count = len(np.unique(log.session_query))
     if count < _FEW:
         sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
-        remedy = "Intervals come from drawing queries again, and are too narrow with fewer than ten. Log more queries."
+        remedy = "Intervals come from how queries differ, of which so few tell little: they are wide. Log more queries."
+        if count == 1:
+            remedy = "Intervals come from how queries differ, so that there are none. Log more queries."
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
     low, high = known.intervals
     with np.errstate(invalid="ignore"):
-        wide = known.identified & ((high - low > _WIDE * known.values) | np.isnan(high))
-    wide[0] = False
+        wide = known.identified & (high - low > _WIDE * known.values)
     count = int(wide.sum())
     if count:
         ends = (f"position {k + 1}: {in_words(low[k], high[k])}" for k in np.flatnonzero(wide))

@@ -108,12 +108,17 @@ def graph(log: ClickLog) -> Graph:
         for m in range(k + 1, depth)
         if pairs[k, m]
     )
+    label = _components(pairs)
+    order = list(dict.fromkeys(label.tolist()))
+    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == one) + 1).tolist()) for one in order))
+
+
+def _components(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Of each position the number of those that it is joined with."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    _, label = connected_components(csr_matrix(pairs > 0), directed=False)
-    order = list(dict.fromkeys(label.tolist()))
-    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == one) + 1).tolist()) for one in order))
+    return np.asarray(connected_components(csr_matrix(pairs > 0), directed=False)[1])
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,6 +175,8 @@ class Propensities(Shown):
         )
         if lost and not np.isnan(self.values).any():
             words = assumed(self.method, lost)
+        elif np.isnan(self.values[self.identified]).any():
+            words, lost = "Nothing was clicked at the first position that others could be compared with.", ["1"]
         heading = f"Propensities by {self.method}, relative to the first position."
         columns = ["position"]
         for name in ("propensity", "offset")[: len(pairs)]:
@@ -276,7 +283,10 @@ def _randomised(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArr
 
 
 def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
-    """Every two positions are one document, shown so often at both: the position-based model of these documents."""
+    """Every two positions are one document, shown so often at both: the position-based model of these documents.
+
+    A position without a click is 0 and not what the prior makes of it; nothing is known relative to such a first one.
+    """
     clicks, shown = _rates(found, weights, log.depth)
     first, second = np.nonzero(np.triu(shown, 1))
     if not len(first):
@@ -288,9 +298,11 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     )
     fitted = cells.fit((1e-6, 1e-6), 1e-10 * float(shown.sum()), 5_000)
     examination = fitted.at[len(first) :]
-    seen = np.zeros(log.depth, dtype=bool)
-    seen[place] = True
-    return np.asarray(np.where(seen, examination / examination[0], np.nan))
+    if not clicks[0].any():
+        return np.full(log.depth, np.nan)
+    values = np.where(clicks.any(axis=1), examination / examination[0], 0.0)
+    joined = _components(shown)
+    return np.asarray(np.where(joined == joined[0], values, np.nan))
 
 
 _ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}

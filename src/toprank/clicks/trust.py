@@ -64,7 +64,7 @@ def affine(
     found = (maximise if learner is None else climb)(step, start, tolerance * log.n_impressions, max_steps)
     right, wrong = found.at[n : n + depth], found.at[n + depth :]
     slope = right - wrong
-    values = slope / slope[0]
+    values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # NaN: no click at the first tells of relevance
     return Affine(values, wrong - values * wrong[0], found.at, found.converged)
 
 
