@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -87,3 +89,41 @@ def test_bad_input_leaves_nothing_behind(files):
         done = run("train", *both, *options)
         assert done.exit_code == status or isinstance(done.exception, tr.ToprankError), (options, done.output)
         assert not (folder / "m.toprank").exists()
+
+
+def test_tables_need_no_labels(files):
+    folder, data, _, _ = files
+    frame = pd.DataFrame(data.X, columns=[f"f{k}" for k in range(data.n_features)])
+    frame = frame.assign(qid=data.qids[data.queries.document_query], doc_id=np.arange(data.n_documents).astype(str))
+    frame.to_parquet(folder / "bare.parquet")
+    frame.assign(label=data.labels).to_parquet(folder / "judged.parquet")
+    given = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--valid", folder / "judged.parquet"]
+    told = {}
+    for name in ("bare", "judged"):
+        done = run("train", folder / "log.csv", folder / f"{name}.parquet", *given, "--json")
+        assert done.exit_code == 0, done.output
+        assert tr.load(folder / "m.toprank").n_features_in_ == data.n_features
+        seen = run("evaluate", folder / "new.scores", folder / "log.csv", folder / f"{name}.parquet", "--json")
+        assert seen.exit_code == 0, seen.output
+        told[name] = json.loads(done.stdout), json.loads(seen.stdout)
+    assert told["bare"] == told["judged"]
+    done = run("train", folder / "log.csv", folder / "bare.parquet", *given, "--full")
+    assert done.exit_code == 1
+    assert "not all documents are judged" in str(done.exception)
+
+
+def test_what_one_query_does_not_tell_is_null(files):
+    folder, _, log, _ = files
+    tr.clicks.write(log.select(log.session_query == log.session_query[0]), folder / "one.csv")
+    given = ["--propensities", "1,0.6,0.4,0.3"]
+    for command in (
+        ["train", folder / "one.csv", folder / "train.txt", "-o", folder / "m.toprank", "--html", folder / "p.html"],
+        ["evaluate", folder / "new.scores", folder / "one.csv", folder / "train.txt"],
+    ):
+        told = run(*command, *given, "--json")
+        assert told.exit_code == 0, told.output
+        facts = json.loads(told.stdout)
+        ends = facts["dcg@10"]["naive"] if command[0] == "train" else {"low": facts["intervals"]["dcg@10"][0]}
+        assert ends["low"] is None
+        assert "inf" not in run(*command, *given, "--quiet").stdout
+    assert "inf" not in re.sub(r"\w*inf\w+", "", (folder / "p.html").read_text())

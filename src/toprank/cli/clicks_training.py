@@ -82,7 +82,7 @@ def train(
     ranker = systems.make(system, **options.settings_of(setting))
     curves = _curves(propensities, offsets)
     shown = read_log([log], quiet, columns)
-    documents, held_out = common.read_both(data, valid, quiet, reading)
+    documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
             ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate, full=full,
@@ -131,7 +131,7 @@ def evaluate(
 
     curves = _curves(propensities, offsets)
     shown = read_log([log], quiet, columns)
-    documents = common.read_data(data, quiet, reading)
+    documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
     found = evaluated(values, shown, documents, wanted, estimator=estimator, propensities=curves, clip=clip)
@@ -139,6 +139,16 @@ def evaluate(
         common.print_json(found.to_dict())
     else:
         typer.echo(str(found))
+
+
+def _documents(
+    data: Path, valid: Path | None, quiet: bool, reading: options.Reading
+) -> tuple[RankingData, RankingData | None]:
+    """The documents, which need no labels, and labelled ones to compare models on."""
+    if "label" in reading or common.format_told(data) not in common.TABLES or common.has_label(data):
+        return common.read_both(data, valid, quiet, reading)
+    documents = common.read_data(data, quiet, {**reading, "label": False})
+    return documents, None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
 
 
 def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, name: str, quiet: bool) -> None:

@@ -195,6 +195,15 @@ def format_told(path: Path) -> str:
     return "letor" if _once(path) else format_of(path)
 
 
+def has_label(table: Path) -> bool:
+    """Whether a column is called as labels are: it must not be taken for a feature."""
+    from toprank.data.frames.layout import USUAL_NAMES
+    from toprank.data.tables.sources import sources_of
+
+    [first, *_] = sources_of(table, format_told(table))
+    return any(name.lower() in USUAL_NAMES["label"] for name in first.schema.names)
+
+
 def _once(path: Path) -> bool:
     """Whether the bytes under this name can be had once only."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()

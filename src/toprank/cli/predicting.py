@@ -30,7 +30,7 @@ def load_both(
     _use_threads(ranker, reading.get("threads"))
     named = "features" in reading or hasattr(ranker, "feature_names_in_")
     unlabelled = not labels and "label" not in reading and common.format_told(data) in common.TABLES
-    if unlabelled and (named or not _has_label(data)):
+    if unlabelled and (named or not common.has_label(data)):
         reading["label"] = False
     return ranker, common.read_alike(data, quiet, reading, like=ranker)
 
@@ -41,15 +41,6 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
         ranker.set_params(threads=threads)
     for member in getattr(ranker, "rankers_", ()):
         _use_threads(member, threads)
-
-
-def _has_label(table: Path) -> bool:
-    """Whether a column is called as labels are: it must not be taken for a feature."""
-    from toprank.data.frames.layout import USUAL_NAMES
-    from toprank.data.tables.sources import sources_of
-
-    [first, *_] = sources_of(table, common.format_told(table))
-    return any(name.lower() in USUAL_NAMES["label"] for name in first.schema.names)
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")

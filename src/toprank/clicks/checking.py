@@ -10,7 +10,7 @@ import numpy as np
 
 from toprank.clicks.findings import found_in
 from toprank.clicks.intervals import in_words, plain
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.propensities import Graph, Propensities, graph, harvested
 from toprank.compute import IntArray
 from toprank.data.checks import check_whole
@@ -140,10 +140,7 @@ def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 10
     >>> [finding.code for finding in check(log).findings]
     ['no-clicks', 'one-order']
     """
-    if not isinstance(log, ClickLog):
-        raise DataError(f"check examines a ClickLog (tr.clicks.read), not a {type(log).__name__}.")
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
+    check_log(log)
     check_whole("resamples", resamples, 2)
     compared = _top(log) if log.depth > _COMPARED else log
     known = harvested(compared, resamples=resamples, seed=seed) if log.clicks.any() else None

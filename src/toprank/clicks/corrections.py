@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.estimators import propensities as estimated
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -41,7 +41,6 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 __all__ = [
     "CORRECTIONS",
     "Corrected",
-    "check_log",
     "Curves",
     "correct",
     "curves_of",
@@ -178,16 +177,6 @@ class Corrected:
         return self.sessions > 0
 
 
-def check_log(log: Any) -> None:
-    """Refuse what is no log."""
-    if not isinstance(log, ClickLog):
-        raise DataError(
-            f"Clicks are learnt from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
-        )
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
-
-
 def correct(
     log: ClickLog, data: RankingData, correction: str, curves: Curves | None, clip: float | None = None,
     regression: FloatArray | None = None,
@@ -244,7 +233,7 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     """
     check_log(log)
     check_data("learning from clicks", data)
-    return log.rows(named(data))[log.pair]
+    return log.rows(data.as_grouped())[log.pair]
 
 
 def _sessions(log: ClickLog, data: RankingData) -> FloatArray:

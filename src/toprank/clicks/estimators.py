@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.intervals import ends, redrawn
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.models import ProductCells
 from toprank.clicks.propensities import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.trust import affine
@@ -92,8 +92,7 @@ def propensities(
     """
     if method not in METHODS:
         raise UnknownNameError("method of propensities", method, METHODS)
-    if not isinstance(log, ClickLog):
-        raise DataError(f"Propensities are estimated from a ClickLog, not from a {type(log).__name__}.")
+    check_log(log)
     count = METHODS[method] if resamples is None else resamples
     if method in HARVESTED:
         if data is not None or ranker is not None:
@@ -102,8 +101,6 @@ def propensities(
     check_whole("resamples", count, 2)
     check_number("confidence", confidence, above=0, below=1)
     check_number("clip", clip, least=1)
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
     tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if tolerance is None else tolerance
     check_number("tolerance", tolerance, above=0)
     max_steps = (5_000 if method == "trust" else 200) if max_steps is None else max_steps

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, check_log, correct, curves_of, regression_of
-from toprank.clicks.intervals import jackknife, means_without
-from toprank.clicks.log import ClickLog
+from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
+from toprank.clicks.intervals import in_words, jackknife, means_without, plain
+from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -105,17 +105,17 @@ class Estimates(Shown):
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """For JSON; an end that is not known is None."""
         return {
             "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
-            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "intervals": {name: plain(list(ends)) for name, ends in self.intervals.items()},
             "effective_sample_size": self.effective_sample_size, "impressions": self.impressions,
             "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown, "uncorrected": self.uncorrected,
         }  # fmt: skip
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (name, f"{mean:.4f}", "[{:.4f}, {:.4f}]".format(*self.intervals[name]),
+            (name, f"{mean:.4f}", in_words(*self.intervals[name], digits=4),
              f"{self.effective_sample_size[name]:,.0f}", f"{self.unseen[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()
         ]  # fmt: skip

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from toprank.clicks.intervals import ends, plain, redrawn
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_log, sums
+from toprank.clicks.models import ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_lists, sums
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -118,7 +118,7 @@ def compare_models(
     >>> sorted(tr.clicks.compare_models(log, [tr.clicks.PBM()]).names)
     ['DocumentCTR', 'GlobalCTR', 'PBM', 'RankCTR']
     """
-    check_log(log)
+    check_lists(log)
     check_number("share", share, above=0, below=1)
     check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)

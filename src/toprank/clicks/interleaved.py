@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
 from toprank.clicks.intervals import jackknife, means_without
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
@@ -185,6 +185,7 @@ def interleaving(
     (('new', 'old'), 2, 0)
     """
     _check_method(method)
+    check_log(log)
     check_number("confidence", confidence, above=0, below=1)
     names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])

@@ -137,15 +137,15 @@ def _sides(
         return np.where(by_factor, value / factor, np.maximum(value - spread, 0.0)), high
 
 
-def in_words(low: float | None, high: float | None) -> str:
-    """An interval in brackets; nothing where it is not known.
+def in_words(low: float | None, high: float | None, digits: int = 3) -> str:
+    """An interval in brackets; nothing where it is not known, or all numbers are in it.
 
-    >>> in_words(0.25, 0.5), in_words(0.0, np.inf), in_words(np.nan, np.nan)
-    ('[0.250, 0.500]', '[0.000, ∞]', '')
+    >>> in_words(0.25, 0.5), in_words(0.0, np.inf), in_words(np.nan, np.nan), in_words(-np.inf, np.inf)
+    ('[0.250, 0.500]', '[0.000, ∞]', '', '')
     """
-    if low is None or high is None or np.isnan(low) or np.isnan(high):
+    if low is None or high is None or not np.isfinite(low) or np.isnan(high):
         return ""
-    return f"[{low:.3f}, {'∞' if np.isinf(high) else f'{high:.3f}'}]"
+    return f"[{low:.{digits}f}, {'∞' if np.isinf(high) else f'{high:.{digits}f}'}]"
 
 
 def plain(value: Any) -> Any:

@@ -17,8 +17,8 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "clicks_of", "ids_of", "numbered",
-    "positions_of", "words_of",
+    "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "check_log", "clicks_of", "ids_of",
+    "numbered", "positions_of", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -226,6 +226,16 @@ class ClickLog:
             f"ClickLog({self.n_sessions:,} sessions, {self.n_impressions:,} impressions, "
             f"{int(self.clicks.sum()):,} clicks, {self.n_queries:,} queries, {self.n_pairs:,} documents)"
         )
+
+
+def check_log(log: Any) -> None:
+    """Refuse what is no log, and one without impressions."""
+    if not isinstance(log, ClickLog):
+        raise DataError(
+            f"Clicks are learnt from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
+        )
+    if log.n_impressions == 0:
+        raise DataError("The log has no impressions.")
 
 
 class Numbered(NamedTuple):

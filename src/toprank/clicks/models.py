@@ -23,7 +23,7 @@ from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -40,7 +40,7 @@ __all__ = [
     "blocks",
     "by_rank",
     "check_depth",
-    "check_log",
+    "check_lists",
     "rate_prior",
 ]
 
@@ -139,7 +139,7 @@ class ClickModel(ABC):
             query_weights: how often each query of the log counts; the bootstrap draws queries by it.
             threads: how many; the results do not depend on it.
         """
-        check_log(log)
+        check_lists(log)
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_steps", self.max_steps, 1)
         self.prior_ = rate_prior(log) if self.prior is None else self.prior
@@ -234,7 +234,7 @@ class ClickModel(ABC):
         """
         check_whole("groups", groups, 2)
         check_number("confidence", confidence, above=0, below=1)
-        check_log(log)
+        check_lists(log)
         prior = rate_prior(log) if self.prior is None else self.prior
         less = min(1.0, _HARDLY / sum(prior))
         weak = (less * prior[0], less * prior[1])
@@ -313,12 +313,9 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
         )
 
 
-def check_log(log: Any) -> None:
+def check_lists(log: Any) -> None:
     """Refuse what is no log, one without impressions, and one whose lists are not known."""
-    if not isinstance(log, ClickLog):
-        raise DataError(f"A click model is fitted to a ClickLog (tr.clicks.read), not to a {type(log).__name__}.")
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
+    check_log(log)
     if log.doubled.any():
         count = int(log.doubled.sum())
         raise DataError(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.intervals import ends, in_words, redrawn
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.models import ProductCells, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
@@ -214,8 +214,7 @@ def harvested(
         raise UnknownNameError("method of propensities", method, HARVESTED)
     check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
-    if log.n_impressions == 0:
-        raise DataError("The log has no impressions.")
+    check_log(log)
     if method == "randomisation" and "explored" in log.columns:
         explored = log.columns["explored"].astype(bool)
         if not explored.any():

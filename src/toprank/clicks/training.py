@@ -19,14 +19,15 @@ from toprank.clicks.corrections import (
     CORRECTIONS,
     Corrected,
     Curves,
-    check_log,
     correct,
     curves_of,
     judged,
     regression_of,
 )
 from toprank.clicks.evaluation import evaluate, left_out
-from toprank.clicks.log import ClickLog
+from toprank.clicks.intervals import in_words
+from toprank.clicks.intervals import plain as jsonable
+from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.position_term import Cells, PositionSoftmax
 from toprank.clicks.simulation import named, relevance_of
 from toprank.compute import FloatArray
@@ -121,7 +122,7 @@ class Trained(Shown):
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts,
         }  # fmt: skip
         for name, worth in (("dcg@10", self.estimates), ("valid_ndcg@10", self.metrics)):
-            facts[name] = {ranker: one._asdict() for ranker, one in worth.items()} or None
+            facts[name] = {ranker: Worth(*jsonable(list(one)))._asdict() for ranker, one in worth.items()} or None
         return facts
 
     @property
@@ -160,7 +161,7 @@ class Trained(Shown):
         names = list(told[0][1]) if told else []
         rows = [
             (name, *(cell for _, worth in told for cell in
-                     (f"{worth[name].value:.4f}", f"[{worth[name].low:.4f}, {worth[name].high:.4f}]")))
+                     (f"{worth[name].value:.4f}", in_words(worth[name].low, worth[name].high, digits=4))))
             for name in names
         ]  # fmt: skip
         heads = [cell for head, _ in told for cell in (head, "95% interval")]

@@ -170,7 +170,8 @@ def _worths(name: str, worth: dict[str, Worth]) -> Markup:
     for place, (ranker, one) in enumerate(worth.items()):
         at, style = y(place + 0.5), 7 if ranker == "naive" else place
         ends = [x(min(max(end, x.low), x.high)) for end in (one.low, one.high)]
-        words = f"{ranker}: {one.value:.4f}, {one.low:.4f} to {one.high:.4f}"
+        known = math.isfinite(one.low) and math.isfinite(one.high)
+        words = f"{ranker}: {one.value:.4f}" + (f", {one.low:.4f} to {one.high:.4f}" if known else "")
         drawn += [
             tag("text", ranker, x=box.left - 10, y=at + 4, cls="tick end"),
             tag("line", x1=ends[0], x2=ends[1], y1=at, y2=at, cls=f"curve {colour(style)}"),
