@@ -398,3 +398,10 @@ def test_the_page_shows_curve_graph_and_models(files, log):
     assert "<p>added</p>" in more
     one = clicks_page(check(ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), resamples=2), "log")
     assert "cannot be compared" in one
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-0.5"])
+def test_something_is_held_out_and_something_is_fitted(share, tmp_path):
+    done = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv"), "--holdout", share])
+    assert done.exit_code == 2
+    assert "--holdout takes a share" in done.stderr

@@ -454,3 +454,27 @@ def test_refusals():
         tr.clicks.compare_models(log, [PBM(), PBM()])
     with pytest.raises(DataError, match="nothing to test"):
         tr.clicks.compare_models(log.select([0, 1]), [PBM()])
+
+
+@pytest.mark.parametrize("name", ["PBM", "UBM", "DCM"])
+def test_places_that_no_click_tells_of_may_be_anything(name):
+    data = world(n_queries=12)
+    log = clicked(data, 600)
+    log = replace(log, clicks=log.clicks & (log.position < 4))
+    [found] = getattr(tr.clicks, name)(tolerance=1e-6).intervals(log, groups=4).values()
+    _, low, high = (end[:, 0] if end.ndim == 2 else end for end in found)
+    assert (low[3], high[3]) == (0, 1 if name == "DCM" else np.inf)
+    told = slice(1, 3) if name != "DCM" else slice(0, 2)
+    assert (low[told] > 0).all()
+    assert np.isfinite(high[told]).all()
+    if name == "UBM":  # a click at or below the place is none above it
+        assert (found.low[np.triu_indices(4, 1, 5)] == 0).all()
+        assert (found.high[np.triu_indices(4, 1, 5)] == 0).all()
+
+
+def test_relative_to_a_first_position_without_clicks_nothing_is_known():
+    log = clicked(world(n_queries=12), 600)
+    log = replace(log, clicks=log.clicks & (log.position > 1))
+    found = tr.clicks.PBM(tolerance=1e-6).intervals(log, groups=4)["examination"]
+    assert (found.low == 0).all()
+    assert np.isinf(found.high).all()

@@ -14,6 +14,7 @@ from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import preferences
 from toprank.clicks.evaluation import evaluate
 from toprank.clicks.interleaved import interleave, interleaving
+from toprank.clicks.intervals import left_out_in_turn
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
@@ -85,7 +86,8 @@ def test_intervals_are_wider_where_the_propensities_are_found_from_the_same_log(
     assert found.value == pytest.approx(known.value)
     assert np.diff(found.interval) > np.diff(known.interval)
     # Groups of queries, left out one at a time.
-    group, rests = log.session_query % 20, []
+    group, rests = np.argmin(left_out_in_turn(log, 20, 0)[0], axis=0)[log.session_query], []
+    assert (np.bincount(group[np.unique(log.session_query, return_index=True)[1]]) == 3).all()
     for number in range(20):
         rest = log.select(group != number)
         given = tr.clicks.propensities(rest, resamples=2)
@@ -147,6 +149,8 @@ def test_bad_evaluations_are_refused():
         evaluate(data.X[:, 0], log, data)
     with pytest.raises(DataError, match="propensities of all positions"):
         evaluate(data.X[:, 0], log, data, "ctr@4", propensities=[1, 0.6, np.nan, 0.25])
+    with pytest.raises(DataError, match="Name a metric"):
+        evaluate(data.X[:, 0], log, data, [], propensities=THETA)
     with pytest.raises(DataError, match="2 metrics"):
         _ = evaluate(data.X[:, 0], log, data, ["dcg", "dcg@2"], propensities=THETA).value
 

@@ -118,7 +118,9 @@ def _known_documents(data: Path, quiet: bool, reading: options.Reading) -> Ranki
 def fit(
     log: Log,
     model: Annotated[str, typer.Option(help=_MODELS)] = "PBM",
-    holdout: Annotated[float, typer.Option(min=0, max=1, help="Share of sessions that the model is judged by.")] = 0.2,
+    holdout: Annotated[
+        float, typer.Option(help="Share of sessions, above 0 and below 1, that the model is judged by.")
+    ] = 0.2,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
     skip_doubled: Annotated[
         bool, typer.Option("--skip-doubled", help="Leave out sessions with several documents at one position.")
@@ -149,6 +151,8 @@ def fit(
     from toprank.clicks.named import MODELS, RATES, model_named
 
     common.check_writable(html)
+    if not 0 < holdout < 1:
+        raise typer.BadParameter(f"--holdout takes a share above 0 and below 1, not {holdout:g}.")
     if groups == 1:
         raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
     kind, asked = model_named(model), None if prior is None else _prior(prior)

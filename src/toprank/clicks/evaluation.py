@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
-from toprank.clicks.intervals import in_words, jackknife, means_without, plain
+from toprank.clicks.intervals import in_words, jackknife, left_out_in_turn, means_without, plain
 from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -180,6 +180,8 @@ def evaluate(
     check_log(log)
     check_data("off-policy evaluation", data)
     wanted = [_Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not wanted:
+        raise DataError("Name a metric or several, such as dcg@10 and ctr@3.")
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
     check_number("confidence", confidence, above=0, below=1)
@@ -223,17 +225,16 @@ def _without_groups(
 
     So what these add to the spread is among it. Where the others cannot tell them it is not known: no means.
     """
-    group = log.session_query % _GROUPS
-    present, sessions = np.unique(group, return_counts=True)
+    weights, shares = left_out_in_turn(log, _GROUPS, 0)
 
-    def means(number: int) -> dict[str, float]:
-        known, parts = parts_of(log.select(group != number))
+    def means(kept: FloatArray) -> dict[str, float]:
+        known, parts = parts_of(log.select(kept[log.session_query] > 0))
         return {name: part.mean(known.sessions[known.asked]) for name, part in parts.items()}
 
     try:
-        return sessions / sessions.sum(), [means(number) for number in present.tolist()]
+        return shares, [means(kept) for kept in weights]
     except DataError:
-        return sessions / sessions.sum(), []
+        return shares, []
 
 
 class _OfMetric(NamedTuple):

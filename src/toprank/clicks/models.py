@@ -225,7 +225,8 @@ class ClickModel(ABC):
 
         Of documents that were shown a few times each, a fit knows little, and what they share suffers from it in the
         same way in every fit. So the prior weighs less here, and the fit is asked what it makes of users who are as
-        it says: by how much it misses them, the values are corrected. They may differ from `parameters_`.
+        it says: by how much it misses them, the values are corrected. They may differ from `parameters_`. What no click
+        of the log tells may be anything: from 0 to 1, or without an upper end where it is relative to another.
 
         >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
         >>> found = PBM().intervals(log)["examination"]
@@ -260,9 +261,18 @@ class ClickModel(ABC):
             value = np.clip(first - missed, 0.0, most)
             without = np.array([one[name] for one in rests])
             low, high = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
-            high = np.where(first > 0, np.minimum(high, most), 0.0)  # what cannot happen stays so
-            found[name] = Interval(value, np.maximum(low, 0.0), high)
+            low, high = np.maximum(low, 0.0), np.minimum(high, most)
+            if len(rests):
+                untold = self._untold(log, np.stack([first, *without]), weak[0] / sum(weak))
+                low, high = np.where(untold, 0.0, low), np.where(untold, most, high)
+            possible = first > 0  # what cannot happen stays so
+            found[name] = Interval(value, np.where(possible, low, 0.0), np.where(possible, high, 0.0))
         return found
+
+    def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
+        """Which parameters no click of the log tells: all fits say of them what the prior does."""
+        del log
+        return np.isclose(fits, mean, rtol=1e-9, atol=0).all(axis=0)
 
     def _simulated(self, log: ClickLog, seed: int) -> Iterator[ClickLog]:
         """The lists of the log, clicked by users who are as the model says."""
@@ -541,6 +551,13 @@ class _Product(ClickModel):
         found = cells.fit(self.prior_, tolerance, self.max_steps, threads, self._learner, self._begin)
         self.steps_, self.converged_, self._rest = found.steps, found.converged, found.at
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
+
+    def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
+        """Places without a click, and all others where that is the first, which they are relative to."""
+        del mean
+        place, n_places = self._places(log)
+        silent = (sums(place, log.clicks, n_places) == 0).reshape(fits.shape[1:])
+        return np.asarray(silent | silent.ravel()[0])
 
     def _looked(self, log: ClickLog) -> FloatArray:
         check_depth(self, log, len(self.examination_))
