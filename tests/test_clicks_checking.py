@@ -405,3 +405,13 @@ def test_something_is_held_out_and_something_is_fitted(share, tmp_path):
     done = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv"), "--holdout", share])
     assert done.exit_code == 2
     assert "--holdout takes a share" in done.stderr
+
+
+@pytest.mark.parametrize("position", [1, 5])
+def test_a_page_of_a_position_that_was_never_clicked(position, log):
+    report = check(replace(log, clicks=log.clicks & (log.position != position)), resamples=5)
+    assert codes(report)["unclicked-positions"].examples == (f"position {position}",)
+    page = clicks_page(report, "log")
+    assert ("Propensity of each position" in page) == (position != 1)
+    assert "nan" not in page
+    json.dumps(report.to_dict(), allow_nan=False)

@@ -31,7 +31,6 @@ import numpy.typing as npt
 
 from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.log import ClickLog, check_log
-from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -97,7 +96,7 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
     if propensities is None or isinstance(propensities, str):
         least = _cautious(log)
         learns = propensities in ("regression-em", "dual")
-        by = {"data": named(data), "ranker": ranker} if learns and data is not None else {}
+        by = {"data": data, "ranker": ranker} if learns and data is not None else {}
         propensities = estimated(log, propensities or "all-pairs", resamples=2, **by)
         if log.depth > 1 and not learns and not propensities.identified[1:].any():
             raise DataError(

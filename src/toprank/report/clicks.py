@@ -53,7 +53,8 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         cls="opening",
     )
     found = [tag("li", str(one)) for one in report.findings] or [tag("li", "Nothing was found.")]
-    figures = [panel("Propensity of each position", _curve(report))] if report.propensities is not None else []
+    known = report.propensities is not None and np.isfinite(report.propensities.values).any()
+    figures = [panel("Propensity of each position", _curve(report))] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
     remark = (
         "Left: how likely a position is looked at, relative to the first, with intervals by drawing queries again. "
@@ -79,7 +80,7 @@ def _curve(report: LogReport) -> Markup:
     """Propensities as marks with bars."""
     known = report.propensities
     assert known is not None
-    (low, high), places = known.intervals, np.flatnonzero(known.identified)
+    (low, high), places = known.intervals, np.flatnonzero(known.identified & np.isfinite(known.values))
     box = Box(44, 10, WIDTH - 12, 190)
     x = Scale(1, max(2, report.graph.depth), box.left + 8, box.right - 8)
     most = 1.5 * float(np.nanmax(known.values[places]))  # bars beyond it, or without an end, end there
