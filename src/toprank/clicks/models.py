@@ -272,7 +272,7 @@ class ClickModel(ABC):
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
         """Which parameters no click of the log tells: all fits say of them what the prior does."""
         del log
-        return np.isclose(fits, mean, rtol=1e-9, atol=0).all(axis=0)
+        return np.asarray(np.isclose(fits, mean, rtol=1e-9, atol=0).all(axis=0))
 
     def _simulated(self, log: ClickLog, seed: int) -> Iterator[ClickLog]:
         """The lists of the log, clicked by users who are as the model says."""
