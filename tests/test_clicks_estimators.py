@@ -21,7 +21,8 @@ from toprank.clicks import (
 )
 from toprank.clicks.dual import Dual
 from toprank.clicks.fitting import climb
-from toprank.clicks.intervals import ends, jackknife, left_out_in_turn
+from toprank.clicks.held_out import _interval
+from toprank.clicks.intervals import ends, jackknife, left_out_in_turn, redrawn
 from toprank.clicks.propensities import harvested
 from toprank.errors import DataError, UnknownNameError
 
@@ -478,3 +479,18 @@ def test_relative_to_a_first_position_without_clicks_nothing_is_known():
     found = tr.clicks.PBM(tolerance=1e-6).intervals(log, groups=4)["examination"]
     assert (found.low == 0).all()
     assert np.isinf(found.high).all()
+
+
+def test_a_few_popular_queries_are_few():
+    """Half of the sessions are of one query: like four of equal weight, and not like ten."""
+    from scipy.stats import t
+
+    like = 1 / (0.5**2 + 9 * (0.5 / 9) ** 2)
+    rng, query = np.random.default_rng(0), np.r_[np.zeros(90, int), np.repeat(np.arange(1, 10), 10)]
+    log = ClickLog.of(query, query, np.ones(180), np.zeros(180), session=np.arange(180))
+    gains = rng.normal(size=10)[query]
+    low, high = _interval(gains, log, 50, 0.95, 0)
+    again = [np.array([np.average(gains, weights=weights[log.session_query])]) for weights in redrawn(log, 50, 0)]
+    spread = np.sqrt(np.var(again, ddof=1) * like / (like - 1))
+    assert (high - low) / 2 == pytest.approx(t.ppf(0.975, like - 1) * spread)
+    assert np.isnan(_interval(np.ones(90), log.select(query == 0), 50, 0.95, 0)).all()

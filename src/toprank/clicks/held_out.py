@@ -177,5 +177,5 @@ def _interval(
     n = log.n_queries
     total, size = sums(log.session_query, difference, n), sums(log.session_query, None, n)
     again = [np.atleast_1d(weights @ total / (weights @ size)) for weights in redrawn(log, resamples, seed)]
-    mean = np.atleast_1d(total.sum() / size.sum())
-    return np.concatenate(ends(mean, again, int((size > 0).sum()), confidence))
+    mean, shares = np.atleast_1d(total.sum() / size.sum()), size / size.sum()
+    return np.concatenate(ends(mean, again, 1 / float(shares @ shares), confidence))  # a few popular queries are few

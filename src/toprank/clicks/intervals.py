@@ -36,7 +36,7 @@ def redrawn(log: ClickLog, resamples: int, seed: int) -> Iterator[FloatArray]:
 def ends(
     value: FloatArray,
     again: Sequence[FloatArray],
-    n_queries: int,
+    n_queries: float,
     confidence: float,
     *,
     ratios: bool = False,
@@ -47,7 +47,7 @@ def ends(
     Args:
         value: what was found.
         again: what was found when queries were drawn again; NaN where such a draw does not tell.
-        n_queries: how many were drawn from.
+        n_queries: how many were drawn from; where some weigh more than others, how many of equal weight they are like.
         confidence: of the interval.
         ratios: values are 0 or more, and their errors are factors. Where no click was ever seen, the upper end is
             infinite.
