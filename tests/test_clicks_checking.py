@@ -146,6 +146,21 @@ def test_a_deep_log_is_compared_at_the_top():
     assert codes(two)["deep-positions"].count == 2
     with pytest.raises(DataError, match="Nothing stands at the first 1,000 positions"):
         check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
+    for deeply in (lambda log: tr.clicks.propensities(log, resamples=2), lambda log: tr.clicks.UBM().fit(log)):
+        with pytest.raises(DataError, match=r"shows position 10,000, .* 1,000 are the most\. log\.top\(1000\)"):
+            deeply(deep)
+        deeply(deep.top(5))
+    assert deep.top(1).n_sessions == 2
+    assert lists([("a", 1, 1)], [("b", 2, 0)]).top(1).n_sessions == 1
+
+
+def test_the_top_of_a_log_is_what_was_shown_there(log):
+    kept = log.position <= 3
+    top = log.top(3)
+    assert (top.pair == log.pair[kept]).all()
+    assert (top.clicks == log.clicks[kept]).all()
+    assert (top.query == log.query[kept]).all()
+    assert all((top.columns[name] == values[kept]).all() for name, values in log.columns.items())
 
 
 def test_documents_without_features_are_counted(log, data):

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from toprank.clicks.findings import found_in
 from toprank.clicks.intervals import in_words, plain
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.clicks.propensities import Graph, Propensities, graph, harvested
 from toprank.compute import IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding
-from toprank.errors import DataError
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["LogReport", "check"]
 
-_COMPARED = 1_000  # positions that are compared with each other, of which there are that many times as many pairs
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
 _TOP_SHOWN = 10  # those of neighbours and with the first, down to here
 
@@ -142,7 +140,7 @@ def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 10
     """
     check_log(log)
     check_whole("resamples", resamples, 2)
-    compared = _top(log) if log.depth > _COMPARED else log
+    compared = log.top(COMPARED) if log.depth > COMPARED else log
     known = harvested(compared, resamples=resamples, seed=seed) if log.clicks.any() else None
     of_log = graph(compared) if known is None else known.graph
     known = known if of_log.edges else None
@@ -156,15 +154,3 @@ def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 10
 
 def _different(numbers: IntArray) -> int:
     return int(np.count_nonzero(np.bincount(numbers)))
-
-
-def _top(log: ClickLog) -> ClickLog:
-    """The positions of a log that are compared: of more, the table of their pairs would not fit into memory."""
-    kept = log.position <= _COMPARED
-    if not kept.any():
-        raise DataError(f"Nothing stands at the first {_COMPARED:,} positions; check that the right column was read.")
-    sizes = np.bincount(log.session[kept], minlength=log.n_sessions)
-    return replace(
-        log, offsets=np.concatenate([[0], np.cumsum(sizes)]), pair=log.pair[kept], position=log.position[kept],
-        clicks=log.clicks[kept], columns={},
-    )  # fmt: skip

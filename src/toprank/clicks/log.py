@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,13 +17,15 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "check_log", "clicks_of", "ids_of",
-    "numbered", "positions_of", "words_of",
+    "COMPARED", "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "check_compared", "check_log",
+    "clicks_of", "ids_of", "numbered", "positions_of", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 RowOf = Callable[[int], int]
 """The row of the table that a place in an array is of."""
+COMPARED = 1_000
+"""The most positions that are compared with each other: of every two there is a number, or several."""
 DEEPEST = 10_000
 """The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
 TOLD_AGAIN = "impressions that were told again, and count once"
@@ -158,6 +160,21 @@ class ClickLog:
             None if self.session_ids is None else self.session_ids[chosen],
         )  # fmt: skip
 
+    def top(self, k: int) -> ClickLog:
+        """The log of the first k positions; sessions that show nothing there are left out.
+
+        >>> ClickLog.of(["a", "a", "a"], ["x", "y", "z"], [1, 2, 9], [0, 1, 1]).top(2).position.tolist()
+        [1, 2]
+        """
+        kept = self.position <= k
+        if not kept.any():
+            raise DataError(f"Nothing stands at the first {k:,} positions; check that the right column was read.")
+        sizes = np.bincount(self.session[kept], minlength=self.n_sessions)
+        return replace(
+            self, offsets=np.concatenate([[0], np.cumsum(sizes)]), pair=self.pair[kept], position=self.position[kept],
+            clicks=self.clicks[kept], columns={name: values[kept] for name, values in self.columns.items()},
+        ).select(sizes > 0)  # fmt: skip
+
     def rows(self, data: RankingData) -> IntArray:
         """Of each pair the row of `data` that has its query and document, by ids; -1 where there is none.
 
@@ -225,6 +242,16 @@ class ClickLog:
         return (
             f"ClickLog({self.n_sessions:,} sessions, {self.n_impressions:,} impressions, "
             f"{int(self.clicks.sum()):,} clicks, {self.n_queries:,} queries, {self.n_pairs:,} documents)"
+        )
+
+
+def check_compared(log: ClickLog) -> None:
+    """Refuse a log with more positions than can be compared with each other."""
+    if log.depth > COMPARED:
+        raise DataError(
+            f"The log shows position {log.depth:,}, and of each two positions a number would be needed; {COMPARED:,} "
+            "are the most.",
+            remedy=Remedy(f"log.top({COMPARED}) has the first ones.", "Leave the rows of lower positions out."),
         )
 
 

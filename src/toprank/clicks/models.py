@@ -23,7 +23,7 @@ from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -609,6 +609,7 @@ class UBM(_Product):
     """
 
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
+        check_compared(log)
         return (log.position - 1) * (log.depth + 1) + last_click(log), log.depth * (log.depth + 1)
 
     def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:

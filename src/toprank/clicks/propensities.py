@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.intervals import ends, in_words, redrawn
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.clicks.models import ProductCells, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
@@ -76,6 +76,7 @@ class _Harvest(NamedTuple):
 
     @classmethod
     def of(cls, log: ClickLog) -> _Harvest:
+        check_compared(log)
         depth = log.depth
         cell, place = np.unique(log.pair * np.int64(depth) + log.position - 1, return_inverse=True)
         shown = np.bincount(place.reshape(-1)).astype(np.float64)
