@@ -13,8 +13,8 @@ from toprank.cli.common import speaking_of
 from toprank.cli.main import app
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.findings import unlikely
+from toprank.clicks.held_out import MODELS, model_named
 from toprank.clicks.models import rate_prior
-from toprank.clicks.named import MODELS, model_named
 from toprank.drawing import tag
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.report.clicks import clicks_page

@@ -148,7 +148,7 @@ def fit(
       toprank clicks fit log.parquet --compare --html models.html
     """
     from toprank.clicks import compare_models
-    from toprank.clicks.named import MODELS, RATES, model_named
+    from toprank.clicks.held_out import MODELS, RATES, model_named
 
     common.check_writable(html)
     if not 0 < holdout < 1:
@@ -160,9 +160,9 @@ def fit(
     if skip_doubled and found.doubled.any():
         common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
         found = found.select(~found.doubled)
-    names = list(MODELS) if compare else list(dict.fromkeys([kind.__name__, *RATES]))
+    kinds = list(MODELS.values()) if compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …", quiet):
-        models = [MODELS[name](prior=asked) for name in names]
+        models = [one(prior=asked) for one in kinds]
         judged = compare_models(found, models, share=holdout, seed=seed)
         fitted = kind(prior=asked).fit(found, threads=threads)
         ends = fitted.intervals(found, groups=groups, seed=seed) if kind.shared and groups else {}
@@ -284,7 +284,7 @@ def simulate(
 def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
     """The users that are asked for."""
     from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, UBM, Cascade
-    from toprank.clicks.named import model_named
+    from toprank.clicks.held_out import model_named
 
     kind, looks = model_named(name), (PBM, UBM)
     if (examination is not None and kind not in looks) or (continuation is not None and kind not in (DBN, DCM, CCM)):

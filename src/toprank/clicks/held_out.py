@@ -10,19 +10,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.intervals import ends, plain, redrawn
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_lists, sums
+from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_lists, sums
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["ComparedModels", "compare_models"]
+__all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "model_named"]
 
-_RATES = (GlobalCTR, RankCTR, DocumentCTR)
+RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
+_ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
+MODELS: dict[str, type[ClickModel]] = {one.__name__: one for one in _ALL}
 Models = Mapping[str, ClickModel] | Sequence[ClickModel]
+
+
+def model_named(name: str) -> type[ClickModel]:
+    """A click model by its name, in any case.
+
+    >>> model_named("pbm").__name__
+    'PBM'
+    """
+    found = {known.lower(): model for known, model in MODELS.items()}.get(name.lower())
+    if found is None:
+        raise UnknownNameError("click model", name, MODELS)
+    return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +150,7 @@ def compare_models(
         model.fit(old, data if model.attraction is not None else None)
     likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
     means = {name: float(values.mean()) for name, values in likely.items()}
-    floor = max((name for name, model in named.items() if type(model) in _RATES), key=means.__getitem__)
+    floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
     sides = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
     surprise = [named[name].perplexity(new) for name in order]
@@ -160,7 +175,7 @@ def _named(models: Models) -> dict[str, ClickModel]:
         if not isinstance(model, ClickModel):
             raise DataError(f"{name} must be a click model, such as tr.clicks.PBM(), not a {type(model).__name__}.")
     kinds = {type(model) for model in several.values()}
-    rates = {kind.__name__: kind() for kind in _RATES if kind not in kinds}
+    rates = {kind.__name__: kind() for kind in RATES if kind not in kinds}
     if taken := rates.keys() & several.keys():
         raise DataError(
             f"'{min(taken)}' is what a rate of clicks is called, which is always compared; rename the model."
