@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 all: kernels  ## the command `toprank`, ready to use
 
-.PHONY: all kernels demo test check bench nightly sanitize arm64 wheels docs clean
+.PHONY: all kernels demo test check bench nightly mutants sanitize arm64 wheels docs clean
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -42,6 +42,10 @@ nightly: .venv/.dev kernels  ## everything, the slow part included, on examples 
 	$(MAKE) sanitize arm64
 	$(MAKE) wheels
 	$(BIN)/python native/wheels.py --try
+	$(MAKE) mutants
+
+mutants: .venv/.dev kernels  ## a hundred single mistakes, drawn by SEED: which of them does no test notice?
+	$(BIN)/python tests/mutants.py --count 100 --seed $(or $(SEED),0)
 
 sanitize: .venv/.dev kernels  ## the tests again, with kernels that check every address and every operation (GCC, Linux)
 	$(BIN)/python native/build.py --sanitize
