@@ -1,6 +1,8 @@
 """Forged model files, each loaded and asked for scores in a process that may die of it.
 
-python forging.py      answers each path on standard input by a line: refused, finite, or what should not be
+python forging.py [BYTES [tell]]   answers each path on standard input by a line: refused, finite, or what should not be
+
+BYTES: memory that a case may add; `tell`: refusals with their sentence.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -40,8 +43,8 @@ def seal(path, parts: dict[str, bytes], compression=zipfile.ZIP_DEFLATED) -> Non
             archive.writestr(name, part)
 
 
-def outcome(path: str) -> str:
-    """What comes of a file: a sentence, or scores; anything else is told as it is."""
+def outcome(path: str, tell: bool = False) -> str:
+    """What comes of a file: a sentence (told if asked for), or scores; anything else is told as it is."""
     import toprank as tr
     from toprank.errors import ToprankError
 
@@ -55,8 +58,8 @@ def outcome(path: str) -> str:
         ranker.score(data)
         ranker.save(f"{path}.again")
         again = tr.load(f"{path}.again").predict(data)
-    except ToprankError:
-        return "refused"
+    except ToprankError as problem:
+        return f"refused: {problem}".replace("\n", " ") if tell else "refused"
     except Exception as problem:  # noqa: BLE001
         return f"{type(problem).__name__}: {problem}".replace("\n", " ")
     if scores.shape != (len(QIDS),) or not np.isfinite(scores).all():
@@ -67,9 +70,13 @@ def outcome(path: str) -> str:
 class Judges:
     """A few processes that load files; one that dies is replaced, and the file is known."""
 
-    def __init__(self, count: int = 2, most_memory: int | None = None) -> None:
-        """`most_memory`: bytes that a case may add to what its process took at most until then."""
-        self._command = [sys.executable, "-W", "ignore", __file__, *([] if most_memory is None else [str(most_memory)])]
+    def __init__(self, count: int = 2, most_memory: int | None = None, tell: bool = False) -> None:
+        """`most_memory`: bytes that a case may add to what its process took at most until then.
+
+        The system refuses more than four times that, so that a case which does take it harms no other process.
+        """
+        options = [] if most_memory is None else [str(most_memory), *(["tell"] if tell else [])]
+        self._command = [sys.executable, "-W", "ignore", __file__, *options]
         self._pool, self._own, self._all = ThreadPoolExecutor(count), threading.local(), []
 
     def __enter__(self) -> Judges:
@@ -116,6 +123,17 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def _limit(more: int) -> None:
+    """Let the system refuse more memory for data than what this process has now and so many bytes."""
+    import resource
+
+    import toprank.rankers  # noqa: F401 - what libraries take is not counted
+
+    if sys.platform == "linux" and "libasan" not in os.environ.get("LD_PRELOAD", ""):
+        taken = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) * 1024
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + more, taken + more))
+
+
 def as_it_is(problem: Exception) -> str:
     """What no reader foresaw is a gap in the reader, and told as such, where users are told of a damaged file."""
     raise RuntimeError(f"not foreseen: {type(problem).__name__}: {problem}") from problem
@@ -127,9 +145,11 @@ def main() -> None:
     foreign.unforeseen = as_it_is
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is no answer
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else None
+    most, tell = int(sys.argv[1]) if len(sys.argv) > 1 else None, "tell" in sys.argv
+    if most is not None:
+        _limit(4 * most)
     for line in sys.stdin:
-        before, found = _memory(), outcome(line.rstrip("\n"))
+        before, found = _memory(), outcome(line.rstrip("\n"), tell)
         if most is not None and _memory() - before > most:
             found = f"{_memory() - before:,} bytes of memory"
         print(found, file=answers, flush=True)

@@ -214,3 +214,22 @@ def test_a_model_of_ranklib_is_checked_on_data_of_more_features(tmp_path, text, 
         parity = tr.export(ranker, to, tmp_path / "m.json", check=data)
         assert parity.rows > data.n_documents
         assert parity.rows_beyond == 0
+
+
+@pytest.mark.parametrize(("levels", "leaves"), [(500, True), (501, False)])
+def test_trees_too_deep_for_onnx_runtimes_do_not_leave(tmp_path, levels, leaves):
+    """onnxruntime calls itself for each level: a chain of 30,000 would end the process that loads it."""
+    text = "".join(
+        ('<split pos="right">' if n else "<split>") + f"<feature>1</feature><threshold>{n}</threshold>"
+        f'<split pos="left"><output>{n}</output></split>'
+        for n in range(levels)
+    )
+    text += '<split pos="right"><output>-1</output></split>' + "</split>" * levels
+    (tmp_path / "m.xml").write_text(f'## LambdaMART\n<ensemble><tree id="1" weight="1">{text}</tree></ensemble>')
+    ranker = tr.load(tmp_path / "m.xml")
+    if leaves:
+        assert tr.export(ranker, "onnx", tmp_path / "m.onnx").holds
+    else:
+        with pytest.raises(DataError, match="501 levels"):
+            tr.export(ranker, "onnx", tmp_path / "m.onnx")
+        assert not (tmp_path / "m.onnx").exists()

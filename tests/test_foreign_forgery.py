@@ -192,6 +192,51 @@ def test_sets_of_categories_have_an_end(tmp_path, originals):
         tr.load(tmp_path / "m.json")
 
 
+def test_segments_of_categories_are_not_shared(tmp_path, originals):
+    """20,000 nodes that name one segment of 200,000 categories are 2 MB of a file, and 4,000,000,000 steps."""
+    nodes, many = 20_000, 200_000
+    model = copy.deepcopy(originals["xgboost"])
+    tree = next(one for one in model["learner"]["gradient_booster"]["model"]["trees"] if one["categories"])
+    inner = [*range(nodes), *[-1] * (nodes + 1)]  # a chain: the leaf of node i is node nodes + i
+    tree["left_children"] = [nodes + i if child >= 0 else -1 for i, child in enumerate(inner)]
+    tree["right_children"] = [
+        i + 1 if i < nodes - 1 else 2 * nodes if child >= 0 else -1 for i, child in enumerate(inner)
+    ]
+    for name, value in (("split_indices", 3), ("split_conditions", 0.5), ("default_left", 0), ("split_type", 0)):
+        tree[name] = [value] * (2 * nodes + 1)
+    tree["split_type"][:nodes] = [1] * nodes
+    tree["loss_changes"] = [0.0] * (2 * nodes + 1)
+    tree |= {"categories": [0] * many, "categories_nodes": list(range(nodes))}
+    tree |= {"categories_segments": [0] * nodes, "categories_sizes": [many] * nodes}
+    model["learner"]["gradient_booster"]["model"]["trees"] = [tree]
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    with Judges(count=1, most_memory=1 << 30, tell=True) as judges:
+        assert "its categories are damaged" in judges([tmp_path / "m.json"])[str(tmp_path / "m.json")]
+
+
+@pytest.mark.parametrize("place", [("feature_names", 1), ("objective", "name")])
+def test_half_characters_are_refused(tmp_path, originals, monkeypatch, place):
+    """JSON has words for them; no file has, so that the model could not be saved again."""
+    monkeypatch.setattr("toprank.rankers.foreign.unforeseen", as_it_is)
+    model = copy.deepcopy(originals["xgboost"])
+    model["learner"]["feature_names"] = [*"abcde"]
+    model["learner"][place[0]][place[1]] = "rank:\ud800"
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    with pytest.raises(FormatError, match="half a character"):
+        tr.load(tmp_path / "m.json")
+    model["learner"][place[0]][place[1]] = "rank:\U0001f600"  # written as two halves, and whole
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    tr.load(tmp_path / "m.json").save(tmp_path / "m.toprank")
+
+
+def test_a_model_must_say_how_many_features_it_takes(tmp_path, originals):
+    model = copy.deepcopy(originals["xgboost"])
+    del model["learner"]["learner_model_param"]["num_feature"]
+    (tmp_path / "m.json").write_text(json.dumps(model))
+    with pytest.raises(FormatError, match="it has 0 features; from 1 to"):
+        tr.load(tmp_path / "m.json")
+
+
 @pytest.mark.parametrize(("number", "why"), [("1048577", "features"), ("999999999999", "features"), ("0", "features")])
 def test_features_have_an_end(tmp_path, originals, number, why):
     model = copy.deepcopy(originals["xgboost"])

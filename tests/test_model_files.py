@@ -349,3 +349,11 @@ def test_an_import_that_fails_is_not_the_files_fault(monkeypatch):
     monkeypatch.setattr(tr.LinearRanker, "restore", restore)
     with pytest.raises(ImportError, match="partially initialized"):
         tr.load(GOLDEN / "linear-v1.toprank")
+
+
+def test_names_that_no_file_can_hold_are_told_when_saving(tmp_path):
+    ranker = tr.LinearRanker().fit(tr.synthetic(n_queries=5, n_features=2, seed=0))
+    ranker.training_["note"] = "half of one: \udc80"
+    with pytest.raises(DataError, match=r"cannot be saved: .*\\udc80.* holds half a character"):
+        ranker.save(tmp_path / "m.toprank")
+    assert not list(tmp_path.iterdir())

@@ -9,12 +9,15 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import toprank as tr
-from forging import Judges
+from forging import Judges, npy, parts_of, seal
 from onnx_models import ALL, FEATURES, linear, model, network, old_trees, trees
 from test_foreign_forgery import damaged
 from toprank.errors import DataError, FormatError
+from toprank.rankers.foreign.onnx_checks import checked
+from toprank.rankers.foreign.onnx_shapes import cost_of
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
@@ -125,10 +128,11 @@ def _loop():
         (_loop, "Loop is not one that scores are made of"),
         (lambda: _node("Evil", "x", domain="com.example"), "com.example:Evil"),
         (lambda: _node("ConstantOfShape", "x"), "ConstantOfShape"),
-        (_huge, "more than 16,777,216 numbers"),
+        (_huge, "more than 33,554,432 numbers for one row"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], out=("n", 5)), "not one float or double"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], features="f"), "known number of features"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], rows=3), "exactly 3 rows"),
+        (lambda: model([helper.make_node("Cast", ["x"], ["y"], to=8)]), "texts of numbers"),
         (lambda: changed(network(), lambda m: m.graph.output.append(m.graph.output[0])), "2 outputs"),
         (lambda: changed(network(), lambda m: m.graph.initializer.pop()), "2 inputs|contradicts itself"),
         (lambda: changed(trees(), lambda m: _attribute(m, "nodes_featureids", [0, 9, 1])), "do not form trees"),
@@ -157,8 +161,6 @@ def test_without_onnxruntime_the_extra_is_named(tmp_path):
         done = subprocess.run([sys.executable, "-c", code, tmp_path / "m.onnx"], capture_output=True, text=True)
         assert f"An ONNX model needs {missing}, which is not installed: pip install 'toprank[export]'." in done.stderr
 
-
-# ---- mutations ----
 
 NUMBERS = [-1, 0, 1, 2, 3, 7, 2**31, 2**40, -(2**40)]
 
@@ -195,6 +197,286 @@ def other_numbers(rng, graph):
         shape = graph.graph.input[0].type.tensor_type.shape
         shape.dim[1].dim_value = rng.choice([1, 2, 4, 6, 2**20, 2**40])
     return graph.SerializeToString()
+
+
+# ---- files made to burst ----
+
+
+def chain_of_trees(depth):
+    """A tree whose every inner node has one leaf."""
+    parts = {
+        "tree_roots": [0],
+        "nodes_featureids": [0] * depth,
+        "nodes_splits": onnx.numpy_helper.from_array(np.arange(depth, dtype=float), "s"),
+        "nodes_modes": onnx.numpy_helper.from_array(np.zeros(depth, np.uint8), "m"),
+        "nodes_truenodeids": list(range(depth)),
+        "nodes_trueleafs": [1] * depth,
+        "nodes_falsenodeids": [*range(1, depth), depth],
+        "nodes_falseleafs": [0] * (depth - 1) + [1],
+        "leaf_targetids": [0] * (depth + 1),
+        "leaf_weights": onnx.numpy_helper.from_array(np.arange(depth + 1, dtype=float), "w"),
+        "n_targets": 1,
+        "aggregate_function": 1,
+        "post_transform": 0,
+    }
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", **parts)
+    return model([node], kind=onnx.TensorProto.DOUBLE)
+
+
+def chain_of_named_trees(depth):
+    """The same in the older operator: node 2i is inner, 2i + 1 its leaf."""
+    count = 2 * depth + 1
+    inner = np.arange(count) % 2 == 0
+    inner[-1] = False
+    places = np.arange(count)
+    parts = {
+        "nodes_treeids": [0] * count,
+        "nodes_nodeids": places.tolist(),
+        "nodes_featureids": [0] * count,
+        "nodes_values": (places / 2).tolist(),
+        "nodes_modes": np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
+        "nodes_truenodeids": np.where(inner, places + 1, 0).tolist(),
+        "nodes_falsenodeids": np.where(inner, places + 2, 0).tolist(),
+        "target_treeids": [0] * (depth + 1),
+        "target_nodeids": places[~inner].tolist(),
+        "target_ids": [0] * (depth + 1),
+        "target_weights": [1.0] * (depth + 1),
+        "n_targets": 1,
+    }
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    return model([helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **parts)], opsets=opsets)
+
+
+def of_one_column(steps, constants=(), first="x0"):
+    """A graph that begins with the sum of a row, (n, 1), as `first`, and ends with that of `last` over all but rows."""
+    nodes = [helper.make_node("ReduceSum", ["x", "axis"], [first], keepdims=1), *steps]
+    nodes.append(helper.make_node("ReduceSum", ["last", "axis"], ["y"], keepdims=1))
+    return model(nodes, dict(constants) | {"axis": np.array([1])})
+
+
+def flood(times):
+    """Many arrays of 4,000,000 numbers for each row, by broadcasting."""
+    sides = {"a": np.ones((1, 2000, 1), np.float32), "b": np.ones((1, 1, 2000), np.float32), "new": np.array([2])}
+    steps = [
+        helper.make_node("Unsqueeze", ["x0", "new"], ["x1"]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Add", ["x1", "c"], ["f0"]),
+        *(helper.make_node("Erf", [f"f{n}"], [f"f{n + 1}"]) for n in range(times)),
+        helper.make_node("Flatten", [f"f{times}"], ["last"]),
+    ]
+    return of_one_column(steps, sides)
+
+
+def of_constants(times):
+    """Many arrays of 16,000,000 numbers that no row is needed for: onnxruntime computes them when it loads."""
+    steps = [helper.make_node("Add", ["a", "b"], [f"c{n}"]) for n in range(times)]
+    steps += [helper.make_node("ReduceSum", [f"c{n}"], [f"t{n}"], keepdims=0) for n in range(times)]
+    steps += [helper.make_node("Sum", ["x0", *(f"t{n}" for n in range(times))], ["last"])]
+    return of_one_column(steps, {"a": np.ones((1, 4000), np.float32), "b": np.ones((4000, 1), np.float32)})
+
+
+def doubled(times, kind):
+    """An array joined with itself, again and again; whole numbers are followed by inference of shapes, too."""
+    steps = [helper.make_node("Concat", [f"c{n}", f"c{n}"], [f"c{n + 1}"], axis=0) for n in range(times)]
+    steps += [helper.make_node("ReduceSum", [f"c{times}"], ["t"], keepdims=0)]
+    steps += [helper.make_node("Cast", ["t"], ["u"], to=1), helper.make_node("Add", ["x0", "u"], ["last"])]
+    return of_one_column(steps, {"c0": np.ones(2, kind)})
+
+
+def multiplied(times):
+    """Products of one matrix with itself: few bytes, and the third power of its side in steps."""
+    steps = [helper.make_node("MatMul", [f"m{n}", "m0"], [f"m{n + 1}"]) for n in range(times)]
+    steps += [helper.make_node("ReduceSum", [f"m{times}"], ["t"], keepdims=0)]
+    return of_one_column([*steps, helper.make_node("Add", ["x0", "t"], ["last"])], {"m0": np.eye(64, dtype=np.float32)})
+
+
+def many_axes(times):
+    steps = [helper.make_node("Unsqueeze", [f"u{n}", "axes"], [f"u{n + 1}"]) for n in range(times)]
+    steps.append(helper.make_node("Flatten", [f"u{times}"], ["last"], axis=1))
+    return of_one_column(steps, {"axes": np.arange(1, 60)}, first="u0")
+
+
+def in_single_file(times):
+    steps = [helper.make_node("Neg", [f"o{n}"], [f"o{n + 1}"]) for n in range(times)]
+    return of_one_column([*steps, helper.make_node("Identity", [f"o{times}"], ["last"])], first="o0")
+
+
+def told_by_rows():
+    """A shape that only the rows tell."""
+    steps = [helper.make_node("Cast", ["x0"], ["s"], to=7), helper.make_node("Squeeze", ["s"], ["t"])]
+    return of_one_column([*steps, helper.make_node("Reshape", ["x0", "t"], ["last"])])
+
+
+def claimed():
+    """An array of a million numbers, of which none is there."""
+    graph = network()
+    graph.graph.initializer[1].dims[0] = 1 << 20
+    return graph
+
+
+BOMBS = {
+    "chain": (lambda: chain_of_trees(20_000), "more than 500 levels"),
+    "named chain": (lambda: chain_of_named_trees(20_000), "more than 500 levels"),
+    "one more level": (lambda: chain_of_trees(501), "more than 500 levels"),
+    "flood": (lambda: flood(2), "steps, too many"),
+    "long flood": (lambda: flood(400), "steps, too many"),
+    "constants": (lambda: of_constants(60), "steps, too many"),
+    "doubled": (lambda: doubled(40, np.float32), "steps, too many"),
+    "doubled whole numbers": (lambda: doubled(24, np.int64), "steps, too many"),
+    "multiplied": (lambda: multiplied(100), "steps, too many"),
+    "axes": (lambda: many_axes(400), "more than 8"),
+    "operators": (lambda: in_single_file(20_000), "20,003 operators"),
+    "reshaped by rows": (told_by_rows, "not written in the file"),
+    "claimed": (claimed, "impossible size"),
+}
+
+
+def test_files_made_to_burst_are_refused_before_anything_is_run(tmp_path):
+    """By our own words, in a process with little memory, of which next to nothing is taken."""
+    for name, (make, _) in BOMBS.items():
+        (tmp_path / name).write_bytes(make().SerializeToString())
+    with Judges(most_memory=256 << 20, tell=True) as judges:
+        outcomes = judges([tmp_path / name for name in BOMBS])
+    for name, (_, why) in BOMBS.items():
+        assert outcomes[str(tmp_path / name)].startswith("refused: "), (name, outcomes[str(tmp_path / name)])
+        assert why in outcomes[str(tmp_path / name)], (name, outcomes[str(tmp_path / name)])
+
+
+def test_a_model_file_of_ours_is_no_way_around(tmp_path):
+    onnx.save(chain_of_trees(10), tmp_path / "m.onnx")
+    tr.load(tmp_path / "m.onnx").save(tmp_path / "m.toprank")
+    parts = parts_of(tmp_path / "m.toprank")
+    parts["arrays/onnx.npy"] = npy(np.frombuffer(chain_of_trees(20_000).SerializeToString(), np.uint8))
+    seal(tmp_path / "forged.toprank", parts)
+    with Judges(count=1, most_memory=256 << 20, tell=True) as judges:
+        [found] = judges([tmp_path / "forged.toprank"]).values()
+    assert "more than 500 levels" in found
+
+
+@pytest.mark.parametrize("make", [chain_of_trees, chain_of_named_trees])
+def test_trees_at_the_limit_are_read(tmp_path, make):
+    """Leaves are a level where they are nodes."""
+    onnx.save(make(500 if make is chain_of_trees else 499), tmp_path / "m.onnx")
+    rows = np.zeros((3, FEATURES))
+    rows[:, 0] = [-1, 250, 1000]
+    expected = [0, 250, 500] if make is chain_of_trees else [1, 1, 1]
+    assert tr.load(tmp_path / "m.onnx").predict(rows).tolist() == expected
+
+
+def test_a_batch_is_as_large_as_memory_allows(tmp_path):
+    """10,000 numbers for each row take one batch of 1,024 rows; with 100 such arrays there are fewer rows in each."""
+    found = {}
+    for times in (1, 100):
+        wide = np.linspace(-1, 1, 10_000, dtype=np.float32)[None]
+        steps = [helper.make_node("Mul", ["x0", "w"], ["f0"])]
+        steps += [helper.make_node("Tanh", [f"f{n}"], [f"f{n + 1}"]) for n in range(times)]
+        graph = of_one_column([*steps, helper.make_node("Identity", [f"f{times}"], ["last"])], {"w": wide})
+        (tmp_path / "m.onnx").write_bytes(graph.SerializeToString())
+        found[times] = checked((tmp_path / "m.onnx").read_bytes()).rows
+        values = (ROWS[:30].astype(np.float32).sum(axis=1)[:, None] * wide).astype(np.float64)
+        for _ in range(times):
+            values = np.tanh(values)
+        np.testing.assert_allclose(tr.load(tmp_path / "m.onnx").predict(ROWS[:30]), values.sum(axis=1), atol=0.05)
+    assert found == {1: 1024, 100: 16}
+
+
+def test_what_rows_bring_about_in_onnxruntime_is_told_in_a_sentence(tmp_path):
+    """An index that is a feature, and names an entry that is not there."""
+    steps = [
+        helper.make_node("Cast", ["x0"], ["i"], to=7),
+        helper.make_node("Gather", ["table", "i"], ["last"], axis=0),
+    ]
+    onnx.save(of_one_column(steps, {"table": np.arange(3, dtype=np.float32)}), tmp_path / "m.onnx")
+    ranker, rows = tr.load(tmp_path / "m.onnx"), np.zeros((2, FEATURES))
+    assert ranker.predict(rows).tolist() == [0, 0]
+    rows[1, 0] = 7
+    with pytest.raises(DataError, match="onnxruntime cannot score these rows by this model"):
+        ranker.predict(rows)
+
+
+def test_sparse_rows_are_refused_not_misread(tmp_path):
+    onnx.save(network(), tmp_path / "m.onnx")
+    with pytest.raises(DataError, match="needs dense features"):
+        tr.load(tmp_path / "m.onnx").predict(sparse.csr_array(ROWS))
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(5_000, marks=pytest.mark.nightly)])
+def test_shapes_are_those_of_onnx(count):
+    """Random graphs of all operators that change shapes: where onnx infers one, ours is the same."""
+    same = 0
+    for seed in range(count):
+        graph = random_graph(random.Random(seed))
+        try:
+            ours = cost_of(onnx, graph.graph, "x", (7, FEATURES), 1 << 30, 1 << 40).shapes
+        except DataError:
+            ours = None
+        graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
+        inferred, wrong = _inferred(graph)
+        if inferred is None:
+            assert ours is None or "TypeInferenceError" in wrong, seed
+        if ours is None or inferred is None:
+            continue
+        for one in inferred.value_info:
+            told = tuple(dim.dim_value for dim in one.type.tensor_type.shape.dim)
+            assert ours[one.name] == told, (seed, one.name)
+            same += 1
+    assert same > 2 * count
+
+
+def _inferred(graph):
+    try:
+        return onnx.shape_inference.infer_shapes(graph, strict_mode=True).graph, ""
+    except onnx.shape_inference.InferenceError as problem:
+        return None, str(problem)
+
+
+def random_graph(rng):
+    """Eight operators, each on arrays that are there."""
+    names, nodes, constants = ["x"], [], {}
+
+    def whole(*numbers):
+        constants[f"k{len(constants)}"] = np.array(numbers, np.int64)
+        return f"k{len(constants) - 1}"
+
+    for number in range(8):
+        a, b, out = rng.choice(names), rng.choice(names), f"v{number}"
+        axis, few = rng.randrange(-2, 2), [rng.choice([-1, 0, 1, 5, 7, 35]) for _ in range(rng.randrange(1, 4))]
+        keep = rng.randrange(2)
+        node = rng.choice(
+            [
+                helper.make_node("Add", [a, b], [out]),
+                helper.make_node("Relu", [a], [out]),
+                helper.make_node("MatMul", [a, b], [out]),
+                helper.make_node("Gemm", [a, b], [out], transA=keep, transB=1 - keep),
+                helper.make_node("ReduceSum", [a, whole(axis)], [out], keepdims=keep),
+                helper.make_node("ReduceMean", [a], [out], keepdims=keep),
+                helper.make_node("ArgMax", [a], [out], axis=axis, keepdims=keep),
+                helper.make_node("Concat", [a, b], [out], axis=axis),
+                helper.make_node("Flatten", [a], [out], axis=axis),
+                helper.make_node("Gather", [a, whole(*few)], [out], axis=axis),
+                helper.make_node("Reshape", [a, whole(*few)], [out], allowzero=keep),
+                helper.make_node("Slice", [a, whole(few[0]), whole(5), whole(axis), whole(2)], [out]),
+                helper.make_node("Slice", [a, whole(-1), whole(-9), whole(axis), whole(-1)], [out]),
+                helper.make_node("Split", [a, whole(2, 3)], [out, f"{out}b"], axis=axis),
+                helper.make_node("Split", [a], [out, f"{out}b"], axis=axis, num_outputs=2),
+                helper.make_node("Squeeze", [a, whole(axis)], [out]),
+                helper.make_node("Squeeze", [a], [out]),
+                helper.make_node("Unsqueeze", [a, whole(axis)], [out]),
+            ]
+        )
+        try:  # a graph with a contradiction early would tell of nothing else
+            cost_of(onnx, model([*nodes, node], constants).graph, "x", (7, FEATURES), 1 << 20, 1 << 30)
+        except DataError:
+            if rng.random() < 0.97:
+                continue
+        nodes.append(node)
+        names += node.output
+    graph = model([*nodes, helper.make_node("Identity", [names[-1]], ["y"])], constants)
+    graph.graph.output[0].type.tensor_type.ClearField("shape")
+    return graph
+
+
+# ---- mutations ----
 
 
 @pytest.fixture(scope="module")

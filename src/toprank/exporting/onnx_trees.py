@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError
 from toprank.exporting.made_rows import TINY
 from toprank.exporting.onnx_nodes import Nodes
+from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
 from toprank.rankers.formula import MISSING_ZERO, Forest, Tree
 
 __all__ = ["forest_outputs", "ranks_among"]
@@ -37,6 +39,7 @@ class _Splits(NamedTuple):
 
 def forest_outputs(nodes: Nodes, X: str, forest: Forest, d: int) -> str:
     """The outputs of the trees, (n, outputs)."""
+    _check_depth(forest)
     if forest.flushes:
         near = nodes("LessOrEqual", nodes("Abs", X), nodes.constant(TINY))
         X = nodes("Where", near, nodes.constant(0.0), X)
@@ -53,6 +56,15 @@ def forest_outputs(nodes: Nodes, X: str, forest: Forest, d: int) -> str:
         return nodes("Add", nodes("MatMul", filled, nodes.constant(np.zeros((d, forest.outputs)))), start)
     summed = _ensemble(nodes, columns.joined(), _splits(forest, places), forest.outputs, _LEQ)
     return nodes("Add", summed, start)
+
+
+def _check_depth(forest: Forest) -> None:
+    for number, tree in enumerate(forest.trees):
+        if len(tree.feature) > MOST_DEPTH and tree.depth > MOST_DEPTH:
+            raise DataError(
+                f"Tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes do not survive many more "
+                f"than {MOST_DEPTH}: they call themselves for each. Train with a limit of the depth."
+            )
 
 
 class _Columns:

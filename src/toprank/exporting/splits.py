@@ -134,7 +134,7 @@ def forest_refusal(form: Form, file: str) -> str | None:
             f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
             "columns of 0 and 1 in their place."
         )
-    deepest = max((_depth(tree) for tree in forest.trees), default=0)
+    deepest = max((tree.depth for tree in forest.trees), default=0)
     if deepest > _DEPTH:
         limit = "extra={'max_depth': 60}"
         return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
@@ -161,15 +161,6 @@ def not_trees(form: Form, file: str) -> str:
         f"it is a blend of rankers of different kinds, and {file} holds one kind alone. {remedy} Or export one of its "
         "members, ranker.rankers_[0]."
     )
-
-
-def _depth(tree: Tree) -> int:
-    level = {0: 1}
-    for node in _from_the_root(tree):
-        for child in (int(tree.left[node]), int(tree.right[node])):
-            if child >= 0:
-                level[child] = level[node] + 1
-    return max(level.values()) if len(tree.feature) else 0
 
 
 def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:

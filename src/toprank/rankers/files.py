@@ -63,9 +63,16 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     _check_path(path)
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
-    parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
-    metadata = _metadata(ranker, state)
-    parts["metadata.json"] = json.dumps(metadata, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    metadata = json.dumps(_metadata(ranker, state), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
+        parts["metadata.json"] = metadata.encode()
+    except UnicodeEncodeError as problem:
+        near = problem.object[max(0, problem.start - 20) : problem.end + 20]
+        raise DataError(
+            f"This {type(ranker).__name__} cannot be saved: {near!a} holds half a character (a lone surrogate), "
+            "which no file can hold. Rename what it stands in."
+        ) from None
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(parts.items())}
     parts["checksums.json"] = json.dumps(sums, indent=2).encode()
     packed = _packed(parts, zipfile.ZIP_DEFLATED)

@@ -77,6 +77,15 @@ class Tree:
     """Of each node, where it is known: what the split lowered the objective by."""
 
     @property
+    def depth(self) -> int:
+        """Levels of inner nodes."""
+        level, found = np.zeros(min(1, len(self.feature)), np.int64), 0
+        while len(level):
+            below = np.concatenate([self.left[level], self.right[level]])
+            level, found = below[below >= 0], found + 1
+        return found
+
+    @property
     def nan_left(self) -> BoolArray:
         """Whether a missing value (NaN) goes left at each node."""
         by_category = np.array([found is not None for found in self.categories], dtype=bool)

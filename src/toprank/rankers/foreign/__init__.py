@@ -6,6 +6,7 @@ A reader raises DataError in words that finish the sentence "This XGBoost model 
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, BinaryIO
 
 from toprank.errors import DataError, FormatError
@@ -46,10 +47,12 @@ def told(start: bytes) -> str | None:
 
 def read(stream: BinaryIO, kind: str, where: str) -> Any:
     """The ranker in a file of this format."""
-    content = stream.read(_LIMIT + 1)
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    content = stream.read() if size <= _LIMIT else b""
     library, home, name = _READERS.get(kind, ("", "", ""))
     try:
-        if len(content) > _LIMIT:
+        if size > _LIMIT:
             raise DataError(f"it has more than {_LIMIT:,} bytes")
         if kind == "refused":
             library, why = next(told for mark, told in _REFUSED.items() if content.startswith(mark))
@@ -76,9 +79,14 @@ def unforeseen(problem: Exception) -> str:
 
 def _json(content: bytes) -> Any:
     try:
-        return json.loads(content)
+        model = json.loads(content)
+        if b"\\ud" in content.lower():  # half a character, which no file of ours could hold
+            json.dumps(model, ensure_ascii=False).encode()
+        return model
     except RecursionError:
         raise DataError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise DataError("it holds half a character (a lone surrogate)") from None
     except ValueError as problem:
         raise DataError(f"it is damaged ({problem})") from None
 

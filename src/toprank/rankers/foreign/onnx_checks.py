@@ -1,12 +1,14 @@
 """What an ONNX model may hold before onnxruntime sees it.
 
-onnxruntime trusts models: it follows numbers of nodes, and allocates what shapes ask for. So only operators are let
-through that scores are made of, without graphs inside graphs, files beside the file or operators of one's own; shapes
-are inferred first and must be of a sensible size; and the nodes of trees must form trees over features that are there.
+onnxruntime trusts models: it follows numbers of nodes, calls itself at every level of a tree, and allocates what shapes
+ask for. So only operators are let through that scores are made of, without graphs inside graphs, files beside the file
+or operators of one's own; what a batch of rows takes is added up first (`onnx_shapes`), and the batch made small
+enough; and the nodes of trees must form trees over features that are there, not too deep.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,22 +16,20 @@ import numpy as np
 
 from toprank.errors import DataError, needs
 from toprank.rankers.foreign.building import MOST_FEATURES
+from toprank.rankers.foreign.onnx_shapes import KNOWN, LEARNED, TREES, TooLargeError, cost_of
 
-__all__ = ["MOST_BYTES", "Checked", "checked"]
+__all__ = ["MOST_BYTES", "MOST_DEPTH", "Checked", "checked"]
 
 MOST_BYTES = 1 << 28
-_MOST_CELLS = 1 << 24  # of any array inside, for each row
-_STANDARD = {
-    "Abs", "Add", "And", "ArgMax", "BatchNormalization", "Cast", "Ceil", "Clip", "Concat", "Constant", "Div",
-    "Dropout", "Elu", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "Greater",
-    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu",
-    "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "Not", "Or",
-    "PRelu", "Pow", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reciprocal", "Reshape", "Round",
-    "Selu", "Sigmoid", "Sign", "Slice", "Softmax", "Softplus", "Softsign", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
-    "Swish", "Tanh", "ThresholdedRelu", "Unsqueeze", "Where", "Xor",
-}  # fmt: skip
-_LEARNED = {"ArrayFeatureExtractor", "Binarizer", "Imputer", "LinearRegressor", "Normalizer", "Scaler"}
-_TREES = {"TreeEnsembleRegressor", "TreeEnsemble"}
+MOST_DEPTH = 500
+"""Levels of a tree at most: onnxruntime calls itself for each, in some 700 bytes of the stack, and of that a thread has
+half a megabyte on some systems."""
+_MOST_OPERATORS = 5_000
+_MOST_CELLS = 1 << 25  # of all arrays that are computed for a batch together
+_ROWS = (1024, 256, 64, 16, 4, 1)  # of a batch: the first number that keeps it within that
+_FREE_WORK, _WORK_PER_BYTE = 1 << 20, 64  # steps for one row: a model is read about once for each
+_STANDARD = {"Constant", *KNOWN} - TREES - set(LEARNED)
+_TEXT = 8  # of ONNX's numbers of types
 _KINDS: dict[int, type[np.floating[Any]]] = {1: np.float32, 11: np.float64}  # of ONNX's numbers of types
 
 
@@ -40,6 +40,8 @@ class Checked(NamedTuple):
     kind: type[np.floating[Any]]
     features: int
     producer: str
+    rows: int
+    """Rows to be run at a time at most."""
 
 
 def checked(content: bytes) -> Checked:
@@ -57,25 +59,38 @@ def checked(content: bytes) -> Checked:
     _check_output(graph)
     try:
         onnx.checker.check_model(model)
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     except Exception as problem:  # noqa: BLE001
         raise DataError(f"it contradicts itself ({str(problem).strip()[:200]})") from None
-    shapes = _shapes(inferred)
-    for array, shape in shapes.items():
-        if prod(shape) > _MOST_CELLS:
-            raise DataError(f"its array {array[:40]!r} has more than {_MOST_CELLS:,} numbers for each row")
+    rows, shapes = _batch(onnx, graph, name, features, len(content))
     for node in graph.node:
         _check_learned(onnx, node, shapes)
-    return Checked(name, kind, features, f"ONNX, {model.producer_name[:40]}".removesuffix(", "))
+    return Checked(name, kind, features, f"ONNX, {model.producer_name[:40]}".removesuffix(", "), rows)
+
+
+def _batch(onnx: Any, graph: Any, name: str, features: int, size: int) -> tuple[int, Mapping[str, tuple[int, ...]]]:
+    """How many rows a batch may have, and the shape of each array for that many."""
+    most_work = _FREE_WORK + _WORK_PER_BYTE * size
+    one = cost_of(onnx, graph, name, (1, features), _MOST_CELLS, most_work)
+    for rows in _ROWS:  # with one row an axis may be dropped or stretched; any other number is like any other
+        try:
+            found = cost_of(onnx, graph, name, (rows, features), _MOST_CELLS, rows * most_work) if rows > 1 else one
+        except TooLargeError:
+            continue
+        if found.shapes.get(graph.output[0].name) not in ((rows,), (rows, 1)):
+            raise DataError("it does not give one number for each row")
+        return rows, found.shapes
+    raise AssertionError("one row was enough")
 
 
 def _check_operators(model: Any) -> None:
     if len(model.functions) or len(model.training_info) or len(model.graph.sparse_initializer):
         raise DataError("it has functions, training or sparse parts, which models that score have not")
+    if len(model.graph.node) > _MOST_OPERATORS:
+        raise DataError(f"it has {len(model.graph.node):,} operators; up to {_MOST_OPERATORS:,} are run")
     for tensor in model.graph.initializer:
         _check_inside(tensor)
     for node in model.graph.node:
-        allowed = _STANDARD if node.domain in ("", "ai.onnx") else _LEARNED | _TREES
+        allowed = _STANDARD if node.domain in ("", "ai.onnx") else TREES | set(LEARNED)
         if node.domain not in ("", "ai.onnx", "ai.onnx.ml") or node.op_type not in allowed:
             raise DataError(
                 f"its operator {node.domain}:{node.op_type} is not one that scores are made of".replace(" :", " ")
@@ -83,6 +98,8 @@ def _check_operators(model: Any) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g") or len(attribute.graphs) or attribute.HasField("sparse_tensor"):
                 raise DataError(f"its operator {node.op_type} has a graph inside")
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _TEXT:
+                raise DataError("it makes texts of numbers, which scores are not made of")
             for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
                 _check_inside(tensor)
 
@@ -92,7 +109,10 @@ def _check_inside(tensor: Any) -> None:
     if tensor.data_location != 0 or len(tensor.external_data):
         raise DataError("some of its numbers lie in other files; save it as one file")
     dims = list(tensor.dims)
-    if any(not 0 <= size <= MOST_BYTES for size in dims) or prod(dims) > 8 * MOST_BYTES:
+    if tensor.data_type == _TEXT:
+        raise DataError("it holds texts, which scores are not made of")
+    # Two numbers may share a byte, and hardly any file has more axes than this.
+    if len(dims) > 8 or any(not 0 <= size <= MOST_BYTES for size in dims) or prod(dims) > 2 * tensor.ByteSize():
         raise DataError("an array inside claims an impossible size")
 
 
@@ -120,24 +140,12 @@ def _check_output(graph: Any) -> None:
         raise DataError("its output is not one float or double for each row")
 
 
-def _shapes(graph: Any) -> dict[str, list[int]]:
-    """The shape of each array of which it is known, with 1 for the number of rows."""
-    shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    for one in (*graph.input, *graph.value_info, *graph.output):
-        if one.type.tensor_type.HasField("shape"):
-            shapes[one.name] = [max(dim.dim_value, 1) for dim in one.type.tensor_type.shape.dim]
-    for node in graph.node:  # of these onnx knows no shape
-        if node.op_type in ("Binarizer", "Imputer", "Normalizer", "Scaler") and node.input[0] in shapes:
-            shapes.setdefault(node.output[0], shapes[node.input[0]])
-    return shapes
-
-
-def _check_learned(onnx: Any, node: Any, shapes: dict[str, list[int]]) -> None:
+def _check_learned(onnx: Any, node: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """What onnxruntime would follow without a look: weights by the number of columns, and nodes of trees."""
-    if node.op_type not in _TREES and node.op_type != "LinearRegressor":
+    if node.op_type not in TREES and node.op_type != "LinearRegressor":
         return
     given = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
-    shape = shapes.get(node.input[0], [])
+    shape = shapes.get(node.input[0], ())
     if len(shape) != 2:
         raise DataError(f"the number of columns that its {node.op_type} takes is not known")
     if node.op_type == "LinearRegressor":
@@ -154,14 +162,18 @@ _NO_TREES = "the nodes of its trees do not form trees over the features that it 
 
 
 def _check_forest(roots: list[int], children: list[tuple[int, ...]]) -> None:
-    """Every node is reached from one root, by one way."""
-    order, seen = list(roots), bytearray(len(children))
-    for node in order:
-        if not 0 <= node < len(children) or seen[node]:
-            raise DataError(_NO_TREES)
-        seen[node] = 1
-        order += children[node]
-    if len(order) != len(children):
+    """Every node is reached from one root, by one way, and that is short enough."""
+    seen, level, found, depth = bytearray(len(children)), list(roots), 0, 0
+    while level:
+        for node in level:
+            if not 0 <= node < len(children) or seen[node]:
+                raise DataError(_NO_TREES)
+            seen[node] = 1
+        found, depth = found + len(level), depth + 1
+        if depth > MOST_DEPTH:
+            raise DataError(f"its trees have more than {MOST_DEPTH} levels, which onnxruntime may not survive")
+        level = [child for node in level for child in children[node]]
+    if found != len(children):
         raise DataError(_NO_TREES)
 
 

@@ -19,8 +19,6 @@ from toprank.rankers.schema import needed
 
 __all__ = ["OnnxRanker", "read"]
 
-_ROWS = 1 << 10
-
 
 def read(content: bytes) -> OnnxRanker:
     """The ranker in a file."""
@@ -59,15 +57,16 @@ class OnnxRanker(Trained):
         return ranker
 
     def _open(self, content: bytes, found: Checked) -> None:
-        """Start onnxruntime on bytes that were checked, and try two rows."""
+        """Start onnxruntime on bytes that were checked, and try two rows, or one where that is a batch."""
         self.content_, self._found = content, found
+        few = min(2, found.rows)
         try:
-            scores = self._run(np.zeros((2, found.features), found.kind))
+            scores = self._run(np.zeros((few, found.features), found.kind))
         except (ImportError, DataError):
             raise
         except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
-            raise DataError(f"onnxruntime refuses it ({str(problem).strip()[:300]})") from None
-        if scores.shape != (2,):
+            raise DataError(f"onnxruntime refuses it ({_said(problem)})") from None
+        if scores.shape != (few,):
             raise DataError("it does not give one number for each row")
 
     def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
@@ -87,7 +86,13 @@ class OnnxRanker(Trained):
     def _scores(self, X: Any) -> FloatArray:
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(X, self._found.kind)
-        parts = [self._run(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
+        each = self._found.rows
+        try:
+            parts = [self._run(rows[first : first + each]) for first in range(0, len(rows), each)]
+        except DataError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
+            raise DataError(f"onnxruntime cannot score these rows by this model ({_said(problem)}).") from None
         return finite(np.concatenate(parts))
 
     @override
@@ -121,6 +126,10 @@ class OnnxRanker(Trained):
         super().check_restored()
         if self._found.features != self.n_features_in_:
             raise DataError("the ONNX model does not fit the number of features")
+
+
+def _said(problem: Exception) -> str:
+    return str(problem).strip()[:300]
 
 
 def _session(content: bytes, threads: int | None) -> Any:

@@ -224,6 +224,8 @@ def _sets(
     begins = whole(described.get("categories_segments"), "categories_segments", len(nodes)).tolist()
     sizes = whole(described.get("categories_sizes"), "categories_sizes", len(nodes)).tolist()
     categories = whole(described.get("categories"), "categories")
+    if sum(sizes) > len(categories):  # each node has a segment of its own
+        raise DataError("its categories are damaged")
     found = {}
     for node, begin, size in zip(nodes, begins, sizes, strict=True):
         mine = categories[begin : begin + size]

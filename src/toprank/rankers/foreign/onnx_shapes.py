@@ -1,0 +1,337 @@
+"""What an ONNX model takes for a batch of rows, before onnxruntime sees it: the size of every array, and the work.
+
+A file of a kilobyte can ask for any number of cells, by broadcasting, by joining an array with itself, or by a product
+of rows with rows. So every shape is computed here for a given number of rows, node by node, and the first sum that is
+too large ends it. Where a shape would depend on values that only come with the rows, the model is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from toprank.errors import DataError
+
+__all__ = ["ELEMENTWISE", "KNOWN", "LEARNED", "TREES", "Cost", "TooLargeError", "cost_of"]
+
+Shape = tuple[int, ...]
+
+_LIKE_FIRST = {
+    "Abs", "BatchNormalization", "Cast", "Ceil", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "HardSwish", "Identity", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg",
+    "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish",
+    "Tanh", "ThresholdedRelu",
+}  # fmt: skip
+ELEMENTWISE = {"Binarizer", "Imputer", "Normalizer", "Scaler"}
+"""Of ai.onnx.ml: what comes out has the shape of what goes in."""
+_BROADCAST = {
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or",
+    "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
+}  # fmt: skip
+_REDUCING = {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"}
+TREES = {"TreeEnsembleRegressor", "TreeEnsemble"}
+_MOST_AXES = 8
+_SHORT = 64  # numbers of a list of axes or sizes at most
+
+
+class TooLargeError(DataError):
+    """A batch takes too much; a smaller one may not."""
+
+
+class Cost(NamedTuple):
+    """What a batch takes."""
+
+    cells: int
+    """Numbers in all arrays that are computed, together."""
+    work: int
+    """Numbers read and written and products of matrices, together."""
+    shapes: Mapping[str, Shape]
+
+
+class _Node(NamedTuple):
+    """A node, as the functions below see it: shapes go in; what lists of axes and sizes say is known."""
+
+    kind: str
+    options: Mapping[str, Any]
+    inputs: Sequence[Shape | None]
+    lists: Sequence[list[int] | None]
+    """Of each input that is a short list of whole numbers in the file, these."""
+    outputs: int
+
+    def shape(self, number: int = 0) -> Shape:
+        if number >= len(self.inputs) or (found := self.inputs[number]) is None:
+            raise DataError(f"its operator {self.kind} has too few inputs")
+        return found
+
+    def whole_list(self, number: int, option: str) -> list[int] | None:
+        """Numbers that are an input, or in earlier versions an option; None where neither is there."""
+        if number < len(self.inputs) and self.inputs[number] is not None:
+            if (found := self.lists[number]) is None:
+                raise DataError(f"the sizes of what its operator {self.kind} makes are not written in the file")
+            return found
+        given = self.options.get(option)
+        return None if given is None else [int(one) for one in given]
+
+    def axis(self, otherwise: int, axes: int) -> int:
+        """An axis that may be counted from behind."""
+        return _within(self.kind, int(self.options.get("axis", otherwise)), axes)
+
+
+def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: int, most_work: int) -> Cost:
+    """What the graph takes for an input of this shape; DataError where that is more than allowed."""
+    shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    lists = {tensor.name: found for tensor in graph.initializer if (found := _short_list(onnx, tensor)) is not None}
+    shapes[input_name] = shape
+    cells, work = 0, 0
+    for node in graph.node:
+        options = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        if node.op_type == "Constant":
+            size, short = _constant(onnx, options)
+            if short is not None:
+                lists[node.output[0]] = short
+            made, product = [size], 0
+        else:
+            inputs = [_known(shapes, name) for name in node.input]
+            seen = _Node(node.op_type, options, inputs, [lists.get(name) for name in node.input], len(node.output))
+            made = KNOWN[node.op_type](seen)
+            product = _work(seen, made) + sum(prod(one) for one in inputs if one is not None)
+        if len(node.output) > len(made):
+            raise DataError(
+                f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are known"
+            )
+        shapes.update(zip(node.output, made, strict=False))
+        more = sum(max(1, prod(one)) for one in made)
+        cells, work = cells + more, work + more + product
+        if cells > most_cells:
+            raise TooLargeError(f"its arrays hold more than {most_cells:,} numbers for {_counted(shape[0])}")
+        if work > most_work:
+            raise TooLargeError(
+                f"{_counted(shape[0])} would take more than {most_work:,} steps, too many for so small a file"
+            )
+        if any(len(one) > _MOST_AXES for one in made):
+            raise DataError(f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes")
+    return Cost(cells, work, shapes)
+
+
+def _counted(rows: int) -> str:
+    return "one row" if rows == 1 else f"{rows:,} rows"
+
+
+def _known(shapes: Mapping[str, Shape], name: str) -> Shape | None:
+    if name and name not in shapes:
+        raise DataError(f"its array {name[:40]!r} comes from nowhere")
+    return shapes[name] if name else None
+
+
+def _short_list(onnx: Any, tensor: Any) -> list[int] | None:
+    """The numbers of a tensor that may be axes or sizes."""
+    if tensor.data_type not in (6, 7) or len(tensor.dims) > 1 or prod(tensor.dims) > _SHORT:
+        return None
+    return [int(one) for one in onnx.numpy_helper.to_array(tensor).reshape(-1)]
+
+
+def _constant(onnx: Any, options: Mapping[str, Any]) -> tuple[Shape, list[int] | None]:
+    if (tensor := options.get("value")) is not None:
+        return tuple(tensor.dims), _short_list(onnx, tensor)
+    for name in ("value_int", "value_ints", "value_float", "value_floats"):
+        if (given := options.get(name)) is not None:
+            many = name.endswith("s")
+            short = [int(one) for one in (given if many else [given])] if "int" in name else None
+            return (len(given),) if many else (), None if short is None or len(short) > _SHORT else short
+    raise DataError("its constants are not numbers")
+
+
+def _work(node: _Node, made: Sequence[Shape]) -> int:
+    """The steps beyond one for each number read and written."""
+    if node.kind == "MatMul":
+        return prod(made[0]) * node.shape(0)[-1]
+    if node.kind == "Gemm":
+        return prod(made[0]) * node.shape(0)[0 if node.options.get("transA") else -1]
+    if node.kind in TREES:  # no path is longer than all nodes; what is more is bounded by the depth of trees
+        return made[0][0] * len(node.options.get("nodes_featureids", ()))
+    return 0
+
+
+# ---- shapes, by operator ----
+
+
+def _within(kind: str, axis: int, axes: int) -> int:
+    place = axis + axes if axis < 0 else axis
+    if not 0 <= place < axes:
+        raise DataError(f"its operator {kind} names an axis that is not there")
+    return place
+
+
+def _like_first(node: _Node) -> list[Shape]:
+    return [node.shape()] * (2 if node.kind == "Dropout" else 1)
+
+
+def _broadcast(node: _Node) -> list[Shape]:
+    return [_joint(node.kind, [node.shape(number) for number in range(len(node.inputs))])]
+
+
+def _joint(kind: str, shapes: Sequence[Shape]) -> Shape:
+    axes = max(map(len, shapes), default=0)
+    found = []
+    for sizes in zip(*((1,) * (axes - len(one)) + one for one in shapes), strict=True):
+        several = {size for size in sizes if size != 1}
+        if len(several) > 1:
+            raise DataError(f"it contradicts itself (its operator {kind} joins arrays whose shapes do not fit)")
+        found.append(several.pop() if several else 1)
+    return tuple(found)
+
+
+def _matmul(node: _Node) -> list[Shape]:
+    a, b = node.shape(0), node.shape(1)
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise DataError("it contradicts itself (its operator MatMul multiplies arrays whose shapes do not fit)")
+    above = _joint("MatMul", [a[:-2], b[:-2]])
+    return [above + a[-2:-1] + (b[-1:] if len(b) > 1 else ())]
+
+
+def _gemm(node: _Node) -> list[Shape]:
+    a, b = node.shape(0), node.shape(1)
+    if len(a) != 2 or len(b) != 2:
+        raise DataError("it contradicts itself (its operator Gemm multiplies what are not matrices)")
+    a, b = (a[::-1] if node.options.get("transA") else a), (b[::-1] if node.options.get("transB") else b)
+    if a[1] != b[0]:
+        raise DataError("it contradicts itself (its operator Gemm multiplies arrays whose shapes do not fit)")
+    return [(a[0], b[1])]
+
+
+def _reduced(node: _Node) -> list[Shape]:
+    shape, axes = node.shape(), node.whole_list(1, "axes")
+    if not axes and node.options.get("noop_with_empty_axes"):
+        return [shape]
+    gone = {_within(node.kind, axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
+    return [_without(shape, gone, bool(node.options.get("keepdims", 1)))]
+
+
+def _arg_max(node: _Node) -> list[Shape]:
+    shape = node.shape()
+    return [_without(shape, {node.axis(0, len(shape))}, bool(node.options.get("keepdims", 1)))]
+
+
+def _without(shape: Shape, axes: set[int], kept: bool) -> Shape:
+    return tuple(1 if place in axes else size for place, size in enumerate(shape) if kept or place not in axes)
+
+
+def _concat(node: _Node) -> list[Shape]:
+    shapes = [node.shape(number) for number in range(len(node.inputs))]
+    axis = node.axis(0, len(node.shape()))
+    if len({(*one[:axis], *one[axis + 1 :]) for one in shapes}) > 1 or len({len(one) for one in shapes}) > 1:
+        raise DataError("it contradicts itself (its operator Concat joins arrays whose shapes do not fit)")
+    return [(*shapes[0][:axis], sum(one[axis] for one in shapes), *shapes[0][axis + 1 :])]
+
+
+def _flatten(node: _Node) -> list[Shape]:
+    shape = node.shape()
+    axis = len(shape) if node.options.get("axis", 1) == len(shape) else node.axis(1, len(shape))
+    return [(prod(shape[:axis]), prod(shape[axis:]))]
+
+
+def _gather(node: _Node) -> list[Shape]:
+    shape, indices = node.shape(0), node.shape(1)
+    axis = node.axis(0, len(shape))
+    return [shape[:axis] + indices + shape[axis + 1 :]]
+
+
+def _columns(node: _Node) -> list[Shape]:
+    """ArrayFeatureExtractor: columns by their numbers."""
+    return [(*(node.shape(0)[:-1] or (1,)), prod(node.shape(1)))]
+
+
+def _reshape(node: _Node) -> list[Shape]:
+    shape, wanted = node.shape(), node.whole_list(1, "shape")
+    if wanted is None:
+        raise DataError("its operator Reshape has too few inputs")
+    copied = not node.options.get("allowzero")
+    known = [shape[i] if size == 0 and copied and i < len(shape) else size for i, size in enumerate(wanted)]
+    rest = prod(size for size in known if size != -1)
+    if -1 in known and rest > 0:
+        known[known.index(-1)] = prod(shape) // rest
+    if min(known, default=0) < 0 or prod(known) != prod(shape):
+        raise DataError("it contradicts itself (its operator Reshape names a shape that does not fit)")
+    return [tuple(known)]
+
+
+def _slice(node: _Node) -> list[Shape]:
+    shape, starts, ends = node.shape(), node.whole_list(1, "starts"), node.whole_list(2, "ends")
+    if starts is None or ends is None:
+        raise DataError("its operator Slice has too few inputs")
+    axes, steps = node.whole_list(3, "axes"), node.whole_list(4, "steps")
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise DataError("it contradicts itself (its operator Slice has lists of several lengths, or a step of 0)")
+    found = list(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = _within("Slice", axis, len(shape))
+        found[place] = len(range(shape[place])[start:end:step])
+    return [tuple(found)]
+
+
+def _split(node: _Node) -> list[Shape]:
+    shape, sizes = node.shape(), node.whole_list(1, "split")
+    axis = node.axis(0, len(shape))
+    if sizes is None:
+        each = -(-shape[axis] // max(1, node.outputs))
+        sizes = [max(0, min(each, shape[axis] - each * number)) for number in range(node.outputs)]
+    if min(sizes, default=0) < 0 or sum(sizes) != shape[axis]:
+        raise DataError("it contradicts itself (the parts of its operator Split do not add up)")
+    return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
+
+
+def _squeeze(node: _Node) -> list[Shape]:
+    shape, axes = node.shape(), node.whole_list(1, "axes")
+    gone = {_within("Squeeze", axis, len(shape)) for axis in axes} if axes is not None else None
+    gone = {place for place, size in enumerate(shape) if size == 1} if gone is None else gone
+    if any(shape[place] != 1 for place in gone):
+        raise DataError("it contradicts itself (its operator Squeeze drops an axis that is not of size 1)")
+    return [_without(shape, gone, False)]
+
+
+def _unsqueeze(node: _Node) -> list[Shape]:
+    shape, axes = node.shape(), node.whole_list(1, "axes")
+    if axes is None or len(axes) > _MOST_AXES:
+        raise DataError(f"its operator Unsqueeze names no axes, or more than {_MOST_AXES}")
+    total = len(shape) + len(axes)
+    new = {_within("Unsqueeze", axis, total) for axis in axes}
+    if len(new) < len(axes):
+        raise DataError("it contradicts itself (its operator Unsqueeze names an axis twice)")
+    rest = iter(shape)
+    return [tuple(1 if place in new else next(rest) for place in range(total))]
+
+
+def _one_each(node: _Node) -> list[Shape]:
+    """One number for each row."""
+    shape = node.shape()
+    return [(shape[0] if len(shape) > 1 else 1, 1)]
+
+
+LEARNED: dict[str, Callable[[_Node], list[Shape]]] = {
+    "ArrayFeatureExtractor": _columns,
+    "LinearRegressor": _one_each,
+    **dict.fromkeys(ELEMENTWISE, _like_first),
+}
+"""Of ai.onnx.ml, without trees."""
+
+KNOWN: dict[str, Callable[[_Node], list[Shape]]] = {
+    **dict.fromkeys(_LIKE_FIRST, _like_first),
+    **dict.fromkeys(_BROADCAST, _broadcast),
+    **dict.fromkeys(_REDUCING, _reduced),
+    **dict.fromkeys(TREES, _one_each),
+    **LEARNED,
+    "ArgMax": _arg_max,
+    "Concat": _concat,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+}
+"""Operators that scores are made of, and the shapes of what they make (Constant apart)."""
