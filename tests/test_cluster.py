@@ -105,6 +105,20 @@ def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way
     assert dict(ours) == pytest.approx(dict(theirs), abs=1e-6)
 
 
+def test_constant_features_get_no_weight(two, data, tmp_path):
+    """Also where a partition does not see that its neighbour has the same value, and where the first row has none."""
+    constant = np.full((data.n_documents, 2), 30000.7)
+    constant[: data.n_documents // 2, 1] = np.nan
+    wide = data.replace(X=np.column_stack([data.X, constant]).astype(np.float64), feature_names=None)
+    tr.write(wide, tmp_path / "wide.toprank-data")
+    parts = cluster.read(tmp_path / "wide.toprank-data", partitions=3)
+    linear = two.fit(tr.LinearRanker("ListNet", l2=0.0), parts)
+    assert linear.coef_[-2:].tolist() == [0, 0]
+    assert linear.coef_[:-2].all()
+    gains = two.fit(tr.ExpectedGainRanker("Multinomial", l2=0.0), parts)
+    assert not gains.coef_[:, -2:].any()
+
+
 def test_threads_of_a_partition_change_nothing(two, sources):
     weights = [
         two.fit(tr.LinearRanker("ListNet", l2=1e-2, threads=threads), sources["stored, 1 part"]()).coef_

@@ -81,7 +81,7 @@ def test_parts_add_up_to_the_whole(name, loss, options):
     check_loss(loss, facts)
     scorer, standardisation = scorer_of(name, options, data), Standardisation.of(data.X)
     whole = work.Whole(sum(one.weight for one in facts), np.unique(data.labels))
-    parts = [work.part_objective(part, scorer, loss, standardisation, whole, True) for part in rows]
+    parts = [work.part_objective(part, scorer, loss, standardisation, whole) for part in rows]
     alone = InMemory(data).objective(scorer, loss, standardisation, 1)
     at = np.random.default_rng(1).normal(0, 0.3, scorer.n_weights)
     if "columns" in options and name.startswith("ordinal"):
@@ -109,7 +109,7 @@ def test_the_grades_of_the_whole_data_matter():
         alone = InMemory(data).objective(scorer, loss, Standardisation.of(data.X), 1).value_and_grad(at)[0]
 
         def value(known, loss=loss):
-            parts = [work.part_objective(r, scorer, loss, Standardisation.of(data.X), known, True) for r in rows]
+            parts = [work.part_objective(r, scorer, loss, Standardisation.of(data.X), known) for r in rows]
             return added(*(work.value_and_grad(part, at) for part in parts))[0]
 
         assert value(whole) == pytest.approx(alone, rel=1e-12)
@@ -123,7 +123,7 @@ def test_a_partition_that_weighs_nothing_says_nothing():
     rows, scorer = cut(data, 4), Linear(3)
     whole = work.Whole(float(weights.sum()), np.unique(data.labels))
     standardisation, loss = Standardisation.of(data.X), tr.losses.ListNet()
-    parts = [work.part_objective(part, scorer, loss, standardisation, whole, True) for part in rows]
+    parts = [work.part_objective(part, scorer, loss, standardisation, whole) for part in rows]
     assert work.value_and_grad(parts[0], np.ones(3))[0] == 0.0
     assert not work.hessian(parts[0], np.ones(3))[0].any()
     assert not work.product(work.products(parts[0], np.ones(3)), np.ones(3))[0].any()
@@ -272,7 +272,7 @@ def test_dask_is_told_what_a_partition_weighs(tmp_path):
     mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
     assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
-    part = work.part_objective(rows, Linear(3), tr.losses.ListNet(), Standardisation.of(data.X), whole, True)
+    part = work.part_objective(rows, Linear(3), tr.losses.ListNet(), Standardisation.of(data.X), whole)
     assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
     times = work.products(part, np.ones(3))
     assert data.labels.nbytes < sys.getsizeof(times) < sys.getsizeof(rows)
@@ -290,7 +290,7 @@ def test_rows_travel_as_their_recipe(tmp_path):
     assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
     whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
     part = work.part_objective(
-        rows, Linear(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole, True
+        rows, Linear(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole
     )
     times = work.products(part, at)
     assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000

@@ -393,15 +393,15 @@ class Placed(Source):
                 f"There are more than {work.MOST_GRADES} distinct labels; these are no grades. Round them, or train a "
                 "LinearRanker, or a TreeRanker with outputs='score'."
             )
-        return values, counts
+        return values, counts / (self.whole().weight / self.n_queries)
 
-    def whole(self, weighted: bool = True) -> work.Whole:
+    def whole(self) -> work.Whole:
         """What a partition must know of the others."""
-        weight = sum(one.weight for one in self.facts) if weighted else float(self.n_queries)
+        weight = sum(one.weight for one in self.facts)
         return work.Whole(weight, np.unique(np.concatenate([one.grades for one in self.facts])))
 
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
     ) -> ClusterObjective:
         """See `Source.objective`.
 
@@ -409,8 +409,8 @@ class Placed(Source):
         takes several partitions at a time.
         """
         check_loss(loss, self.facts)
-        whole = self.whole(weighted)
-        made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, weighted, threads or 1)
+        whole = self.whole()
+        made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, threads or 1)
         return ClusterObjective(made, scorer.n_weights)
 
     @override

@@ -111,6 +111,7 @@ class Facts(NamedTuple):
     grades: FloatArray
     """Distinct labels; the smallest and the largest where there are too many."""
     counts: FloatArray
+    """How many documents have each, by the weights of documents and queries."""
     n_unjudged: int
     first: FloatArray
     """A typical row of features."""
@@ -125,7 +126,10 @@ def facts_of(rows: Rows) -> Facts | None:
     data = rows.data
     if data is None:
         return None
-    grades, counts = np.unique(data.labels, return_counts=True)
+    grades, places = np.unique(data.labels, return_inverse=True)
+    weights = 1.0 if data.query_weights is None else data.queries.spread(data.query_weights)
+    weights = weights if data.document_weights is None else weights * data.document_weights
+    counts = np.bincount(places.reshape(-1), np.broadcast_to(weights, len(data.labels)))
     if len(grades) > MOST_GRADES:
         grades, counts = grades[[0, -1]], np.array([np.inf, np.inf])
     return Facts(
@@ -195,9 +199,9 @@ class Whole(NamedTuple):
     grades: FloatArray
 
 
-def bound_part(loss: Loss, data: RankingData, whole: Whole, weighted: bool = True) -> BoundLoss:
+def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
     """The loss on a partition's queries, as a part of the mean over those of all data."""
-    documents, queries = (data.document_weights, data.query_weights) if weighted else (None, None)
+    documents, queries = data.document_weights, data.query_weights
     return loss.bound_to(Judgments(data.labels, data.queries, documents, queries, whole.grades, whole.weight))
 
 
@@ -255,14 +259,13 @@ def part_objective(
     loss: Loss,
     standardisation: Standardisation,
     whole: Whole,
-    weighted: bool,
     threads: int = 1,
 ) -> PartObjective:
     """The objective of a partition, over its rows as they lie."""
     data = rows.present
     features = Features(data.X, standardisation, complete=standardisation.complete)
-    inner = RankingObjective(scorer, features, bound_part(loss, data, whole, weighted), threads)
-    return PartObjective(inner, (rows, scorer, loss, standardisation, whole, weighted, threads))
+    inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
+    return PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
 
 
 @in_sentences

@@ -30,7 +30,7 @@ from toprank.rankers.probabilities import GradeProbabilities
 from toprank.rankers.schema import Numbers, needed, read_value
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits
-from toprank.scorers.features import Features, Standardisation, row_blocks
+from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
 from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
 
@@ -121,7 +121,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self.n_grades_ = self._count_grades(labels)
         self.calibration_ = None
         seen = source.standardisation(self.threads)
-        self.standardisation_ = seen if self.scale else Standardisation(seen.centre, np.ones(data.n_features))
+        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
         self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
             warn_constant(
@@ -173,7 +173,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         return max(count, 2)
 
     def _set(self, weights: FloatArray) -> None:
-        self.coef_, self.intercept_ = self._head.split(weights)  # on the standardised scale
+        coef, self.intercept_ = self._head.split(weights)
+        self.coef_ = self.standardisation_.without_constants(coef)  # on the standardised scale
 
     @property
     def _head(self) -> Logits | Thresholds:
@@ -217,7 +218,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
             return table.ravel()
         likelihood = make_loss("Multinomial", n_grades=grades)
-        objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads, weighted=False)
+        objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free)
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 

@@ -20,7 +20,10 @@ from toprank.metrics.gains import Gain
 from toprank.rankers.estimator import unfitted
 from toprank.scorers.features import Features, Standardisation, row_blocks
 
-__all__ = ["PluginProbabilities", "first_outputs", "gain_table", "grade_shares", "loss_and_gains", "whole_grades"]
+__all__ = [
+    "PluginProbabilities", "first_outputs", "gain_table", "grade_shares", "loss_and_gains", "row_weights",
+    "weighted_grades", "whole_grades",
+]  # fmt: skip
 
 
 def whole_grades(labels: FloatArray, remedy: str) -> int:
@@ -34,6 +37,22 @@ def whole_grades(labels: FloatArray, remedy: str) -> int:
 def gain_table(gain: str | Sequence[float], n_grades: int) -> FloatArray:
     """G of each grade."""
     return Gain.of(gain).table(np.arange(n_grades, dtype=np.float64), n_grades - 1.0)
+
+
+def row_weights(data: RankingData) -> FloatArray | None:
+    """What each document weighs, queries scaled to a mean of 1; None where there are no weights."""
+    if data.document_weights is None and data.query_weights is None:
+        return None
+    weights = np.ones(data.n_documents) if data.document_weights is None else np.array(data.document_weights)
+    if data.query_weights is not None:
+        weights *= data.queries.spread(data.query_weights / data.query_weights.mean())
+    return weights
+
+
+def weighted_grades(data: RankingData) -> tuple[FloatArray, FloatArray]:
+    """The distinct labels in rising order, and how many documents have each, by their weights."""
+    values, places = np.unique(data.labels, return_inverse=True)
+    return values, np.bincount(places.reshape(-1), row_weights(data)).astype(np.float64)
 
 
 def grade_shares(grades: FloatArray, counts: FloatArray, n_grades: int) -> FloatArray:

@@ -158,7 +158,7 @@ class LinearRanker(LinearTerms, PathRanker):
         if self.l1 > 0 and not traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
         if self.start is None and not traits.exact_gradient:
-            easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads, weighted=False)
+            easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
         if limit is None and not traits.exact_gradient:
@@ -179,7 +179,7 @@ class LinearRanker(LinearTerms, PathRanker):
         self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
         told.end()
         self._set(self.solution_.weights)
-        if not self.solution_.weights[:d].any():
+        if not self.coef_.any():
             warn_constant(
                 f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
             )
@@ -188,7 +188,7 @@ class LinearRanker(LinearTerms, PathRanker):
 
     def _set(self, weights: FloatArray) -> None:
         spread, centre = self.standardisation_.spread, self.standardisation_.centre
-        self.coef_ = weights[: len(spread)] / spread
+        self.coef_ = self.standardisation_.without_constants(weights[: len(spread)]) / spread
         free = weights[-1] if len(weights) > len(spread) else 0.0
         self.intercept_ = float(free - self.coef_ @ centre)
 

@@ -25,7 +25,7 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Want
-from toprank.rankers.heads import first_outputs, loss_and_gains
+from toprank.rankers.heads import first_outputs, loss_and_gains, weighted_grades
 from toprank.rankers.neural_inputs import EpochPlan
 from toprank.rankers.neural_parameters import NeuralParameters
 from toprank.scorers.networks import expected_gain
@@ -120,8 +120,7 @@ class Objective:
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant)).value
 
-        grades, counts = np.unique(data.labels, return_counts=True)
-        start = first_outputs(loss, len(gains), grades, counts.astype(np.float64), value)
+        start = first_outputs(loss, len(gains), *weighted_grades(data), value)
         return cls(loss, data, gains, start, _native(asked.native, loss, device), device, threads)
 
     @property

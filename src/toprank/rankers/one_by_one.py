@@ -19,13 +19,62 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
 from toprank.rankers.contributions import AdditiveTerms, Course, LinearTerms, column_of
 from toprank.rankers.formula import Forest, Part, centred, stump
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
+
+
+class _Climbed:
+    """The metric of the training data that is to grow: a mean over the queries, by their weights."""
+
+    def __init__(self, ranker: AdaRank | CoordinateAscent, data: RankingData) -> None:
+        options = {"convention": ranker.convention, "threads": ranker.threads}
+        self.kind, self.judge = type(ranker).__name__, Judge(data, ranker.metric, **options)  # type: ignore[arg-type]
+        given = data.document_weights
+        if given is not None and (given != given[0]).any():
+            raise DataError(
+                f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
+                "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
+                "are to weigh nothing are left out by data.keep(weights > 0)."
+            )
+        weights = np.ones(data.n_queries) if data.query_weights is None else data.query_weights
+        self.weights: FloatArray = weights / weights.sum()
+        self.best, self.worst = self.judge.extremes()
+
+    @property
+    def name(self) -> str:
+        """The metric, as it was asked for."""
+        return self.judge.name
+
+    def is_blind(self) -> bool:
+        """Whether no order of the training documents is better than another, which is then said."""
+        counts = self.weights > 0
+        if not np.array_equal(self.best[counts], self.worst[counts], equal_nan=True):
+            return False
+        labels = self.judge.data.labels
+        warn_constant(
+            f"{self.kind}: {self.name} is the same for every order of the training documents (their labels go from "
+            f"{labels.min():g} to {labels.max():g}), so there is nothing to learn: every document gets the same score."
+        )
+        return True
+
+    def per_query(self, scores: FloatArray) -> FloatArray:
+        """The value of each query; 0 where it has none."""
+        return np.nan_to_num(self.judge.per_query(scores))
+
+    def __call__(self, scores: FloatArray) -> float:
+        """The mean over the queries that have a value."""
+        values = self.judge.per_query(scores)
+        known = ~np.isnan(values)
+        return float(self.weights[known] @ values[known] / self.weights[known].sum())
+
+    def signed(self, scores: FloatArray) -> float:
+        """The same, turned so that more is better."""
+        return self(scores) if self.judge.higher_is_better else -self(scores)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -40,7 +89,7 @@ class AdaRank(LinearTerms, Ranker):
     `max_in_a_row` rounds in a row keeps the weight it has and is set aside, and the next best has its turn.
 
     Args:
-        metric: the metric E, with values in [0, 1]; "map" and "ndcg@10" in the literature.
+        metric: the metric E, with values in [−1, 1], as α needs them; "map" and "ndcg@10" in the literature.
         convention: its rules.
         max_rounds: at most so many rounds.
         max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
@@ -48,6 +97,9 @@ class AdaRank(LinearTerms, Ranker):
         threads: number of threads; results do not depend on it.
 
     After fitting: `coef_` on the scale of the raw features; `rounds_`; the best round on `valid` is kept where given.
+
+    Query weights count: P starts from them, P(q) ∝ w_q exp(−E_q), and the training metric is their weighted mean.
+    Weights of single documents are refused.
     """
 
     takes_sparse: ClassVar[bool] = False
@@ -67,15 +119,21 @@ class AdaRank(LinearTerms, Ranker):
         check_whole("max_in_a_row", self.max_in_a_row, 1)
         check_whole("patience", self.patience, 1)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
-        judge = self._judge(data)
-        if not judge.higher_is_better:
-            raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
-        pool = _Pool(self._single_features(data, judge), self.max_in_a_row)
-        selection = judge if valid is None else self._judge(valid).for_choosing()
+        climbed = self._climbed(data)
+        selection = climbed if valid is None else self._judge(valid).for_choosing()
+        self.coef_, self.rounds_ = np.zeros(data.n_features), 0
+        if climbed.is_blind():
+            return
+        pool = _Pool(self._single_features(data, climbed), self.max_in_a_row)
+        constant = self.standardisation_.without_constants(np.ones(data.n_features)) == 0
+        pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
+        if not pool.open.any():
+            warn_constant("AdaRank: all features are constant, so every document gets the same score.")
+            return
         watched = data if valid is None else valid
-        worth, weights = np.full(data.n_queries, 1 / data.n_queries), np.zeros(data.n_features)
+        worth, weights = climbed.weights, np.zeros(data.n_features)
         scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
-        best, best_value, since, self.rounds_ = weights.copy(), -np.inf, 0, 0
+        best, best_value, since = weights.copy(), -np.inf, 0
         try:
             for round_number in range(1, self.max_rounds + 1):
                 column, step = pool.winner(worth)
@@ -88,7 +146,7 @@ class AdaRank(LinearTerms, Ranker):
                     best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
                 if since >= self.patience or not pool.open.any():
                     break
-                worth = np.exp(-np.nan_to_num(judge.per_query(scores)))
+                worth = climbed.weights * np.exp(-climbed.per_query(scores))
                 worth /= worth.sum()
         except KeyboardInterrupt:
             warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
@@ -98,13 +156,26 @@ class AdaRank(LinearTerms, Ranker):
     def _judge(self, data: RankingData) -> Judge:
         return Judge(data, self.metric, convention=self.convention, threads=self.threads)
 
-    def _single_features(self, data: RankingData, judge: Judge) -> FloatArray:
+    def _climbed(self, data: RankingData) -> _Climbed:
+        climbed = _Climbed(self, data)
+        if not climbed.judge.higher_is_better:
+            raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
+        values = np.concatenate([climbed.best, climbed.worst])
+        largest = float(np.nan_to_num(np.abs(values)).max())
+        if largest > 1 + 1e-9:
+            raise DataError(
+                f"AdaRank needs a metric between -1 and 1, for its weights are logarithms of (1 + E) / (1 - E), but "
+                f"'{self.metric}' reaches {largest:g} on the training data; use one that is normalised, such as ndcg."
+            )
+        return climbed
+
+    def _single_features(self, data: RankingData, climbed: _Climbed) -> FloatArray:
         """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
         table = np.empty((2 * data.n_features, data.n_queries))
         for column in range(data.n_features):
             values = self._column(data, column)
-            table[2 * column] = np.nan_to_num(judge.per_query(values))
-            table[2 * column + 1] = np.nan_to_num(judge.per_query(-values))
+            table[2 * column] = climbed.per_query(values)
+            table[2 * column + 1] = climbed.per_query(-values)
         return table
 
     def _column(self, data: RankingData, column: int) -> FloatArray:
@@ -136,7 +207,8 @@ class _Pool:
         self.last = column
         if self.in_a_row == self.max_in_a_row:
             self.open[2 * column : 2 * column + 2] = False
-        step = 0.5 * float(np.log((1 + correct[choice]) / max(1 - correct[choice], 1e-12)))
+        right, wrong = max(1 + correct[choice], 1e-12), max(1 - correct[choice], 1e-12)
+        step = 0.5 * float(np.log(right / wrong))
         return column, -step if negative else step
 
 
@@ -214,6 +286,11 @@ class RankBoost(AdditiveTerms, Ranker):
         self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
+        if not kept:
+            warn_constant(
+                "RankBoost: no threshold of any feature tells better documents from worse ones (the labels go from "
+                f"{data.labels.min():g} to {data.labels.max():g}), so every document gets the same score."
+            )
         if watch is not None:
             self.training_["valid"] = {watch.name: best_value if watch.higher_is_better else -best_value}
 
@@ -281,6 +358,8 @@ class CoordinateAscent(LinearTerms, Ranker):
         threads: number of threads; results do not depend on it.
 
     After fitting: `coef_` on the scale of the raw features; the start that is best on `valid` is kept where given.
+
+    The training metric is the mean by the query weights; weights of single documents are refused.
     """
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
@@ -303,17 +382,21 @@ class CoordinateAscent(LinearTerms, Ranker):
         check_number("tolerance", self.tolerance, least=0)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
-        judge = Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        climbed = _Climbed(self, data)
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
         if selection is not None and self.restarts > 1:
             selection.for_choosing()
+        if climbed.is_blind():
+            self.coef_ = np.zeros(data.n_features)
+            return
         rng = np.random.default_rng(self.seed)
         best_value = -np.inf
         self._interrupted = False
         for restart in range(self.restarts):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
-            weights, value = self._climb(features, judge, start, rng)
+            start = self.standardisation_.without_constants(start)
+            weights, value = self._climb(features, climbed, start, rng)
             if selection is not None and valid is not None:
                 scores = Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights)
                 value = selection.signed(scores)
@@ -323,22 +406,22 @@ class CoordinateAscent(LinearTerms, Ranker):
                 warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
                 break
         self.coef_ = best / self.standardisation_.spread
-        reached = best_value if judge.higher_is_better else -best_value
-        self.training_["valid" if valid is not None else "train"] = {judge.name: reached}
+        reached = best_value if climbed.judge.higher_is_better else -best_value
+        self.training_["valid" if valid is not None else "train"] = {climbed.name: reached}
 
     def _climb(
-        self, features: Features, judge: Judge, start: FloatArray, rng: np.random.Generator
+        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
         every = slice(0, features.X.shape[0])
         weights, scores = start.copy(), features.times(every, start)
-        value = judge.signed(scores)
+        value = climbed.signed(scores)
         for _ in range(self.max_cycles):
             before = value
             try:
                 for j in rng.permutation(len(weights)):
                     column = features.column(j)
                     changes = self._changes(weights[j], len(weights))
-                    gains = [judge.signed(scores + change * column) for change in changes]
+                    gains = [climbed.signed(scores + change * column) for change in changes]
                     best = int(np.argmax(gains))
                     if gains[best] > value + 1e-12:
                         value = gains[best]

@@ -29,6 +29,7 @@ from toprank.losses.base import Block, BoundLoss, Curvature, Want
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
+from toprank.rankers.heads import weighted_grades
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
@@ -190,13 +191,13 @@ class Source(ABC):
 
     @abstractmethod
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        """The distinct labels in rising order, and how many documents have each."""
+        """The distinct labels in rising order, and how many documents have each, by their weights."""
 
     @abstractmethod
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
     ) -> WithHessian:
-        """The mean loss over all queries as a function of the scorer's weights; `weighted` as the data say."""
+        """The mean loss over all queries, weighted as the data say, as a function of the scorer's weights."""
 
     @abstractmethod
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
@@ -255,15 +256,14 @@ class InMemory(Source):
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        values, counts = np.unique(self.data.labels, return_counts=True)
-        return values, counts.astype(np.float64)
+        return weighted_grades(self.data)
 
     @override
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None, weighted: bool = True
+        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
     ) -> RankingObjective:
         data = self.data
-        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights} if weighted else {}
+        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
         bound = loss.on(data.labels, data.queries, **weights)
         features = Features(data.X, standardisation, complete=standardisation.complete)
         return RankingObjective(scorer, features, bound, threads)

@@ -17,7 +17,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.heads import first_outputs, loss_and_gains
+from toprank.rankers.heads import first_outputs, loss_and_gains, row_weights, weighted_grades
 from toprank.rankers.muffling import muffled
 from toprank.rankers.tree_objective import (
     ExpectedGainObjective,
@@ -68,8 +68,7 @@ class Start(NamedTuple):
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant), threads=parameters.threads).value
 
-        grades, counts = np.unique(data.labels, return_counts=True)
-        intercept = first_intercept(parameters, loss, gains, grades, counts.astype(np.float64), value)
+        intercept = first_intercept(parameters, loss, gains, *weighted_grades(data), value)
         return cls(gains, intercept, objective_of(parameters, loss, bound, gains, intercept, data.X))
 
 
@@ -224,7 +223,7 @@ def datasets(
     """LightGBM's data sets, "train" and "valid"."""
     more: dict[str, Any] = {}
     if parameters.built_in:
-        more = {"group": data.queries.sizes, "weight": _row_weights(data)}
+        more = {"group": data.queries.sizes, "weight": row_weights(data)}
     library = first_use("lightgbm")
     train = library.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
     sets = {"train": train}
@@ -232,16 +231,6 @@ def datasets(
         group: dict[str, Any] = {"group": valid.queries.sizes} if parameters.built_in else {}
         sets["valid"] = library.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
     return sets
-
-
-def _row_weights(data: RankingData) -> FloatArray | None:
-    """The weights that LightGBM's own objectives take: one for each row, queries scaled to a mean of 1."""
-    if data.document_weights is None and data.query_weights is None:
-        return None
-    weights = np.ones(data.n_documents) if data.document_weights is None else np.array(data.document_weights)
-    if data.query_weights is not None:
-        weights *= data.queries.spread(data.query_weights / data.query_weights.mean())
-    return weights
 
 
 def make_rounds(

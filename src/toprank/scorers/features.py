@@ -1,8 +1,9 @@
 """Features as a model sees them: standardised, and with missing values filled, without a copy of X.
 
 Column j of the model's matrix Z is (x_j − centre_j) / spread_j, and 0 where x_j is missing (NaN), which is the same as
-filling in the centre. The products Z·w and Zᵀ·g are computed straight from X, row by row while it is in the cache, and
-summed in double precision whatever the type of X. Sparse features are scaled but not centred, to stay sparse.
+filling in the centre. A column with one value only is 0 throughout: nothing can be learnt from it, and no solver gives
+it a weight. The products Z·w and Zᵀ·g are computed straight from X, row by row while it is in the cache, and summed in
+double precision whatever the type of X. Sparse features stay sparse: their centres are subtracted from the products.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Standardisation:
     spread: FloatArray
     complete: bool = False
     """Whether the data it was learned from have no missing values, nor centres far from 0."""
+    constant: npt.NDArray[np.bool_] | None = None
+    """The columns that had one value only; None where that is not known, after training."""
 
     @classmethod
     def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardisation:
@@ -48,20 +51,21 @@ class Standardisation:
         """The same from sums over the rows, which may have been made part by part."""
         shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
         refuse_infinite(~np.isfinite(total), names)
-        if moments.sparse:
-            spread = np.sqrt(squares / moments.rows)
-            return cls(np.zeros(len(spread)), np.where(spread == 0, 1.0, spread))
         present = np.maximum(count, 1)
         mean = total / present
-        variance = np.maximum(squares / present - mean**2, 0.0)
-        spread = np.sqrt(variance)
-        # Rounding leaves a constant column a spread of a few ulps of its size; scaling by that would make noise large.
-        flat = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
-        flat &= spread <= 1e-6
-        centre, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | flat, 1.0, spread)
+        spread = np.sqrt(np.maximum(squares / present - mean**2, 0.0))
+        # What varies in the last digits alone is rounding; scaling by that would make noise large.
+        constant = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
+        constant &= spread <= 1e-6
+        constant |= moments.highest <= moments.lowest
+        centre, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | constant, 1.0, spread)
         # The fast products subtract centres last; where those dwarf the spread, digits would be lost.
         complete = (count == moments.rows).all() and (np.abs(centre) <= _MODEST * spread).all()
-        return cls(centre, spread, bool(complete))
+        return cls(centre, spread, bool(complete), constant)
+
+    def without_constants(self, weights: FloatArray) -> FloatArray:
+        """The weights, (…, features), 0 for constant columns, which no solver moves from its start."""
+        return weights if self.constant is None else np.where(self.constant, 0.0, weights)
 
 
 def refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -> None:
@@ -73,8 +77,10 @@ def refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -
 
 
 def first_row(X: Any) -> FloatArray:
-    """A typical row: sums about it lose no digits to large offsets. (Sparse features have none.)"""
-    return np.nan_to_num(X[0].astype(np.float64)) if isinstance(X, np.ndarray) else np.zeros(X.shape[1])
+    """A typical row: sums about it lose no digits to large offsets."""
+    row = X[0] if isinstance(X, np.ndarray) else X[[0]].toarray()[0]
+    shift: FloatArray = np.nan_to_num(row.astype(np.float64), posinf=0.0, neginf=0.0)
+    return shift
 
 
 class Moments(NamedTuple):
@@ -85,41 +91,61 @@ class Moments(NamedTuple):
     present: FloatArray
     total: FloatArray
     squares: FloatArray
-    sparse: bool = False
-    """Sparse features are not centred: squares of all values, the absent ones 0."""
+    lowest: FloatArray
+    """The values themselves, without the shift; above `highest` where none is present."""
+    highest: FloatArray
 
     @classmethod
     def of(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
         """Of the rows of X."""
         n, d = X.shape
         if not isinstance(X, np.ndarray):
-            total, squares = np.zeros(d), np.zeros(d)
-            for first in range(0, X.nnz, _ENTRIES):
-                part = slice(first, first + _ENTRIES)
-                values = np.nan_to_num(X.data[part].astype(np.float64), posinf=np.inf, neginf=-np.inf)
-                np.add.at(total, X.indices[part], values)
-                np.add.at(squares, X.indices[part], values**2)
-            return cls(n, shift, np.full(d, float(n)), total, squares, sparse=True)
+            return cls._of_sparse(X, shift)
         rows = np.arange(0, n + _CHUNK, _CHUNK).clip(max=n)
         chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
 
         shift = np.require(shift, np.float64, ["C", "A"])
 
-        def moments(chunk: tuple[int, int]) -> FloatArray:
-            found = np.empty((3, d))
+        def moments(chunk: tuple[int, int]) -> Moments:
+            found = np.empty((5, d))
             kernels.features_moments(_plain(X[chunk[0] : chunk[1]]), shift, found)
-            return found
+            return cls(chunk[1] - chunk[0], shift, *found)
 
-        return cls(n, shift, *np.sum(each_block(moments, chunks, threads), axis=0))
+        return cls.joined(each_block(moments, chunks, threads))
+
+    @classmethod
+    def _of_sparse(cls, X: Any, shift: FloatArray) -> Moments:
+        """The stored values one by one; those that are not stored are 0."""
+        n, d = X.shape
+        stored, missing, total, squares = np.zeros((4, d))
+        lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
+        for first in range(0, X.nnz, _ENTRIES):
+            columns, values = X.indices[first : first + _ENTRIES], X.data[first : first + _ENTRIES].astype(np.float64)
+            stored += np.bincount(columns, minlength=d)
+            absent = np.isnan(values)
+            missing += np.bincount(columns[absent], minlength=d)
+            columns, values = columns[~absent], values[~absent]
+            shifted = values - shift[columns]
+            total += np.bincount(columns, shifted, d)
+            squares += np.bincount(columns, shifted**2, d)
+            np.minimum.at(lowest, columns, values)
+            np.maximum.at(highest, columns, values)
+        zeros = n - stored
+        total -= zeros * shift
+        squares += zeros * shift**2
+        lowest = np.where(zeros > 0, np.minimum(lowest, 0.0), lowest)
+        highest = np.where(zeros > 0, np.maximum(highest, 0.0), highest)
+        return cls(n, shift, n - missing, total, squares, lowest, highest)
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
         """Of several parts, about the same shift; added in their order."""
-        first = parts[0]
         present, total, squares = (
             np.sum([getattr(part, name) for part in parts], axis=0) for name in ("present", "total", "squares")
         )
-        return cls(sum(part.rows for part in parts), first.shift, present, total, squares, first.sparse)
+        lowest = np.min([part.lowest for part in parts], axis=0)
+        highest = np.max([part.highest for part in parts], axis=0)
+        return cls(sum(part.rows for part in parts), parts[0].shift, present, total, squares, lowest, highest)
 
 
 class Features:
@@ -129,7 +155,10 @@ class Features:
         self.X, self.complete = X, complete
         # What came over a network may lie at any address.
         self.centre: FloatArray = np.require(standardisation.centre, np.float64, ["C", "A"])
-        self.spread: FloatArray = np.require(standardisation.spread, np.float64, ["C", "A"])
+        spread, constant = standardisation.spread, standardisation.constant
+        # A column divided by infinity is exactly 0, and so is its gradient: no solver moves its weight.
+        spread = spread if constant is None else np.where(constant, np.inf, spread)
+        self.spread: FloatArray = np.require(spread, np.float64, ["C", "A"])
         self.sparse = not isinstance(X, np.ndarray)
 
     @property
@@ -143,8 +172,7 @@ class Features:
         if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
             parts = [self._filled(part) @ scaled for part in parts_of(rows, _CHUNK)]
             product: FloatArray = np.concatenate(parts).astype(np.float64, copy=False)
-            if self.centre.any():  # learnt from dense features
-                product -= self.centre @ scaled
+            product -= self.centre @ scaled
             return product
         out = np.empty(rows.stop - rows.start)
         kernels.features_times(_plain(self.X[rows]), self.centre, scaled, self.complete, out)
