@@ -4,6 +4,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import listed
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
@@ -27,15 +29,20 @@ from toprank.rankers.formula import Part, tree_of
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source, source_of
+from toprank.rankers.tree_directions import held_directions
 from toprank.rankers.tree_parameters import Columns, TreeParameters, monotone_directions
 from toprank.rankers.tree_text import only_trees, read_trees, rewritten_trees
 from toprank.rankers.tree_training import booster_of
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import grade_probabilities
 
-__all__ = ["Round", "TreeRanker"]
+__all__ = ["MonotoneWarning", "Round", "TreeRanker"]
 
 _ROWS = 1 << 18
+
+
+class MonotoneWarning(UserWarning):
+    """Trees do not keep to a direction that was asked for."""
 
 
 @dataclass(eq=False, repr=False)
@@ -64,7 +71,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             the documents of the others still count for `min_data_in_leaf`.)
         boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
         monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
-            names or numbers of features to ±1.
+            names or numbers of features to ±1. The finished trees are looked at: what they do not keep to is told.
         categorical: numbers or names of further features that hold categories: whole numbers from 0 on. Columns of
             tables that are categories need not be named.
         outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
@@ -94,7 +101,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     as they score), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each
     round; "train" only where the metric takes the training labels, and not with DART, which shows its training scores
     without the trees it left out), `stopped_` (why, in words), `feature_importances_` (shares of the gain of all
-    splits).
+    splits), `directions_` (what `monotone` asked for, as far as the finished trees are found to keep to it).
 
     Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
     & Wu 2007 (McRank).
@@ -162,6 +169,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         parameters = TreeParameters.of(self)
         if self.init_model is not None:
             self._check_start(data)
+        directions = monotone_directions(self.monotone, data)
+        if directions is not None and self.init_model is not None:
+            self._refuse_turned(directions, self.init_model)
         start, boosted = source_of(data).boost(parameters, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
         self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
@@ -170,7 +180,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         self.path_: list[dict[str, Any]] = [
             {"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}
         ]
-        self.directions_ = monotone_directions(self.monotone, data)
+        self.directions_ = directions if directions is None else self._held(directions)
         if boosted.valid is not None:
             self.path_[0]["valid"] = boosted.valid
             self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
@@ -181,6 +191,33 @@ class TreeRanker(ForestTerms, GradeProbabilities):
                 f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
                 f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
             )
+
+    def _held(self, directions: list[int]) -> list[int]:
+        """The directions that the finished trees keep to; others are told."""
+        held = held_directions(self._trees.text, directions)
+        turned = [place for place, direction in enumerate(directions) if held[place] != direction]
+        if turned:
+            warnings.warn(
+                f"TreeRanker: the trees do not keep to monotone for feature {self._named(turned)}; `directions_` says "
+                "0 there. LightGBM cannot promise it with what extra= asks for (zero_as_missing sends zeros the way of "
+                "missing values; monotone_constraints_method 'advanced' errs): train without.",
+                MonotoneWarning,
+                stacklevel=6,
+            )
+        return held
+
+    def _refuse_turned(self, directions: list[int], before: TreeRanker) -> None:
+        held = held_directions(before._trees.text, directions)
+        turned = [place for place, direction in enumerate(directions) if held[place] != direction]
+        if turned:
+            raise DataError(
+                f"init_model does not keep to what monotone says of feature {self._named(turned)}, and its trees stay "
+                "as they are. Train it under the same monotone, or leave that out."
+            )
+
+    def _named(self, places: Sequence[int]) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return listed([str(place) if names is None else str(names[place]) for place in places])
 
     # ---- prediction ----
 
