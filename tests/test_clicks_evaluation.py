@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import t as student
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import preferences
-from toprank.clicks.evaluation import evaluate
+from toprank.clicks.evaluation import SmallSampleWarning, evaluate
 from toprank.clicks.interleaved import interleave, interleaving
 from toprank.clicks.intervals import left_out_in_turn
 from toprank.data.dataset import RankingData
@@ -137,6 +138,46 @@ def test_effective_impressions_and_documents_never_shown_are_counted():
     assert "too low by them" in str(turned)
     robust = evaluate(-data.X[:, 0], log, data, "dcg@2", estimator="dr", propensities=[1, 0.5], regression=liked)
     assert robust.value == pytest.approx(true_dcg(data, liked, -data.X[:, 0], 2, log))
+
+
+def seldom_below(seldom, sessions=1000):
+    """One query: a document that is always first, and one that stood second in a few sessions."""
+    data = RankingData([[1.0], [0.0]], qid=["q", "q"], document_ids=["x", "y"])
+    number = np.concatenate([np.arange(sessions), np.arange(seldom)])
+    below = np.repeat([False, True], [sessions, seldom])
+    click = number % 3 == 0
+    return data, ClickLog.of(["q"] * len(number), np.where(below, "y", "x"), 1 + below, click, session=number)
+
+
+@pytest.mark.parametrize(("seldom", "small"), [(5, True), (800, False)])
+def test_an_estimate_that_rests_on_a_few_impressions_warns(seldom, small):
+    data, log = seldom_below(seldom)
+    w = np.r_[np.ones(1000), np.full(seldom, 1000 / seldom / 0.1 / np.log2(3))]
+    with contextlib.ExitStack() as stack:
+        if small:
+            stack.enter_context(pytest.warns(SmallSampleWarning, match=f"would tell as much as the {1000 + seldom:,}"))
+        found = evaluate([2.0, 1.0], log, data, "dcg@2", estimator="affine", propensities=[1, 0.1])
+    assert found.effective_sample_size["dcg@2"] == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert found.counted["dcg@2"] == found.to_dict()["counted"]["dcg@2"] == 1000 + seldom
+    assert (w.sum() ** 2 / (w**2).sum() < 0.1 * (1000 + seldom)) == small
+    assert ("rests on a few impressions" in str(found)) == small
+
+
+def test_the_least_propensity_is_told_where_it_is_divided_by():
+    data, log = seldom_below(800)
+    for estimator, clip, clipped in (("ips", 0.2, 800), ("affine", 0.2, 800), ("snips", 0.2, 800), ("dr", 0.2, 800),
+                                     ("ips", 0.1, 0), ("affine", 0.1, 0), ("snips", 0.1, 0), ("dr", 0.08, 0),
+                                     ("none", 0.2, 0)):  # fmt: skip
+        found = evaluate([2.0, 1.0], log, data, "dcg@2", estimator=estimator, propensities=[1, 0.1], clip=clip)
+        told = (found.clip, found.clipped)
+        assert told == ((clip, clipped) if clipped else (0, 0)), estimator
+        assert told == (found.to_dict()["clip"], found.to_dict()["clipped"])
+        words = f"{clipped:,} impressions were divided by the least propensity, {clip:g} (clip)"
+        assert (words in str(found)) == (clipped > 0)
+        assert ("the regression stands in" in str(found)) == (clipped > 0 and estimator == "dr")
+        trained = tr.clicks.train(tr.LinearRanker("Squared"), log, data, estimator, [1, 0.1], clip=clip, folds=0)
+        assert (trained.clip, trained.counts["clipped"]) == told
+        assert (words in str(trained)) == (clipped > 0)
 
 
 def test_bad_evaluations_are_refused():

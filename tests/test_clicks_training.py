@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import correct, curves_of, regression_of
+from toprank.clicks.evaluation import evaluate
 from toprank.clicks.simulation import relevance_of
-from toprank.clicks.training import train
+from toprank.clicks.training import Worth
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import LambdaLoss, LambdaRank, ListNet, Logistic, Multicategory, QuerySquared, SafeDCG, Squared
@@ -23,6 +25,11 @@ from toprank.rankers import ExpectedGainRanker, LinearRanker, NeuralRanker, Tree
 THETA = np.array([1.0, 0.6, 0.4, 0.25, 0.15])
 RIGHT, WRONG = np.array([1.0, 0.95, 0.9, 0.85, 0.8]), np.array([0.5, 0.35, 0.2, 0.1, 0.05])
 TRUST = np.stack([THETA * (RIGHT - WRONG), THETA * WRONG])
+
+
+def train(*given, folds=0, **options):
+    """Without held-out queries unless they are asked for: comparing rankers takes most of the time."""
+    return tr.clicks.train(*given, folds=folds, **options)
 
 
 def little(n_queries=4, m=5, seed=0):
@@ -213,7 +220,8 @@ def collection():
     if real:
         learned, test = concatenate([tr.read(part) for part in parts[:3]]), tr.read(parts[4])
     else:
-        learned, test = (tr.synthetic(n_queries=300, n_documents=(10, 10), n_features=8, seed=seed) for seed in (0, 1))
+        both = tr.synthetic(n_queries=600, n_documents=(10, 10), n_features=8, seed=0)
+        learned, test = both.select(np.arange(300)), both.select(np.arange(300, 600))
     shown = LinearRanker("Squared").fit(learned.select(np.arange(0, learned.n_queries, 20))).predict(learned)
     return learned, test, shown if real else shown + learned.X[:, 4]  # which of itself would be too good
 
@@ -229,11 +237,6 @@ def clicked(collection, sessions, **options):
     return tr.clicks.simulate(learned, logger, PBM.known(theta), sessions, k=depth, **options), theta
 
 
-def worth_of(ranker, log, data, theta):
-    found = tr.clicks.evaluate(ranker, log, data, propensities=theta)
-    return (found.value, *found.interval)
-
-
 def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_not(collection):
     learned, test, _ = collection
     full = LinearRanker(Multicategory(gain=None)).fit(learned.replace(labels=relevance_of(learned)))
@@ -245,7 +248,6 @@ def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_
     assert ndcg(done.naive, test) < ndcg(full, test) - 0.01
     rankers = {"affine": done.ranker, "naive": done.naive, "full information": done.full}
     assert {name: one.value for name, one in done.metrics.items()} == {n: ndcg(one, test) for n, one in rankers.items()}
-    assert done.estimates["affine"] == pytest.approx(worth_of(done.ranker, log, learned, theta))
     words = str(done)
     assert "linear form" in words
     assert "It is right where the chance of a click is α·R + β" in words
@@ -393,6 +395,164 @@ def test_losses_that_are_not_linear_are_refused_unless_the_approximation_is_aske
     assert "An approximation: LambdaRank" in str(done)
     with pytest.raises(DataError, match="grades as classes"):
         train(ExpectedGainRanker("Multinomial"), log, data, "affine", THETA, approximate=True)
+
+
+# --- which ranker to take --------------------------------------------------------------------------------------------
+
+
+def true_dcg(ranker, data, liked):
+    return dcg_of(ranker.predict(data), data, liked)
+
+
+def drawn(n_queries, seed, n_features=12):
+    """Queries of five documents, of which users like what two features say."""
+    X = np.random.default_rng(seed).standard_normal((5 * n_queries, n_features))
+    return RankingData(X, qid=np.repeat(np.arange(n_queries), 5)), 1 / (1 + np.exp(-X[:, 1] - 0.5 * X[:, 2]))
+
+
+def held(ranker, seeds, n_queries=30, sessions=600, propensities=THETA, exploration=0.0):
+    """Of logs of queries drawn anew: whether intervals hold the truth of the rankers trained on all sessions: of either
+    ranker, of the gain, and of either by the log that trained it."""
+    everything, likes = drawn(4_000, 10**6)
+    inside = {name: [] for name in ("each", "gain", "own log")}
+    for seed in seeds:
+        data, liked = drawn(n_queries, seed)
+        options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": exploration, "seed": seed}
+        log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), sessions, **options)
+        done = tr.clicks.train(ranker, log, data, "affine", propensities)
+        truth = {
+            name: true_dcg(one, everything, likes) for name, one in (("affine", done.ranker), ("naive", done.naive))
+        }
+        for name, one in (("affine", done.ranker), ("naive", done.naive)):
+            inside["each"].append(done.estimates[name].low <= truth[name] <= done.estimates[name].high)
+            low, high = evaluate(one, log, data, propensities=THETA).interval
+            inside["own log"].append(low <= truth[name] <= high)
+        gain = done.gains["affine"]
+        inside["gain"].append(gain.low <= truth["affine"] - truth["naive"] <= gain.high)
+    return {name: np.array(one) for name, one in inside.items()}
+
+
+def as_often_as_it_says(inside, level=0.95):
+    return binomtest(int(inside.sum()), len(inside), level).pvalue > 0.001
+
+
+def test_intervals_of_rankers_that_were_not_shown_the_query_hold_the_truth():
+    found = held(LinearRanker("Squared", l2=1e-3), range(25))
+    assert as_often_as_it_says(found["each"])
+    assert as_often_as_it_says(found["gain"])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("ranker", "options"),
+    [
+        (LinearRanker("Squared", l2=1e-3), {}),
+        (LinearRanker("Squared", l2=1e-3), {"propensities": None, "exploration": 0.3, "sessions": 2_000}),
+        (TreeRanker("Squared", n_trees=20, min_data_in_leaf=5), {"n_queries": 60, "sessions": 1_500}),
+    ],
+    ids=["given", "found", "trees"],
+)
+def test_held_out_intervals_hold_the_truth_as_often_as_they_say(ranker, options):
+    found = held(ranker, range(120), **options)
+    assert as_often_as_it_says(found["each"])
+    assert as_often_as_it_says(found["gain"])
+    if isinstance(ranker, TreeRanker):
+        assert not as_often_as_it_says(found["own log"])  # which trees know by heart
+
+
+def test_held_out_estimates_are_those_of_rankers_trained_on_other_queries():
+    data, liked = drawn(13, 0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 400, k=5, relevance=liked, popularity=0.7)
+    done = train(LinearRanker("Squared"), log, data, "snips", THETA, folds=3)
+    asked = np.unique(log.session_query)
+    fold = np.full(data.n_queries, -1)
+    fold[asked] = np.random.default_rng(0).permutation(len(asked)) % 3
+    total, sessions = {"snips": 0.0, "naive": 0.0}, 0
+    for number in range(3):
+        out = fold[log.session_query] == number
+        fitted = train(LinearRanker("Squared"), log.select(~out), data, "snips", THETA)
+        sessions += int(out.sum())
+        for name, one in (("snips", fitted.ranker), ("naive", fitted.naive)):
+            total[name] += out.sum() * evaluate(one, log.select(out), data, propensities=THETA).value
+    for name, value in total.items():
+        assert done.estimates[name].value == pytest.approx(value / sessions)
+    gain = done.gains["snips"]
+    assert gain.value == pytest.approx((total["snips"] - total["naive"]) / sessions)
+    assert gain.high - gain.low < done.estimates["snips"].high - done.estimates["snips"].low  # paired
+    whole = train(LinearRanker("Squared"), log, data, "snips", THETA)
+    assert (whole.estimates, whole.gains, whole.folds) == ({}, {}, 0)
+    np.testing.assert_array_equal(done.ranker.predict(data), whole.ranker.predict(data))  # of all sessions
+    np.testing.assert_array_equal(done.naive.predict(data), whole.naive.predict(data))
+    with pytest.raises(DataError, match="2 or more"):
+        train(LinearRanker("Squared"), log, data, "snips", THETA, folds=1)
+
+
+def compared(gain, valid_gain=None, correction="affine"):
+    data, _ = little(4)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 50, k=5)
+    done = train(LinearRanker("Squared"), log, data, correction, THETA)
+    gains, labels = ({} if one is None else {correction: Worth(*one)} for one in (gain, valid_gain))
+    return replace(done, gains=gains, valid_gains=labels, folds=5)
+
+
+@pytest.mark.parametrize(
+    ("gain", "by_labels", "choice", "words"),
+    [
+        ((0.2, 0.1, 0.3), None, "affine", "The choice is 'affine'"),
+        ((0.2, 0.0, 0.4), None, "naive", "'affine' is not shown to be better: the choice is the naive model"),
+        ((0.1, -0.1, 0.3), (0.2, 0.1, 0.3), "naive", "not shown to be better: the choice is the naive model"),
+        ((-0.1, -0.3, 0.0), None, "naive", "not shown to be better: the choice is the naive model"),
+        ((-0.2, -0.3, -0.1), None, "naive", "'affine' is worse: the choice is the naive model"),
+        ((0.2, -np.inf, np.inf), None, "naive", "not shown to be better: the choice is the naive model"),
+        (None, (0.2, 0.1, 0.3), "affine", "No clicks compare the models: no propensities are known. The choice is"),
+        (None, None, "naive", "not shown to be better: the choice is the naive model"),
+    ],
+)
+def test_the_naive_ranker_is_the_choice_unless_the_other_is_shown_to_be_better(gain, by_labels, choice, words):
+    done = compared(gain, by_labels)
+    assert done.choice == done.to_dict()["choice"] == choice
+    assert words in str(done)
+    assert ("the correction 'dr'" in str(done)) == (choice == "naive")
+    assert "inf" not in str(done)
+
+
+def test_the_correction_for_few_clicks_does_not_recommend_itself():
+    assert "the correction 'dr'" not in str(compared((0.1, -0.1, 0.3), correction="dr"))
+    done = compared((0.1, -0.1, 0.3), (0.2, 0.1, 0.3))
+    assert (
+        "On held-out queries 'affine' gains +0.1000 of DCG@10 over the naive model, interval [-0.1000, +0.3000]"
+        in str(done)
+    )
+    assert "By the labels 'affine' gains +0.2000 of NDCG@10" in str(done)
+
+
+def test_a_good_ranker_in_the_log_makes_the_naive_one_the_choice():
+    """Trees that debias a good ranker's log learn noise: the log that trained them says they are far better."""
+    data, liked = drawn(60, 3)
+    options = {"k": 5, "relevance": liked, "noise": 0.0, "seed": 3}
+    log = tr.clicks.simulate(data, data.X[:, 1] + 0.5 * data.X[:, 2], PBM.known(THETA**2), 800, **options)
+    done = train(TreeRanker("ListNet", n_trees=15, min_data_in_leaf=3), log, data, "affine", THETA**2, folds=3)
+    own = [evaluate(one, log, data, propensities=THETA**2).value for one in (done.ranker, done.naive)]
+    assert own[0] > own[1]
+    assert true_dcg(done.ranker, data, liked) < true_dcg(done.naive, data, liked)
+    assert done.gains["affine"].value < 0
+    assert done.choice == "naive"
+
+
+def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tells():
+    data, liked = drawn(20, 1)
+    options = {"k": 5, "relevance": liked, "noise": 0.0}
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, exploration=0.5, **options)
+    one = train(LinearRanker("Squared"), log.select(log.session_query == 3), data, "affine", THETA, folds=5)
+    assert (one.estimates, one.gains, one.choice) == ({}, {}, "naive")
+    trees = TreeRanker("ListNet", n_trees=3)
+    found = train(trees, log, data, "position", folds=2)
+    assert found.curves is None
+    assert list(found.gains) == ["position"]
+    alone = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, **options)
+    assert "No clicks compare the models: no propensities are known" in str(
+        train(trees, alone, data, "position", folds=2)
+    )
 
 
 # --- what is wrong with logs ---------------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
     facts = json.loads(told.stdout)
     assert facts["counts"] == expected.counts
     assert facts["dcg@10"] == {name: one._asdict() for name, one in expected.estimates.items()}
+    assert facts["gain"] == {"affine": expected.gains["affine"]._asdict()}
+    assert (facts["choice"], facts["folds"]) == (expected.choice, 5)
+    assert expected.verdict in done.stdout
 
 
 def test_the_page_holds_naive_against_debiased_against_full_information(files):
@@ -59,6 +62,9 @@ def test_the_page_holds_naive_against_debiased_against_full_information(files):
         assert list(worth) == ["affine", "naive", "full information"]
         for name, one in worth.items():
             assert f"{name}: {one.value:.4f}, {one.low:.4f} to {one.high:.4f}" in page
+    gain = expected.gains["affine"]
+    assert f"affine: {gain.value:.4f}, {gain.low:.4f} to {gain.high:.4f}" in page
+    assert expected.verdict.replace("'", "&#x27;") in page or expected.verdict.replace("'", "&#39;") in page
     assert "What joins positions" in page
     assert "It is right where the chance of a click" in page
     for words in (done.stdout, page):
@@ -85,6 +91,7 @@ def test_bad_input_leaves_nothing_behind(files):
         (["--propensities", "0,0,0,0"], 1),
         (["--propensities", "1,b2"], 2),
         (["--offsets", "1"], 2),
+        (["--folds", "1"], 2),
     ):
         done = run("train", *both, *options)
         assert done.exit_code == status or isinstance(done.exception, tr.ToprankError), (options, done.output)
@@ -123,7 +130,9 @@ def test_what_one_query_does_not_tell_is_null(files):
         told = run(*command, *given, "--json")
         assert told.exit_code == 0, told.output
         facts = json.loads(told.stdout)
-        ends = facts["dcg@10"]["naive"] if command[0] == "train" else {"low": facts["intervals"]["dcg@10"][0]}
-        assert ends["low"] is None
+        if command[0] == "train":  # there are no others to learn from
+            assert (facts["dcg@10"], facts["gain"], facts["choice"]) == (None, None, "naive")
+        else:
+            assert facts["intervals"]["dcg@10"] == [None, None]
         assert "inf" not in run(*command, *given, "--quiet").stdout
     assert "inf" not in re.sub(r"\w*inf\w+", "", (folder / "p.html").read_text())

@@ -272,3 +272,29 @@ def test_unknown_truths_and_bad_tables_are_refused():
         data.ndcg_optimal(k=0)
     with pytest.raises(DataError, match="at least 2 positive numbers"):
         data.ndcg_optimal(discounts=[1.0])
+
+
+@pytest.mark.parametrize("truth", ["linear", "nonlinear"])
+@pytest.mark.parametrize("query_effect", [0.0, 0.6])
+def test_data_of_one_truth_seed_have_one_truth_whatever_their_seed_and_size(truth, query_effect):
+    """The log-odds of P(y >= k) are (s(x) - t_k) / noise: a regression tells s and t to rounding."""
+
+    def known(seed, n_queries, truth_seed):
+        kind = {"n_features": 5, "irrelevant": 1, "truth": truth, "query_effect": query_effect, "dtype": np.float64}
+        data = synthetic(n_queries, **kind, seed=seed, truth_seed=truth_seed)
+        effective = 3 if query_effect else 4
+        x, besides = data.X[:, :effective], data.X[:, effective : effective + (query_effect > 0)]
+        x = x if truth == "linear" else np.sin(2 * x) + x * np.roll(x, -1, axis=1)
+        above = 1 - np.cumsum(data.probabilities, axis=1)[:, :-1]
+        told = np.column_stack([x, besides, np.ones(len(x))])
+        return np.linalg.lstsq(told, np.log(above / (1 - above)), rcond=None)[0]
+
+    one = known(0, 200, truth_seed=7)
+    np.testing.assert_allclose(known(1, 40, truth_seed=7), one, rtol=1e-6)
+    assert not np.allclose(known(0, 200, truth_seed=8), one, rtol=0.01)
+    assert not np.allclose(known(7, 200, truth_seed=None), known(1, 200, truth_seed=None), rtol=0.01)
+    first, second = (synthetic(30, seed=seed, truth_seed=7) for seed in (0, 1))
+    assert first.X.shape != second.X.shape
+    shares = np.exp(-np.arange(5.0)) / np.exp(-np.arange(5.0)).sum()
+    many = synthetic(2_000, truth=truth, query_effect=query_effect, truth_seed=7).probabilities.mean(axis=0)
+    np.testing.assert_allclose(many, shares, atol=0.02)

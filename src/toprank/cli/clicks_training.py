@@ -56,6 +56,14 @@ def train(
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Train on the labels of DATA too, to compare with.")] = False,
     valid: Annotated[Path | None, typer.Option(help="Labelled data to compare the models on.")] = None,
+    folds: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Parts of the queries, each ranked by models that were trained on the others, to compare the models; "
+            "0: nothing is held out.",
+        ),
+    ] = 5,
     setting: options.Settings = None,
     json: options.Json = False,
     html: options.Html = None,
@@ -64,6 +72,8 @@ def train(
     quiet: options.Quiet = False,
 ) -> None:
     """Train a ranker on clicks that are corrected for where documents stood; the naive one is trained beside it.
+
+    Held-out queries tell which of the two to take. For few clicks, --correction dr is the safer one.
 
     For example:
 
@@ -79,6 +89,8 @@ def train(
     if naive is not None:
         common.check_writable(naive, "naive.toprank")
     common.check_writable(html)
+    if folds == 1:
+        raise typer.BadParameter("--folds takes two or more, or 0: one part leaves no others to learn from.")
     ranker = systems.make(system, **options.settings_of(setting))
     curves = _curves(propensities, offsets)
     shown = read_log([log], quiet, columns)
@@ -86,7 +98,7 @@ def train(
     with common.progress("Training …", quiet):
         done = trained(
             ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate, full=full,
-            valid=held_out,
+            valid=held_out, folds=folds,
         )  # fmt: skip
     done.ranker.training_["system"] = systems.get(system).name
     done.ranker.save(output)
@@ -100,6 +112,8 @@ def train(
         return
     typer.echo(str(done))
     common.say(f"{output}: {systems.get(system).name}, {done.ranker.n_features_in_} features", quiet)
+    if done.choice == "naive" and correction != "none" and naive is None:
+        common.say("The naive model is the choice here: --naive FILE writes it.", quiet)
 
 
 @reads_log

@@ -4,7 +4,7 @@ from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
 from toprank.clicks.corrections import preferences
 from toprank.clicks.estimators import UnidentifiedWarning, propensities
-from toprank.clicks.evaluation import Estimates, evaluate
+from toprank.clicks.evaluation import Estimates, SmallSampleWarning, evaluate
 from toprank.clicks.files import read, write
 from toprank.clicks.held_out import ComparedModels, compare_models
 from toprank.clicks.interleaved import Interleaving, interleave, interleaving
@@ -15,7 +15,7 @@ from toprank.clicks.training import Trained, train
 
 __all__ = [
     "CCM", "DBN", "DCM", "PBM", "SDBN", "UBM", "Cascade", "ClickLog", "ClickModel", "ComparedModels", "DocumentCTR",
-    "Estimates", "GlobalCTR", "Interleaving", "LogReport", "Perplexity", "RankCTR", "Trained", "UnidentifiedWarning",
-    "check", "compare_models", "evaluate", "interleave", "interleaving", "preferences", "propensities", "rate_prior",
-    "read", "simulate", "train", "write",
+    "Estimates", "GlobalCTR", "Interleaving", "LogReport", "Perplexity", "RankCTR", "SmallSampleWarning", "Trained",
+    "UnidentifiedWarning", "check", "compare_models", "evaluate", "interleave", "interleaving", "preferences",
+    "propensities", "rate_prior", "read", "simulate", "train", "write",
 ]  # fmt: skip

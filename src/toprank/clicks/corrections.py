@@ -47,6 +47,7 @@ __all__ = [
     "preferences",
     "regression_of",
     "rows_of",
+    "session_queries",
 ]
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
@@ -160,6 +161,8 @@ class Corrected:
         sessions: of each query of the data.
         unknown: impressions of documents that the data do not have.
         uncorrected: impressions at positions whose propensity is 0 or unknown.
+        clip: the least propensity that was divided by.
+        clipped: impressions that were divided by it, since their own is smaller.
     """
 
     relevance: FloatArray
@@ -169,6 +172,8 @@ class Corrected:
     sessions: FloatArray
     unknown: int
     uncorrected: int
+    clip: float = 0.0
+    clipped: int = 0
 
     @property
     def asked(self) -> npt.NDArray[np.bool_]:
@@ -202,27 +207,31 @@ def correct(
     clicks, shown = log.clicks[at].astype(np.float64), np.bincount(where, minlength=n).astype(np.float64)
     guess = np.zeros(n) if regression is None else regression
     if correction == "none" or curves is None:
-        value, weight = clicks, 1 / shown[where]
+        value, divisor, floor = clicks, shown[where], np.zeros(len(at))
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
-        exposure = np.bincount(where, slope, minlength=n)
+        exposure = np.asarray(np.bincount(where, slope, minlength=n), dtype=np.float64)
         if correction == "ips":
-            value, weight = clicks, 1 / (shown[where] * np.maximum(slope + offset, least))
+            value, divisor, floor = clicks, shown[where] * (slope + offset), least * shown[where]
         elif correction == "affine":
-            value, weight = clicks - offset, 1 / (shown[where] * np.maximum(slope, least))
+            value, divisor, floor = clicks - offset, shown[where] * slope, least * shown[where]
         elif correction == "snips":
-            value, weight = clicks - offset, 1 / np.maximum(exposure, least * shown)[where]
+            value, divisor, floor = clicks - offset, exposure[where], least * shown[where]
         else:  # what is clipped is left to the regression
             least = _cautious(log) if clip is None else clip
-            value = clicks - offset - slope * guess[where]
-            weight = 1 / np.maximum(exposure, least * data.queries.spread(sessions))[where]
+            value, divisor = clicks - offset - slope * guess[where], exposure[where]
+            floor = least * data.queries.spread(sessions)[where]
+    weight = 1 / np.maximum(divisor, floor)
     relevance = np.where(shown > 0, np.bincount(where, value * weight, minlength=n), np.nan)
     if correction == "dr":
         relevance = np.where(data.queries.spread(sessions > 0), guess + np.nan_to_num(relevance), np.nan)
     weights = np.zeros(log.n_impressions)
     weights[at] = weight
     lost = int((known & ~usable).sum())
-    return Corrected(relevance, weights, row, shown, sessions, int((~known).sum()), lost)
+    raised = int((divisor < (1 - 1e-9) * floor).sum())  # sums of what is at the floor may end below it by rounding
+    return Corrected(
+        relevance, weights, row, shown, sessions, int((~known).sum()), lost, least if raised else 0.0, raised
+    )
 
 
 def rows_of(log: ClickLog, data: RankingData) -> IntArray:
@@ -237,9 +246,14 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
 
 def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
     """How many sessions each query of the data has."""
-    number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
-    query = np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
+    query = session_queries(log, data)
     return np.bincount(query[query >= 0], minlength=data.n_queries).astype(np.float64)
+
+
+def session_queries(log: ClickLog, data: RankingData) -> IntArray:
+    """Of each session the number of its query in the data, by ids; -1 where they do not have it."""
+    number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
+    return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
 
 
 def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:

@@ -9,7 +9,7 @@ in expectation gives an estimate of the sum that is. What was never shown is not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,18 +21,23 @@ from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
 from toprank.rankers.linear import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["Estimates", "evaluate", "left_out"]
+__all__ = ["Estimates", "Judged", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
+_SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
 
 
-class _Metric(NamedTuple):
+class SmallSampleWarning(UserWarning):
+    """An estimate rests on a few impressions that weigh more than all others."""
+
+
+class Metric(NamedTuple):
     """``dcg@10`` or ``ctr@10``, taken apart."""
 
     name: str
@@ -40,7 +45,7 @@ class _Metric(NamedTuple):
     depth: int | None
 
     @classmethod
-    def of(cls, name: str) -> _Metric:
+    def of(cls, name: str) -> Metric:
         told = re.fullmatch(r"(dcg|ctr)(?:@(\d+))?", name.strip().lower())
         if told is None or told[2] == "0" or (told[1] == "ctr" and told[2] is None):
             raise UnknownNameError("metric of clicks", name, ("dcg@10", "dcg", "ctr@10"))
@@ -57,6 +62,7 @@ class Estimates(Shown):
         per_query: of each metric, a value for each query of the log that the data have.
         effective_sample_size: of each metric, how many impressions of equal weight would tell as much: (Σw)² / Σw², w
             being what a click of each impression adds to the estimate.
+        counted: of each metric, the impressions whose clicks add to the estimate at all.
         estimator: how.
         impressions: impressions that were used.
         unseen: of each metric, the documents within its depth that were never shown at a position that tells something.
@@ -64,12 +70,15 @@ class Estimates(Shown):
         unknown: impressions of documents that the data do not have.
         uncorrected: impressions at positions whose propensity is 0 or unknown.
         confidence: of the intervals.
+        clip: the least propensity that was divided by; 0 where all were divided by their own.
+        clipped: impressions that were divided by it, since their own propensity is smaller.
     """
 
     mean: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     per_query: dict[str, FloatArray]
     effective_sample_size: dict[str, float]
+    counted: dict[str, int]
     estimator: str
     impressions: int
     unseen: dict[str, int]
@@ -77,6 +86,8 @@ class Estimates(Shown):
     unknown: int
     uncorrected: int
     confidence: float
+    clip: float = 0.0
+    clipped: int = 0
 
     @property
     def value(self) -> float:
@@ -99,7 +110,7 @@ class Estimates(Shown):
             {
                 "metric": names, "estimate": list(self.mean.values()), "low": [low for low, _ in ends],
                 "high": [high for _, high in ends], "effective_sample_size": list(self.effective_sample_size.values()),
-                "unseen": [self.unseen[name] for name in names],
+                "counted": list(self.counted.values()), "unseen": [self.unseen[name] for name in names],
             },
             kind,
         )  # fmt: skip
@@ -109,14 +120,26 @@ class Estimates(Shown):
         return {
             "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
             "intervals": {name: plain(list(ends)) for name, ends in self.intervals.items()},
-            "effective_sample_size": self.effective_sample_size, "impressions": self.impressions,
-            "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown, "uncorrected": self.uncorrected,
+            "effective_sample_size": self.effective_sample_size, "counted": self.counted,
+            "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
+            "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
         }  # fmt: skip
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences about metrics whose estimate rests on a few impressions."""
+        return [
+            f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "
+            f"{self.counted[name]:,} that count. Few clicks far down decide it; a least propensity (clip) or dr helps."
+            for name, size in self.effective_sample_size.items()
+            if size < _SMALL * self.counted[name]
+        ]
 
     def _parts(self) -> Sequence[Part]:
         rows = [
             (name, f"{mean:.4f}", in_words(*self.intervals[name], digits=4),
-             f"{self.effective_sample_size[name]:,.0f}", f"{self.unseen[name]:,} of {self.ranked[name]:,}")
+             f"{self.effective_sample_size[name]:,.0f} of {self.counted[name]:,}",
+             f"{self.unseen[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()
         ]  # fmt: skip
         head = ("metric", "estimate", f"{self.confidence:.0%} interval", "effective impressions", "never shown")
@@ -126,7 +149,8 @@ class Estimates(Shown):
             notes.append(f"Documents that were never shown where it tells something count as worth {worth}.")
         return [
             f"Estimated from {self.impressions:,} impressions by {self.estimator}.", *notes,
-            *left_out(self.unknown, self.uncorrected), Table(head, rows, names=1),
+            *left_out(self.unknown, self.uncorrected), *clipped(self.clip, self.clipped, self.estimator), *self.doubts,
+            Table(head, rows, names=1),
         ]  # fmt: skip
 
 
@@ -140,6 +164,17 @@ def left_out(unknown: int, uncorrected: int) -> list[str]:
             f"{uncorrected:,} impressions stood at positions whose propensity is 0 or unknown; they were left out."
         )
     return said
+
+
+def clipped(clip: float, impressions: int, correction: str) -> list[str]:
+    """A sentence about the least propensity, where it was divided by."""
+    if not impressions:
+        return []
+    cost = "the regression stands in for what that takes away" if correction == "dr" else "they count too little"
+    return [
+        f"{impressions:,} impressions were divided by the least propensity, {clip:.3g} (clip), since their own is "
+        f"smaller: {cost}."
+    ]
 
 
 def evaluate(
@@ -179,37 +214,86 @@ def evaluate(
     """
     check_log(log)
     check_data("off-policy evaluation", data)
-    wanted = [_Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    wanted = [Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not wanted:
         raise DataError("Name a metric or several, such as dcg@10 and ctr@3.")
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
     check_number("confidence", confidence, above=0, below=1)
     given = scores.predict(data.as_grouped()) if hasattr(scores, "predict") else data.aligned(scores)
-    ranks = _ranks(np.asarray(given, dtype=np.float64), data)
+    ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
+    found = judge(
+        ranks, log, data, wanted, estimator=estimator, propensities=propensities, clip=clip, regression=regression,
+        confidence=confidence,
+    ).estimates[""]  # fmt: skip
+    for doubt in found.doubts:
+        warn_user(doubt, SmallSampleWarning)
+    return found
+
+
+class Judged(NamedTuple):
+    """Estimates of rankers by name, and what compares every two of them on the same clicks.
+
+    Of each ranker and metric `rests` has the estimates without each query (or group of them), and `shares` how much of
+    the sessions these have.
+    """
+
+    estimates: dict[str, Estimates]
+    rests: dict[str, dict[str, FloatArray]]
+    shares: FloatArray
+
+    def gain(self, one: str, other: str, metric: str) -> tuple[float, float, float]:
+        """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
+        value = self.estimates[one].mean[metric] - self.estimates[other].mean[metric]
+        rests = [self.rests[name][metric] for name in (one, other)]
+        confidence = self.estimates[one].confidence
+        return (value, *_interval(value, rests[0] - rests[1], self.shares, confidence))
+
+
+def judge(
+    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, metrics: Sequence[Metric | str], *,
+    estimator: str = "snips", propensities: Any = None, clip: float | None = None, regression: Any = None,
+    confidence: float = 0.95,
+) -> Judged:  # fmt: skip
+    """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
+    wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
     needed = estimator != "none" or any(one.kind == "ctr" for one in wanted)
 
-    def parts_of(part: ClickLog) -> tuple[Corrected, dict[str, _OfMetric]]:
+    def parts_of(part: ClickLog) -> tuple[Corrected, Parts]:
         curves = curves_of(propensities, part, data, LinearRanker()) if needed else None
         guess = regression_of(regression, part, data, curves) if estimator == "dr" and curves is not None else None
         known = correct(part, data, estimator, curves, clip, guess)
-        return known, {one.name: _of_metric(one, ranks, known, data, curves) for one in wanted}
+        return known, {
+            ranker: {one.name: _of_metric(one, of, known, data, curves) for one in wanted}
+            for ranker, of in ranks.items()
+        }
 
     known, parts = parts_of(log)
     weights = known.sessions[known.asked]
     if needed and (propensities is None or isinstance(propensities, str)):
         shares, means = _without_groups(log, parts_of)
-        rests = {name: np.array([one[name] for one in means]) for name in parts}
+        rests = {
+            ranker: {name: np.array([one[ranker][name] for one in means]) for name in of}
+            for ranker, of in parts.items()
+        }
     else:
         shares = weights / weights.sum()
-        rests = {name: means_without(part.values, weights) for name, part in parts.items()}
-    return Estimates(
-        {name: part.mean(weights) for name, part in parts.items()},
-        {name: _interval(part.mean(weights), rests[name], shares, confidence) for name, part in parts.items()},
-        {name: part.values for name, part in parts.items()}, {name: part.effective for name, part in parts.items()},
-        estimator, int((known.weight > 0).sum()), {name: part.unseen for name, part in parts.items()},
-        {name: part.ranked for name, part in parts.items()}, known.unknown, known.uncorrected, confidence,
-    )  # fmt: skip
+        rests = {
+            ranker: {name: means_without(part.values, weights) for name, part in of.items()}
+            for ranker, of in parts.items()
+        }
+    estimates = {
+        ranker: Estimates(
+            {name: part.mean(weights) for name, part in of.items()},
+            {name: _interval(part.mean(weights), rests[ranker][name], shares, confidence) for name, part in of.items()},
+            {name: part.values for name, part in of.items()}, {name: part.effective for name, part in of.items()},
+            {name: part.counted for name, part in of.items()}, estimator, int((known.weight > 0).sum()),
+            {name: part.unseen for name, part in of.items()}, {name: part.ranked for name, part in of.items()},
+            known.unknown, known.uncorrected, confidence, known.clip, known.clipped,
+        )
+        for ranker, of in parts.items()
+    }  # fmt: skip
+    return Judged(estimates, rests, shares)
 
 
 def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
@@ -219,17 +303,18 @@ def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: f
 
 
 def _without_groups(
-    log: ClickLog, parts_of: Callable[[ClickLog], tuple[Corrected, dict[str, _OfMetric]]]
-) -> tuple[FloatArray, list[dict[str, float]]]:
+    log: ClickLog, parts_of: Callable[[ClickLog], tuple[Corrected, Parts]]
+) -> tuple[FloatArray, list[dict[str, dict[str, float]]]]:
     """The shares of groups of queries, and the means without each: the propensities are found anew every time.
 
     So what these add to the spread is among it. Where the others cannot tell them it is not known: no means.
     """
     weights, shares = left_out_in_turn(log, _GROUPS, 0)
 
-    def means(kept: FloatArray) -> dict[str, float]:
+    def means(kept: FloatArray) -> dict[str, dict[str, float]]:
         known, parts = parts_of(log.select(kept[log.session_query] > 0))
-        return {name: part.mean(known.sessions[known.asked]) for name, part in parts.items()}
+        sessions = known.sessions[known.asked]
+        return {ranker: {name: part.mean(sessions) for name, part in of.items()} for ranker, of in parts.items()}
 
     try:
         return shares, [means(kept) for kept in weights]
@@ -240,6 +325,7 @@ def _without_groups(
 class _OfMetric(NamedTuple):
     values: FloatArray
     effective: float
+    counted: int
     unseen: int
     ranked: int
 
@@ -248,7 +334,11 @@ class _OfMetric(NamedTuple):
         return float(self.values @ weights / weights.sum())
 
 
-def _ranks(scores: FloatArray, data: RankingData) -> IntArray:
+Parts = dict[str, dict[str, _OfMetric]]
+"""Of each ranker each metric."""
+
+
+def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
     """The rank of each document among those of its query, from 1."""
     ranked = ranking(scores, data.queries)
     rank = np.empty(len(scores), dtype=np.int64)
@@ -257,7 +347,7 @@ def _ranks(scores: FloatArray, data: RankingData) -> IntArray:
 
 
 def _of_metric(
-    metric: _Metric, ranks: IntArray, known: Corrected, data: RankingData, curves: Curves | None
+    metric: Metric, ranks: IntArray, known: Corrected, data: RankingData, curves: Curves | None
 ) -> _OfMetric:
     """Values of the queries that were asked for: Σ weight of the rank × relevance (+ what is clicked anyway)."""
     asked, longest = known.asked, int(data.queries.sizes.max())
@@ -280,5 +370,5 @@ def _of_metric(
     of_impression *= data.queries.spread(known.sessions)[known.row]
     squares = float((of_impression**2).sum())
     effective = float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
-    counted = within & data.queries.spread(asked)
-    return _OfMetric(values, effective, int((counted & (known.shown == 0)).sum()), int(counted.sum()))
+    counted, among = int((of_impression > 0).sum()), within & data.queries.spread(asked)
+    return _OfMetric(values, effective, counted, int((among & (known.shown == 0)).sum()), int(among.sum()))

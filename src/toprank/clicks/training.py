@@ -4,12 +4,16 @@ Corrected clicks are right in expectation only. A loss whose gradient is an affi
 (`traits.linear_in_gain`) has then a gradient that is right in expectation, and training goes where labels would lead;
 under any other loss the noise of the estimates becomes a bias. So other losses are trained in the form that is linear
 where they have one, and refused otherwise, unless an approximation is asked for by name.
+
+A ranker knows the clicks that trained it by heart, and they flatter it. So each part of the queries is ranked by
+rankers that were trained on the sessions of the others, and what clicks say of these rankings compares the rankers.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +27,18 @@ from toprank.clicks.corrections import (
     curves_of,
     judged,
     regression_of,
+    session_queries,
 )
-from toprank.clicks.evaluation import evaluate, left_out
+from toprank.clicks.estimators import UnidentifiedWarning
+from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.intervals import in_words
 from toprank.clicks.intervals import plain as jsonable
 from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.position_term import Cells, PositionSoftmax
+from toprank.clicks.propensities import HARVESTED
 from toprank.clicks.simulation import named, relevance_of
 from toprank.compute import FloatArray
-from toprank.data.checks import check_data, check_flag, check_number
+from toprank.data.checks import check_data, check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
@@ -40,7 +47,7 @@ from toprank.losses import make as make_loss
 from toprank.losses.safe import mean_exposure
 from toprank.metrics.evaluation import evaluate as evaluate_labels
 from toprank.metrics.gains import Discount
-from toprank.rankers.base import Ranker
+from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees import TreeRanker
@@ -49,6 +56,8 @@ from toprank.significance import bootstrap_interval
 
 __all__ = ["Trained", "Worth", "train"]
 
+_METRIC = "dcg@10"
+_FULL = "full information"
 _ROUGHLY = 1e-3  # tolerance of a loss that is not convex: its last digits cost much and say nothing
 _LINEAR_FORMS: dict[str, Loss] = {
     "ListNet": Multicategory(gain=None),
@@ -95,11 +104,16 @@ class Trained(Shown):
         loss: what it was trained under, and the loss it stands for.
         assumption: what would have to hold for the correction to be right.
         approximate: whether the loss is not linear in the gains.
-        estimates: of each ranker by name, DCG@10 of the documents that were shown, on this very log, by ``snips``;
-            empty where the log cannot tell.
+        estimates: of each ranker by name, DCG@10 of the documents that were shown, by ``snips``, where rankers that saw
+            no session of a query rank it: those of its kind that were trained on the other queries' sessions. Empty
+            where the log cannot tell.
+        gains: of each ranker but the naive one, by how much its estimate is above the naive one's, paired by query.
         metrics: of each ranker by name, NDCG@10 on the labels of `valid`; empty without.
-        counts: impressions, those that were left out and why, documents, those never shown, sessions without clicks,
-            labels below 0.
+        valid_gains: and by how much that is above the naive one's.
+        counts: impressions, those that were left out and why, those divided by the least propensity, documents, those
+            never shown, sessions without clicks, labels below 0.
+        folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
+        clip: the least propensity that was divided by; 0 where all were divided by their own.
     """
 
     ranker: Ranker
@@ -114,14 +128,29 @@ class Trained(Shown):
     estimates: dict[str, Worth]
     metrics: dict[str, Worth]
     counts: dict[str, int]
+    gains: dict[str, Worth] = field(default_factory=dict)
+    valid_gains: dict[str, Worth] = field(default_factory=dict)
+    folds: int = 0
+    clip: float = 0.0
+
+    @property
+    def choice(self) -> str:
+        """Which ranker to take: the debiased one where it is shown to be better, and otherwise the naive one.
+
+        What clicks on held-out queries say decides; the labels of `valid` do where these say nothing.
+        """
+        gain = (self.gains or self.valid_gains).get(self.correction)
+        return self.correction if gain is not None and gain.low > 0 else "naive"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: what was trained, and the rankers side by side."""
         facts: dict[str, Any] = {
             "correction": self.correction, "loss": str(self.loss[0]), "asked": str(self.loss[1]),
-            "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts,
+            "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
+            "clip": self.clip, "choice": self.choice,
         }  # fmt: skip
-        for name, worth in (("dcg@10", self.estimates), ("valid_ndcg@10", self.metrics)):
+        told = {"dcg@10": self.estimates, "gain": self.gains, "valid_ndcg@10": self.metrics}
+        for name, worth in (told | {"valid_gain": self.valid_gains}).items():
             facts[name] = {ranker: Worth(*jsonable(list(one)))._asdict() for ranker, one in worth.items()} or None
         return facts
 
@@ -145,6 +174,7 @@ class Trained(Shown):
                 f"{type(asked).__name__} is not linear in the gains; it was trained in its linear form, {used}."
             )
         words += left_out(counts["unknown"], counts["uncorrected"])
+        words += clipped(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
             known = "worth what the regression says" if self.correction == "dr" else "left out"
             words.append(f"{counts['never_shown']:,} documents of these queries were never shown: {known}.")
@@ -152,20 +182,49 @@ class Trained(Shown):
             words.append(
                 f"{counts['clickless_sessions']:,} sessions have no click; they count as what they are: skips."
             )
-        return words
+        return words if self.correction == "none" else [*words, self.verdict]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the debiased ranker is shown to be better than the naive one, and so which to take."""
+        grounds = [("On held-out queries", "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
+        told = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
+        words = [
+            f"{where} {self.correction!r} gains {gain.value:+.4f} of {metric} over the naive model"
+            f"{', interval ' if _signed(gain) else ''}{_signed(gain)}."
+            for where, metric, gain in told
+        ]
+        if not self.gains:
+            why = "no propensities are known" if self.folds else "nothing was held out"
+            words.append(f"No clicks compare the models: {why}.")
+        if self.choice != "naive":
+            return " ".join([*words, f"The choice is {self.correction!r}."])
+        worse = told and told[0][2].high < 0
+        words.append(
+            f"{self.correction!r} is {'worse' if worse else 'not shown to be better'}: the choice is the naive model."
+        )
+        if self.correction != "dr":
+            words.append("Where clicks are few, the correction 'dr' with a linear model is the safer one.")
+        return " ".join(words)
 
     def table(self) -> Table | None:
         """The rankers side by side, with intervals over queries; None where nothing compares them."""
-        columns = [("DCG@10 (snips, this log)", self.estimates), ("NDCG@10 (validation)", self.metrics)]
-        told = [(head, worth) for head, worth in columns if worth]
-        names = list(told[0][1]) if told else []
-        rows = [
-            (name, *(cell for _, worth in told for cell in
-                     (f"{worth[name].value:.4f}", in_words(worth[name].low, worth[name].high, digits=4))))
-            for name in names
-        ]  # fmt: skip
-        heads = [cell for head, _ in told for cell in (head, "95% interval")]
-        return Table(("model", *heads), rows, names=1) if told else None
+        columns = [
+            ("DCG@10 (held-out queries)", self.estimates, self.gains),
+            ("NDCG@10 (validation)", self.metrics, self.valid_gains),
+        ]
+        told = [one for one in columns if one[1]]
+        if not told:
+            return None
+
+        def cells(name: str, worth: Mapping[str, Worth], gains: Mapping[str, Worth]) -> tuple[str, ...]:
+            gain = (f"{gains[name].value:+.4f}", _signed(gains[name])) if name in gains else ("", "")
+            found = worth[name]
+            return (f"{found.value:.4f}", in_words(found.low, found.high, digits=4), *gain)
+
+        heads = [cell for head, *_ in told for cell in (head, "95% interval", "over naive", "95% interval")]
+        rows = [(name, *(cell for _, *both in told for cell in cells(name, *both))) for name in told[0][1]]
+        return Table(("model", *heads), rows, names=1)
 
     def _parts(self) -> Sequence[Part]:
         table = self.table()
@@ -185,6 +244,7 @@ def train(
     approximate: bool = False,
     full: bool = False,
     valid: RankingData | None = None,
+    folds: int = 5,
 ) -> Trained:
     """Train a ranker on clicks; the naive ranker, on the rates of clicks as they are, is trained beside it.
 
@@ -210,6 +270,9 @@ def train(
         approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
         full: train it on the labels of `data` too, beside: full information, which more clicks should lead to.
         valid: labelled data: for what the ranker chooses on such data, and to compare the rankers on.
+        folds: into how many parts queries are cut to compare the rankers: each part is ranked by rankers that were
+            trained on the sessions of the others, so that training costs so many times more; 0: no such comparison. The
+            rankers that are returned are trained on all sessions.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -226,46 +289,87 @@ def train(
     check_flag("approximate", approximate)
     check_flag("full", full)
     check_number("within", within, least=1)
+    check_whole("folds", folds, 0)
+    if folds == 1:
+        raise DataError("folds must be 2 or more, so that there are others to learn from; or 0, to hold nothing out.")
     asked = _loss_of(ranker)
     plain, used = _usable_loss(asked, correction, approximate), _own_loss(correction, within)
-    liked = _liked(data) if full else None
+    task = _Task(ranker, data, correction, clip, regression, plain, used, valid, _liked(data) if full else None)
     alone = correction in ("none", "position")
     curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker)
-    how = {"safe": "affine", "position": "none"}.get(correction, correction)
-    guess = regression_of(regression, log, data, curves) if how == "dr" and curves is not None else None
-    found = correct(log, data, how, curves, clip, guess)
     if not log.clicks.any():
         raise DataError("No document of the log was clicked; nothing can be learnt from it.")
-    soft = not plain.traits.linear_in_gain
-    if correction == "position":
-        made, part = _with_positions(ranker, log, data, valid)
-    else:
-        part = _to_learn(found, data, log, correction == "safe", soft and used is None)
-        made = _with_loss(ranker, used or plain).fit(part, valid=valid)
-    naive = made
-    if correction != "none":
-        rates = _to_learn(correct(log, data, "none", None), data, log, False, soft)
-        naive = _with_loss(ranker, plain).fit(rates, valid=valid)
-    for one, name in ((made, correction), (naive, "none")):
-        told = {"correction": name, "sessions": log.n_sessions, "impressions": log.n_impressions}
-        one.training_["clicks"] = {**one.training_.get("clicks", {}), **told}
-    rankers = {"naive": naive} if correction == "none" else {correction: made, "naive": naive}
-    if liked is not None:
-        rankers["full information"] = _with_loss(ranker, plain).fit(liked, valid=valid)
+    done = task.fitted(log, curves)
+    rankers = done.rankers
+    for name, one in rankers.items():
+        if name != _FULL:
+            told = {"correction": "none" if name == "naive" else name, "sessions": log.n_sessions}
+            one.training_["clicks"] = {**one.training_.get("clicks", {}), **told, "impressions": log.n_impressions}
+    estimates, gains = _held_out(task, log, propensities, curves, done, folds) if folds else ({}, {})
+    metrics, valid_gains = _by_labels(rankers, valid)
+    made = rankers["naive" if correction == "none" else correction]
     return Trained(
-        made, naive, rankers.get("full information"), correction, curves, part, (used or plain, asked),
-        _ASSUMED[correction], soft and used is None, _estimates(rankers, log, data, curves, found),
-        _metrics(rankers, valid), _counts(found, log, data, part),
+        made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
+        _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
+        valid_gains, folds, done.found.clip,
     )  # fmt: skip
 
 
-def _counts(found: Corrected, log: ClickLog, data: RankingData, part: RankingData) -> dict[str, int]:
+class _Done(NamedTuple):
+    """Rankers by name, what clicks were corrected to, and what the ranker asked for was trained on."""
+
+    rankers: dict[str, Any]
+    found: Corrected
+    part: RankingData
+
+
+class _Task(NamedTuple):
+    """What is to be trained, on any sessions."""
+
+    ranker: Ranker
+    data: RankingData
+    correction: str
+    clip: float | None
+    regression: Any
+    plain: Loss
+    used: Loss | None
+    valid: RankingData | None
+    liked: RankingData | None
+
+    @property
+    def soft(self) -> bool:
+        """Whether relevance is held within 0 and 1, for a loss that is not linear in the gains."""
+        return not self.plain.traits.linear_in_gain
+
+    def fitted(self, log: ClickLog, curves: Curves | None) -> _Done:
+        """The ranker that was asked for, the naive one, and that of full information, on these sessions."""
+        data, correction = self.data, self.correction
+        how = {"safe": "affine", "position": "none"}.get(correction, correction)
+        guess = regression_of(self.regression, log, data, curves) if how == "dr" and curves is not None else None
+        found = correct(log, data, how, curves, self.clip, guess)
+        rankers = {}
+        if correction == "position":
+            rankers[correction], part = _with_positions(self.ranker, log, data, self.valid)
+        else:
+            part = _to_learn(found, data, log, correction == "safe", self.soft and self.used is None)
+            made = _with_loss(self.ranker, self.used or self.plain).fit(part, valid=self.valid)
+            rankers["naive" if correction == "none" else correction] = made
+        if correction != "none":
+            rates = _to_learn(correct(log, data, "none", None), data, log, False, self.soft)
+            rankers["naive"] = _with_loss(self.ranker, self.plain).fit(rates, valid=self.valid)
+        if self.liked is not None:
+            rankers[_FULL] = _with_loss(self.ranker, self.plain).fit(self.liked, valid=self.valid)
+        return _Done(rankers, found, part)
+
+
+def _counts(done: _Done, log: ClickLog, data: RankingData) -> dict[str, int]:
+    found = done.found
     shown_queries = found.asked & (data.queries.sum(found.shown) > 0)
     return {
         "impressions": int((found.weight > 0).sum()), "documents": int(np.isfinite(found.relevance).sum()),
-        "unknown": found.unknown, "uncorrected": found.uncorrected,
+        "unknown": found.unknown, "uncorrected": found.uncorrected, "clipped": found.clipped,
         "never_shown": int(((found.shown == 0) & data.queries.spread(shown_queries)).sum()),
-        "negative": int((part.labels < 0).sum()),
+        "negative": int((done.part.labels < 0).sum()),
         "clickless_sessions": int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) == 0).sum()),
     }  # fmt: skip
 
@@ -365,23 +469,76 @@ def _with_positions(
     return made, cells.data
 
 
-def _estimates(
-    rankers: Mapping[str, Ranker], log: ClickLog, data: RankingData, curves: Curves | None, found: Corrected
-) -> dict[str, Worth]:
-    """Of the documents that were shown, in the order of each: of others the log knows nothing."""
-    if curves is None:
-        return {}
-    shown = named(data).keep(found.shown > 0)
-    told = {name: evaluate(one, log, shown, propensities=curves) for name, one in rankers.items()}
-    return {name: Worth(one.value, *one.interval) for name, one in told.items()}
+def _held_out(
+    task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, done: _Done, folds: int
+) -> tuple[dict[str, Worth], dict[str, Worth]]:
+    """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
+
+    Only of documents that were shown: of others the log knows nothing. Nothing is clipped: a bias could speak for
+    either side, and what noise remains is in the intervals.
+    """
+    harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
+    if task.correction == "none" and curves is None:
+        return {}, {}
+    shown = named(task.data).keep(done.found.shown > 0)
+    query = session_queries(log, shown)
+    asked = np.unique(query[query >= 0])
+    if len(asked) < 2:
+        return {}, {}
+    fold = np.full(shown.n_queries, -1)
+    fold[asked] = np.random.default_rng(0).permutation(len(asked)) % folds
+    try:
+        scores = _cross_fitted(task, log, propensities, curves, shown, fold, np.where(query >= 0, fold[query], -1))
+        ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
+        found = judge(ranks, log, shown, [_METRIC], propensities=propensities if harvests else curves, clip=0.0)
+    except DataError:  # too few clicks, or positions that the sessions of the others do not tell apart
+        return {}, {}
+    estimates = {name: Worth(one.mean[_METRIC], *one.intervals[_METRIC]) for name, one in found.estimates.items()}
+    return estimates, {name: Worth(*found.gain(name, "naive", _METRIC)) for name in ranks if name != "naive"}
 
 
-def _metrics(rankers: Mapping[str, Ranker], valid: RankingData | None) -> dict[str, Worth]:
+def _cross_fitted(
+    task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, shown: RankingData,
+    fold: npt.NDArray[np.int64], of_session: npt.NDArray[np.int64],
+) -> dict[str, FloatArray]:  # fmt: skip
+    """Scores of the documents that were shown, each by rankers that know the sessions of other folds alone."""
+    scores: dict[str, FloatArray] = {}
+    told = {str(qid): number for qid, number in zip(shown.qids.tolist(), fold.tolist(), strict=True)}
+    of_query = np.array([told.get(str(qid), -1) for qid in task.data.qids.tolist()])
+    of_row = shown.queries.spread(fold)
+    for number in np.unique(fold[fold >= 0]).tolist():
+        part = log.select(of_session != number)
+        found = curves
+        if curves is not None and (propensities is None or isinstance(propensities, str)):
+            found = curves_of(propensities, part, task.data, task.ranker)
+        liked = None if task.liked is None else task.liked.select(of_query != number)
+        with warnings.catch_warnings():  # what is worth saying was said of the fit to all sessions
+            for kind in (UnidentifiedWarning, ConvergenceWarning):
+                warnings.simplefilter("ignore", kind)
+            rankers = task._replace(liked=liked).fitted(part, found).rankers
+        mine = shown.select(fold == number)
+        for name, one in rankers.items():
+            scores.setdefault(name, np.zeros(shown.n_documents))[of_row == number] = one.predict(mine)
+    return scores
+
+
+def _by_labels(rankers: Mapping[str, Ranker], valid: RankingData | None) -> tuple[dict[str, Worth], dict[str, Worth]]:
+    """NDCG@10 of each ranker on labels, and how much it is above the naive one's, paired by query."""
     if valid is None:
-        return {}
-    told = {}
-    for name, one in rankers.items():
-        found = evaluate_labels(one.predict(valid), valid, "ndcg@10")
-        ends = bootstrap_interval(found.per_query["ndcg@10"], resamples=2_000)
-        told[name] = Worth(found.mean["ndcg@10"], ends.low, ends.high)
-    return told
+        return {}, {}
+    found = {name: evaluate_labels(one.predict(valid), valid, "ndcg@10") for name, one in rankers.items()}
+    values = {name: np.asarray(one.per_query["ndcg@10"]) for name, one in found.items()}
+    means = {name: one.mean["ndcg@10"] for name, one in found.items()}
+
+    def worth(mean: float, of: FloatArray) -> Worth:
+        ends = bootstrap_interval(of, resamples=2_000)
+        return Worth(mean, ends.low, ends.high)
+
+    others = [name for name in rankers if name != "naive"]
+    gains = {name: worth(means[name] - means["naive"], values[name] - values["naive"]) for name in others}
+    return {name: worth(means[name], of) for name, of in values.items()}, gains
+
+
+def _signed(gain: Worth) -> str:
+    """The interval of a difference in words; nothing where it is not known."""
+    return f"[{gain.low:+.4f}, {gain.high:+.4f}]" if np.isfinite(gain.low) and np.isfinite(gain.high) else ""

@@ -37,6 +37,7 @@ def mixed_words(words: Words) -> Words:
 
 
 _THRESHOLD_DOCUMENTS = 100_000  # thresholds are fitted on at most so many documents
+_TYPICAL = 20_000  # documents that a truth of its own seed is fitted on, whatever data are then drawn
 
 
 def synthetic(
@@ -52,6 +53,7 @@ def synthetic(
     query_effect: float = 0.0,
     dtype: npt.DTypeLike = np.float32,
     seed: int = 0,
+    truth_seed: int | None = None,
 ) -> SyntheticData:
     """Draw queries, features and grades from a known truth.
 
@@ -68,6 +70,8 @@ def synthetic(
             within the query, so that P(grade | x) stays known.
         dtype: float32 or float64.
         seed: decides everything.
+        truth_seed: decides s(x) and the thresholds alone, so that data of any seed and size have one truth: draw
+            training and test data with the same. None: `seed` decides them with all else, and others have other truths.
 
     >>> data = synthetic(n_queries=3, n_documents=4, n_features=2)
     >>> data
@@ -89,12 +93,13 @@ def synthetic(
     X = rng.standard_normal((queries.n_documents, n_features)).astype(precision(dtype))
     if shared:
         X[:, effective] = queries.spread(X[queries.offsets[:-1], effective])
-    weights = rng.uniform(0.5, 1.0, effective) * rng.choice([-1.0, 1.0], effective)
-    scores = _scores(X[:, :effective].astype(np.float64), weights, truth)
-    if shared:
-        scores += query_effect * X[:, effective]
+    known = rng if truth_seed is None else np.random.default_rng([truth_seed, 2])
+    weights = known.uniform(0.5, 1.0, effective) * known.choice([-1.0, 1.0], effective)
+    typical = X if truth_seed is None else known.standard_normal((_TYPICAL, effective + shared))
+    scores = _true_scores(X, typical, weights, truth, query_effect)
+    among = scores if truth_seed is None else _true_scores(typical, typical, weights, truth, query_effect)
     names = [f"effective_{c + 1}" for c in range(effective)] + ["query"] * shared
-    data = SyntheticData.from_probabilities(X, _ordinal(scores, n_grades, skew, noise), queries, seed)
+    data = SyntheticData.from_probabilities(X, _ordinal(scores, among, n_grades, skew, noise), queries, seed)
     return data._with(feature_names=(*names, *(f"irrelevant_{c + 1}" for c in range(irrelevant))))
 
 
@@ -105,20 +110,22 @@ def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.ra
     return Queries.from_sizes(rng.integers(smallest, largest, n_queries, endpoint=True))
 
 
-def _scores(x: FloatArray, weights: FloatArray, truth: str) -> FloatArray:
-    """The known function s(x), of spread 1; x are the features that matter."""
+def _true_scores(X: Array, typical: Array, weights: FloatArray, truth: str, query_effect: float) -> FloatArray:
+    """The known function s(x), of spread 1 among typical documents, and what a query has in common."""
+    x, usual = (one[:, : len(weights)].astype(np.float64) for one in (X, typical))
     if truth == "linear":
-        linear: FloatArray = x @ (weights / np.linalg.norm(weights))
-        return linear
-    raw = (np.sin(2 * x) + x * np.roll(x, -1, axis=1)) @ weights
-    return np.asarray((raw - raw.mean()) / (raw.std() or 1.0))
+        scores: FloatArray = x @ (weights / np.linalg.norm(weights))
+    else:
+        raw, among = ((np.sin(2 * one) + one * np.roll(one, -1, axis=1)) @ weights for one in (x, usual))
+        scores = np.asarray((raw - among.mean()) / (among.std() or 1.0))
+    return scores + query_effect * X[:, len(weights)] if query_effect else scores
 
 
-def _ordinal(scores: FloatArray, n_grades: int, skew: float, noise: float) -> FloatArray:
-    """P(grade | x) of the ordinal model, thresholds fitted to the wanted shares by bisection."""
+def _ordinal(scores: FloatArray, among: FloatArray, n_grades: int, skew: float, noise: float) -> FloatArray:
+    """P(grade | x) of the ordinal model, thresholds fitted by bisection to the wanted shares of typical documents."""
     shares = np.exp(-skew * np.arange(n_grades))
     wanted = 1 - np.cumsum(shares / shares.sum())[:-1]  # P(y >= k) for k = 1 … K-1
-    some = scores[:: -(-len(scores) // _THRESHOLD_DOCUMENTS)]
+    some = among[:: -(-len(among) // _THRESHOLD_DOCUMENTS)]
     spread = np.abs(some).max() + 50 * noise + 1
     low, high = np.full(n_grades - 1, -spread), np.full(n_grades - 1, spread)
     for _ in range(60):

@@ -143,7 +143,8 @@ def rankers_section(done: Trained) -> Extra:
     """Naive against debiased against full information, and what the clicks were corrected by."""
     said = tag("ul", *(tag("li", words) for words in done.words), cls="verdicts")
     compared = {
-        "DCG@10 by the clicks of this log": done.estimates,
+        "DCG@10 by clicks on held-out queries": done.estimates,
+        "and its gain over the naive ranker": done.gains,
         "NDCG@10 by the labels of other queries": done.metrics,
     }
     figures = [panel(heading, _worths(heading, worth)) for heading, worth in compared.items() if worth]
@@ -153,8 +154,9 @@ def rankers_section(done: Trained) -> Extra:
     shown = join([said, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
     remark = (
         "The naive ranker takes clicks as they are; full information is the same ranker trained on labels. Bars are "
-        "95% intervals over queries. The log that trained a ranker flatters it: labels, or other sessions, have the "
-        "last word."
+        "95% intervals over queries. Clicks judge rankings of queries whose sessions trained none of the rankers that "
+        "made them: each part of the queries is ranked by rankers that were trained on the others. A gain is paired by "
+        "query; one whose bar holds 0 is not shown."
     )
     return "rankers", "Rankers", remark, shown
 
