@@ -1,4 +1,4 @@
-"""Models out: whatever a format takes, it scores as `predict` does, on every threshold; and the proof can fail."""
+"""Models out: whatever a format takes, it scores as `predict` does, at every split; and the check can fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, xgboost_json
-from toprank.exporting.export import DifferenceWarning
+from toprank.exporting import made_rows as made_rows_room
+from toprank.exporting.export import DifferenceError, DifferenceWarning
 from toprank.exporting.form import (
     MISSING_NAN,
     MISSING_NONE,
@@ -34,7 +35,7 @@ from toprank.exporting.form import (
 )
 from toprank.exporting.formats import Target
 from toprank.exporting.lightgbm_text import _fields
-from toprank.exporting.made_rows import KINDS, TINY, made_rows
+from toprank.exporting.made_rows import TINY, made_rows
 from toprank.exporting.parity import changed_rankings
 from toprank.exporting.singles import next_single, single_below
 from toprank.rankers.forest import Forest as Kernel
@@ -337,7 +338,7 @@ def test_thresholds_in_single_precision_decide_the_same(threshold: float, x: flo
             assert (value < next_single(threshold)) == left
 
 
-# ---- the proof ----
+# ---- the check ----
 
 
 def nearest(threshold: Any) -> Any:
@@ -398,33 +399,90 @@ def test_changed_rankings_are_those_of_pairs(rows: list[tuple[int, int, int]]) -
     rows = sorted(rows, key=lambda row: row[2])
     before, after, query = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     queries = Queries(np.append(np.flatnonzero(np.append(True, np.diff(query) > 0)), len(query)))
-    expected = [
-        any(
-            before[i] > before[j] and not after[i] > after[j]
-            for i in range(a, b)
-            for j in range(a, b)
-        )
-        for a, b in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
-    ]  # fmt: skip
-    assert changed_rankings(before, after, queries).tolist() == expected
+    for gap in (0.0, 1.5):
+        expected = [
+            any(
+                before[i] > before[j] + gap * max(1.0, before[j]) and not after[i] > after[j]
+                for i in range(a, b)
+                for j in range(a, b)
+            )
+            for a, b in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
+        ]  # fmt: skip
+        assert changed_rankings(before, after, queries, gap or 1e-12).tolist() == expected
     assert not changed_rankings(before, before * (1 + 1e-15), queries).any(), "rounding changes nothing"
 
 
-def test_made_rows_hold_every_threshold_and_its_neighbours() -> None:
+def walked(tree: Tree, flushes: bool, row: np.ndarray) -> list[tuple[int, bool]]:
+    """The splits of a tree that a row comes to, and whether it goes left there; by LightGBM's rule, one at a time."""
+    node, found = 0 if len(tree.feature) else -1, []
+    while node >= 0:
+        x, kind, wanted = row[tree.feature[node]], tree.missing[node], tree.categories[node]
+        if flushes and abs(x) <= TINY:
+            x = 0.0
+        if wanted is not None:
+            left = bool(np.trunc(x) in wanted)
+        elif (kind == MISSING_NAN and np.isnan(x)) or (kind == MISSING_ZERO and not abs(x) > TINY):
+            left = bool(tree.default_left[node])
+        else:
+            left = bool((0.0 if np.isnan(x) else x) <= tree.threshold[node])
+        found.append((node, left))
+        node = int((tree.left if left else tree.right)[node])
+    return found
+
+
+@given(forests(), st.booleans())
+@settings(max_examples=25)
+def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single: bool) -> None:
+    """No row of any kind comes to a split, or leaves it on a side, where no row that was made for it does."""
+    made = made_rows(Form(("a", "b", "c"), forest), single=single)
+    own = np.isin(made.kinds, ["thresholds", "categories", "missing", "zeros", "tiny"])
+    total = sum(len(tree.feature) for tree in forest.trees)
+    assert sum(made.nodes) - made.nodes.met == total
+    for tree in forest.trees:
+        by_own = {step for row in made.X[own] for step in walked(tree, forest.flushes, row)}
+        assert {step for row in made.X[~own] for step in walked(tree, forest.flushes, row)} <= by_own
+    met = {(id(tree), node) for tree in forest.trees for row in made.X for node, _ in walked(tree, forest.flushes, row)}
+    assert len(met) == made.nodes.met == made.nodes.reachable
+
+
+def test_rows_stand_on_both_sides_of_every_threshold() -> None:
     form = form_of(ranker("trees with holes"))
-    made = made_rows(form)
-    assert set(made.kinds) <= set(KINDS)
-    for tree in form.part.trees:
-        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
-            column = made.X[:, feature]
-            for wanted in (threshold, np.nextafter(threshold, -np.inf), np.nextafter(threshold, np.inf)):
-                assert (column == wanted).any()
-            assert (column == float(single_below(threshold))).any()
-            assert (column == float(next_single(threshold))).any()
-    single = made_rows(form, single=True).X
-    with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(single, single.astype(np.float32))
-    assert "doubles" not in made_rows(form, single=True).kinds
+    for single in (False, True):
+        made = made_rows(form, single=single)
+        rows = made.X[made.kinds == "thresholds"]
+        if single:
+            np.testing.assert_array_equal(rows, rows.astype(np.float32))
+        for tree in form.part.trees:
+            steps = [dict(walked(tree, True, row)) for row in rows]
+            for node, (feature, t) in enumerate(zip(tree.feature, tree.threshold, strict=True)):
+                at = (single_below(t), next_single(t)) if single else (t, np.nextafter(t, np.inf))
+                if abs(t) < 1e-30:
+                    continue  # zero is the value beside it
+                for value, left in zip(at, (True, False), strict=True):
+                    here = [s.get(node) for s, row in zip(steps, rows, strict=True) if row[feature] == float(value)]
+                    assert left in here
+
+
+def test_splits_are_drawn_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole_check = tr.export(ranker("trees"), "python", tmp_path / "m.py")
+    assert whole_check.nodes == (56, 56, 0)
+    assert not whole_check.sampled
+    monkeypatch.setattr(made_rows_room, "MOST_ROWS", 60)
+    parity = tr.export(ranker("trees"), "python", tmp_path / "m.py")
+    assert (parity.nodes, parity.sampled) == ((20, 56, 0), True)
+    assert parity.rows < whole_check.rows
+    assert "Rows stand at 20 of the 56 splits that a row can come to. They were drawn" in str(parity)
+    assert parity.to_dict()["nodes"] == {"met": 20, "reachable": 56, "unreachable": 0, "sampled": True}
+
+
+def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
+    """In single precision there is nothing between the two thresholds, and in neither below the second one."""
+    numbers = np.arange(3)
+    node = (numbers * 0, np.array([0.1, 0.1 + 1e-12, 0.05]), numbers < 0, numbers * 0, (None,) * 3)
+    tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]))
+    form = Form(("a",), Forest((tree,), np.zeros(1)))
+    assert made_rows(form).nodes == (3, 3, 0)
+    assert made_rows(form, single=True).nodes == (2, 2, 1)
 
 
 def test_what_a_parity_says(tmp_path: Path) -> None:
@@ -433,7 +491,7 @@ def test_what_a_parity_says(tmp_path: Path) -> None:
     assert json.loads(json.dumps(said)) == said
     assert said["rows"] == sum(kind["rows"] for kind in said["kinds"].values())
     assert said["rankings"] == parity.rankings > data().n_queries
-    assert f"{parity.rows:,} rows compared" in str(parity)
+    assert f"{parity.rows:,} rows checked against predict" in str(parity)
     assert "onnxruntime" in parity.interpreter
     assert parity.holds
     assert "<table" in parity._repr_html_()
@@ -625,8 +683,12 @@ def test_without_a_compiler_nothing_is_claimed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(c_source, "_compiler", lambda: None)
     parity = tr.export(ranker("linear"), "c", tmp_path / "m.c", check=data())
     assert (parity.rows, parity.kinds) == (0, ())
-    assert "not compared with predict, since there is no C compiler here" in str(parity)
+    assert "not checked, since there is no C compiler here" in str(parity)
+    assert not parity.holds
     assert (tmp_path / "m.c").exists()
+    with pytest.raises(DifferenceError, match="could not be checked: there is no C compiler here"):
+        tr.export(ranker("linear"), "c", tmp_path / "other.c", allow_changes=False)
+    assert not (tmp_path / "other.c").exists()
 
 
 def test_without_onnx_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
-"""Models for search engines: every pair of ranker and engine is refused with a reason, or proved."""
+"""Models for search engines: every pair of ranker and engine is refused with a reason, or checked."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -17,10 +20,11 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.errors import DataError
 from toprank.exporting import elastic, export, form_of, format_named, solr, splits, vespa
-from toprank.exporting.export import DifferenceWarning
+from toprank.exporting.export import DifferenceError, DifferenceWarning
 from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Linear, Tree
 from toprank.exporting.formats import Target
 from toprank.exporting.made_rows import TINY, made_rows
+from toprank.exporting.parity import Rows, changed_rankings, compared
 from toprank.exporting.singles import single_below
 
 ENGINES = [
@@ -265,11 +269,11 @@ def test_thresholds_split_singles_where_doubles_do(t: float) -> None:
     assert np.nextafter(above, np.float32(-np.inf)) == single_below(t)
 
 
-# ---- the proof catches mistakes ----
+# ---- the check catches mistakes ----
 
 
 def beyond(name: str, engine: str, version: str | None, folder: Path) -> dict[str, int]:
-    """How many rows of each kind the proof finds to differ, in an export that it warns of."""
+    """How many rows of each kind the check finds to differ, in an export that it warns of."""
     with pytest.warns(DifferenceWarning, match="does not score every row as the model does"):
         parity = export(ranker(name), engine, folder / "m", check=data(False), server_version=version)
     return {kind.kind: kind.rows_beyond for kind in parity.kinds}
@@ -523,3 +527,88 @@ def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
     frame["brand"] = rng.choice(["Acme", "Borg"], len(frame))
     with pytest.raises(DataError, match="columns of 0 and 1"):
         export(tr.LinearRanker().fit(tr.RankingData.from_frame(frame)), "solr", tmp_path / "m.json")
+
+
+# ---- what does not hold ----
+
+
+def test_rows_of_the_data_are_never_counted_apart(tmp_path: Path) -> None:
+    """Solr's slack swallows features near 1e-14: the made rows so small are apart, those of the data are not."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 400).astype(float)
+    X = (labels + rng.random(400))[:, None] * 1e-14
+    small = tr.RankingData(X, labels, qid=np.repeat(np.arange(40), 10))
+    model = tr.TreeRanker("LambdaRank", n_trees=5, num_leaves=8, threads=1, min_data_in_leaf=5).fit(small)
+    with pytest.warns(DifferenceWarning, match=r"[1-9]\d* of \d+ rankings change"):
+        parity = export(model, "solr", tmp_path / "m.json", check=small)
+    found = {kind.kind: kind for kind in parity.kinds}
+    assert found["data"].rows == 400
+    assert not found["data"].apart
+    assert found["data"].rankings_changed > 30
+    assert not parity.holds
+    with pytest.raises(DifferenceError, match="Nothing was written") as caught:
+        export(model, "solr", tmp_path / "other.json", check=small, allow_changes=False)
+    assert caught.value.parity.rankings_changed == parity.rankings_changed
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_documents_closer_than_the_tolerance_are_rounding(tmp_path: Path) -> None:
+    """Scores a millionth apart become one in single precision: told, and no change."""
+    X = np.repeat(np.arange(1.0, 6.0), 2)[:, None] * 1e3
+    X[1::2] += 2.0**-6  # which single precision holds
+    weights = np.array([[1e-7]])
+    part = Linear(np.zeros(1), np.ones(1), weights, np.array([1.0]), np.zeros((1, 1)))
+    close = tr.RankingData(X, qid=np.repeat(np.arange(5), 2))
+    expected = 1.0 + X[:, 0] * 1e-7
+    found = changed_rankings(expected, np.float32(expected).astype(float), close.queries)
+    assert found.all()
+    assert not changed_rankings(expected, np.float32(expected).astype(float), close.queries, 1e-5).any()
+    rows = Rows(X, np.zeros((0, 1)), np.full(10, "data"), close.queries, expected, None, False)
+    (tmp_path / "m.json").write_text("{}")
+    rounding = replace(format_named("ranklib"), scores=lambda path, X, names: np.float32(1.0 + X[:, 0] * 1e-7))
+    parity = compared(Form(("a",), part), rounding, tmp_path / "m.json", rows)
+    assert (parity.rankings_changed, parity.rankings_rounded, parity.holds) == (0, 5, True)
+    assert "0 of 5 rankings changed, 5 by documents closer than that." in str(parity)
+
+
+def test_a_command_that_changes_rankings_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ranker("linear").save("m.toprank")
+    tr.write(data(True), "test.parquet")
+
+    def run(*more: str) -> Any:
+        command = [sys.executable, "-m", "toprank", "export", "m.toprank", "--to", "ranklib", "-o", "m.txt", *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("--check", "test.parquet", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["file"], told["holds"]) == (1, None, False)
+    assert told["kinds"]["data"]["rankings_changed"] > 0
+    assert "Nothing was written; --allow-changes writes it all the same." in done.stderr
+    assert not Path("m.txt").exists()
+    done = run("--check", "test.parquet", "--allow-changes")
+    assert done.returncode == 0
+    assert "rankings change" in done.stderr
+    assert Path("m.txt").exists()
+    Path("m.txt").unlink()
+    assert run().returncode == 0, "without missing values in the data it holds"
+
+
+def test_values_that_single_precision_cannot_hold_are_told(tmp_path: Path) -> None:
+    import pandas as pd
+
+    rng, made = np.random.default_rng(0), data(False)
+    X = made.X.copy()
+    X[:, 0] = 1.7e9 + np.round(1e5 * X[:, 1] + 10 * rng.random(len(X)))
+    late = made.replace(X=X, feature_names=["time", *(f"f{j}" for j in range(1, X.shape[1]))])
+    for model in (trees().fit(late), tr.LinearRanker().fit(late)):
+        [said] = [remark for remark in export(model, "solr", tmp_path / "m.json").remarks if "Single" in remark]
+        assert "'time' (about 1.7e+09, in steps of 1.3e+02)" in said
+        assert not any("Single" in remark for remark in export(model, "python", tmp_path / "m.py").remarks)
+    assert not any("Single" in remark for remark in export(ranker("trees"), "solr", tmp_path / "m.json").remarks)
+    frame = made.to_frame()
+    for unit, told in (("D", 0), ("s", 1)):
+        frame["added"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(rng.integers(0, 300, len(frame)), unit="D")
+        frame["added"] += pd.to_timedelta(np.round(made.labels * 100) * (unit == "s"), unit="s")
+        remarks = export(trees().fit(tr.RankingData.from_frame(frame)), "solr", tmp_path / "m.json").remarks
+        assert sum("'added' (about" in remark for remark in remarks) == told

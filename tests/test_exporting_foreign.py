@@ -1,4 +1,4 @@
-"""Models of other libraries out again: every pair of model and format is refused with a reason, or proved."""
+"""Models of other libraries out again: every pair of model and format is refused with a reason, or checked."""
 
 from __future__ import annotations
 

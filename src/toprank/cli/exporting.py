@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toprank.cli import common, options, predicting
+
+if TYPE_CHECKING:
+    from toprank.exporting import Parity
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
@@ -26,15 +29,19 @@ def export(
     server_version: Annotated[
         str | None, typer.Option(help="Of the server, where the format depends on it: 3.8.0.")
     ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Write the file also where it does not score as the model does.")
+    ] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a model in the format of another system, and prove that it scores as `predict` does.
+    """Write a model in the format of another system, checked to score as `predict` does.
 
     The file takes the features that `toprank predict` takes. Before it gets its name it is scored, and compared with
-    the model on rows made from the model's own thresholds, with missing values, zeros and huge values among them.
+    the model on rows that stand at every split of its trees, and on missing values, zeros and huge ones. Where a score
+    or a ranking differs, or nothing is there to score the file, the status is 1 and nothing is written.
 
     For example:
 
@@ -43,8 +50,8 @@ def export(
       toprank export m.toprank --to opensearch --server-version 3.8.0 -o m.json
       toprank export m.toprank --to c -o ranker.c
     """
+    from toprank.exporting import DifferenceError, format_named
     from toprank.exporting import export as write
-    from toprank.exporting import format_named
     from toprank.rankers.files import load
 
     format_named(to)
@@ -53,10 +60,21 @@ def export(
         ranker, documents = load(model), None
     else:
         ranker, documents = predicting.load_both(model, check, quiet, {**reading, "threads": threads})
-    with common.progress(f"Exporting {model} …", quiet):
-        parity = write(ranker, to, output, check=documents, server_version=server_version)
+    told: dict[str, Any] = {"check": documents, "server_version": server_version, "allow_changes": allow_changes}
+    try:
+        with common.progress(f"Exporting {model} …", quiet):
+            parity = write(ranker, to, output, **told)
+    except DifferenceError as problem:
+        _show(problem.parity, None, json)
+        raise
+    _show(parity, output, json)
+    if not json:
+        common.say(f"{output}: written", quiet)
+
+
+def _show(parity: Parity, output: Path | None, json: bool) -> None:
+    """What was checked; `output` is the file, None where none was written."""
     if json:
-        common.print_json({"file": str(output), **parity.to_dict()})
-        return
-    typer.echo(str(parity))
-    common.say(f"{output}: written", quiet)
+        common.print_json({"file": None if output is None else str(output), **parity.to_dict()})
+    else:
+        typer.echo(str(parity))

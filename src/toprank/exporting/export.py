@@ -1,10 +1,9 @@
-"""`export`: a ranker becomes a file for another system, and the file is proved to score as `predict` does."""
+"""`export`: a ranker becomes a file for another system, which is checked against `predict` before it gets its name."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-import warnings
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,19 +13,28 @@ import numpy as np
 
 from toprank.data.bytesource import output
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, FileError
+from toprank.errors import DataError, FileError, Remedy, warn_user
+from toprank.exporting.coarse import coarse_features
 from toprank.exporting.form import Form, form_of
 from toprank.exporting.formats import Format, Target, format_named, names
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
 from toprank.rankers.base import Ranker
 
-__all__ = ["DifferenceWarning", "export", "refusals"]
+__all__ = ["DifferenceError", "DifferenceWarning", "export", "refusals"]
 
 _SELF_TEST = 60  # rows beside the model
 
 
 class DifferenceWarning(UserWarning):
     """An exported file scores some rows otherwise than `predict`."""
+
+
+class DifferenceError(DataError):
+    """An export was not written, since it does not score as `predict` does; `parity` says where."""
+
+    def __init__(self, problem: str, parity: Parity, *, remedy: str = "") -> None:
+        super().__init__(problem, remedy=remedy)
+        self.parity = parity
 
 
 def export(
@@ -36,12 +44,13 @@ def export(
     *,
     check: Any = None,
     server_version: str | None = None,
+    allow_changes: bool = True,
 ) -> Parity:
     """Write a fitted ranker in the format of another system, from raw features: the target takes what `predict` takes.
 
     Before it takes its name the file is scored, by the target itself where that is installed, and compared with
-    `predict`, on rows made from the model's own thresholds and, with `check`, on data. Where the target computes in
-    double precision a difference is an error, and nothing is written.
+    `predict`: on rows that walk to every split of every tree, on odd ones and, with `check`, on data. Where the target
+    computes in double precision a difference is an error, and nothing is written.
 
     Args:
         ranker: a fitted ranker, or what `toprank.auto` found; scores must not depend on the other documents of the
@@ -51,9 +60,14 @@ def export(
         check: a `RankingData` to compare on as well; its first rows and some of the made ones, with their scores, are
             written beside the model (``FILE.check.json``), for a test in the target's own pipeline.
         server_version: of Elasticsearch, OpenSearch …, where the format depends on it.
+        allow_changes: whether to write a file also where the target cannot score every row as the model does, with a
+            `DifferenceWarning`, or where nothing is there to score it.
 
     Returns:
         what the comparison found.
+
+    Raises:
+        DifferenceError: nothing was written, since scores differ; its `parity` says where.
 
     >>> import tempfile, toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -81,8 +95,11 @@ def export(
     rows = rows_to_compare(ranker, form, check, single=target.precision == "single", tiny=target.tiny)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
-        parity = compared(form, target, trial, rows, (*target.remarks(form, told), *_about_sums(form, target)))
-    _tell_differences(parity, target, form)
+        remarks = (*target.remarks(form, told), *_about_sums(form, target))
+        if target.precision == "single":
+            remarks += coarse_features(form)
+        parity = compared(form, target, trial, rows, remarks)
+    _tell_differences(parity, target, form, allow_changes)
     self_test = _self_test(form, target, rows)
     _written(place, contents)
     if check is not None:
@@ -140,22 +157,30 @@ def _about_sums(form: Form, target: Format) -> tuple[str, ...]:
     )
 
 
-def _tell_differences(parity: Parity, target: Format, form: Form) -> None:
+def _tell_differences(parity: Parity, target: Format, form: Form, allowed: bool) -> None:
     """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
+    made = [kind for kind in parity.kinds if kind.kind != "data" and not kind.apart]
     rounds = target.precision == "single" or target.adds_otherwise(form)
-    if rounds and (parity.rows_beyond or parity.rankings_changed):
-        warnings.warn(
-            f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
-            f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
-            f"{parity.rankings:,} rankings change. Print what export returns to see which.",
-            DifferenceWarning,
-            stacklevel=3,
-        )
-    elif parity.rows_beyond or (parity.rankings_changed and not form.has_network):
-        raise DataError(
+    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not form.has_network) for kind in made):
+        raise DifferenceError(
             f"The export was not written: it does not score as the model does. {parity}\n"
-            "This is a fault of toprank, not of the model; please report it with the model."
+            "This is a fault of toprank, not of the model; please report it with the model.",
+            parity,
         )
+    if parity.holds or (allowed and not parity.kinds):
+        return
+    said = f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
+    said += f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
+    said += f"{parity.rankings:,} rankings change."
+    if not parity.kinds:
+        said = f"The export could not be checked: there is no {parity.interpreter} here to score it."
+    if not allowed:
+        raise DifferenceError(
+            f"{said} Nothing was written;",
+            parity,
+            remedy=Remedy("allow_changes=True writes it all the same.", "--allow-changes writes it all the same."),
+        )
+    warn_user(f"{said} Print what export returns to see which.", DifferenceWarning)
 
 
 def _self_test(form: Form, target: Format, rows: Rows) -> bytes:

@@ -1,7 +1,7 @@
-"""Rows made to catch an export in a mistake: on the model's own thresholds and beside them, missing, zero, huge.
+"""Rows made to catch an export in a mistake: at every split of every tree, missing, zero, of every size.
 
-Training rows alone pass many wrong exports, since few of them lie on a threshold. Here every value that a tree compares
-with is met exactly, from both sides.
+Training rows alone pass many wrong exports, since few of them lie on a threshold. Here every split that a row can come
+to is met on both of its sides (`walking.py`), and every feature is met far from its usual values.
 """
 
 from __future__ import annotations
@@ -14,26 +14,30 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
-from toprank.exporting.singles import next_single, single_below
+from toprank.exporting.walking import LARGEST, Grove, Nodes, walks
 from toprank.rankers.formula import TINY
 
-__all__ = ["KINDS", "TINY", "MadeRows", "is_tiny", "made_rows"]
+__all__ = ["KINDS", "MOST_ROWS", "TINY", "Cuts", "MadeRows", "Seen", "made_rows", "seen_parts", "thresholds_of"]
 
 KINDS = {
     "data": "rows of the data that were given",
     "usual": "values as the model expects them, drawn at random",
-    "thresholds": "a threshold's single precision neighbours on both sides, and the next ones",
-    "doubles": "a threshold itself, and its double precision neighbours",
-    "categories": "known and unknown categories, negative ones, and values between them",
-    "missing": "missing values: one, some, all",
+    "thresholds": "at each split of a tree: the last value that goes left, and the first that goes right",
+    "categories": "at each split: known and unknown categories; negative ones, and values between them",
+    "missing": "missing values: at each split that they come to; one, some, all",
     "zeros": "zeros, also negative ones",
     "tiny": "values within ±1e-35 of zero, which LightGBM takes for zero",
+    "large": "values of every size between usual and huge",
     "huge": "a value of ±1e30 or the largest of single precision",
 }
 """The kinds of rows, in words."""
 
-_MOST = 1500  # thresholds that get rows of their own
+MOST_ROWS = 40_000
+"""Rows at splits; where a model has more splits than these can meet, some are drawn."""
+_CELLS = 1 << 24  # numbers that these rows may have together
+_MOST = 1500  # categories that get rows of their own
 _USUAL = 200
+_SIZES = 12  # rows of a feature with a large value
 
 Usual = Callable[[int], FloatArray]
 """Makes so many rows of values as the model expects them."""
@@ -44,9 +48,12 @@ class MadeRows(NamedTuple):
 
     X: FloatArray
     kinds: npt.NDArray[np.str_]
+    nodes: Nodes
+    sampled: bool
+    """Whether there were more splits or categories than rows may meet."""
 
 
-def is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
+def _is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
     """Which rows hold a value that LightGBM, or a target, takes for zero though it is none."""
     return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
 
@@ -64,64 +71,72 @@ def made_rows(
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
-    parts = list(_parts(form.part, np.arange(form.n_features)))
-    cuts, sets = _thresholds(parts), _categories(form, parts)
+    parts = list(seen_parts(form.part, np.arange(form.n_features)))
+    cuts, sets = thresholds_of(parts), _categories(form, parts)
     pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(form.n_features)]
+    pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
 
     def usual(n: int) -> FloatArray:
         return np.column_stack([rng.choice(pool, n) for pool in pools])
 
+    numbers = np.setdiff1d(np.arange(form.n_features), [] if sets is None else sets[0])
     blocks = {"usual": usual(_USUAL), "missing": _missing(usual, rng), "zeros": _zeros(usual, rng)}
-    blocks |= {"tiny": _tiny(usual, rng), "huge": _huge(usual, form.n_features)}
-    columns, values = _chosen(cuts, rng)
-    if len(columns):
-        at, after = single_below(values), next_single(values)
-        with np.errstate(over="ignore"):
-            sides = [np.nextafter(at, np.float32(-np.inf)), at, after, np.nextafter(after, np.float32(np.inf))]
-        blocks["thresholds"] = _on(usual, columns, sides)
-        if not single:
-            blocks["doubles"] = _on(
-                usual, columns, [np.nextafter(values, -np.inf), values, np.nextafter(values, np.inf)]
-            )
+    blocks |= {"tiny": _tiny(usual, rng), "large": _large(usual, numbers, rng), "huge": _huge(usual, form.n_features)}
     if sets is not None:
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
-    X = np.concatenate(list(blocks.values()))
-    kinds = np.concatenate([np.full(len(block), kind) for kind, block in blocks.items()])
-    X = np.where(np.isinf(X), np.copysign(float(np.finfo(np.float32).max), X), X)
+    most = min(MOST_ROWS, _CELLS // form.n_features)
+    walked = walks(list(_groves(form.part)), usual, single=single, tiny=tiny, most=most, seed=seed)
+    X = np.concatenate([*blocks.values(), walked.X])
+    kinds = np.concatenate([*(np.full(len(block), kind) for kind, block in blocks.items()), walked.kinds])
+    X = np.where(np.isinf(X), np.copysign(LARGEST, X), X)
     if single:
         with np.errstate(over="ignore"):
             X = X.astype(np.float32).astype(np.float64)
-    kinds = np.where(is_tiny(X, tiny), "tiny", kinds)
+    kinds = np.where(_is_tiny(X, tiny), "tiny", kinds)
     order = rng.permutation(len(X))
     order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
-    return MadeRows(np.ascontiguousarray(X[order]), kinds[order])
+    return MadeRows(np.ascontiguousarray(X[order]), kinds[order], walked.nodes, walked.sampled)
 
 
-class _Seen(NamedTuple):
+def _groves(part: Part, wide: Wide | None = None) -> Iterator[Grove]:
+    """The trees within a part."""
+    if isinstance(part, Blend):
+        for _, term in part.terms:
+            yield from _groves(term, wide)
+    elif isinstance(part, Wide):
+        yield from _groves(part.part, part)
+    elif isinstance(part, Grades):
+        yield from _groves(part.part, wide)
+    elif isinstance(part, Forest):
+        yield Grove(part, wide)
+
+
+class Seen(NamedTuple):
     """A part, and the feature behind each column that it sees; −1: a level of a category."""
 
     part: Linear | Forest | Network
     features: IntArray
 
 
-def _parts(part: Part, features: IntArray) -> Iterator[_Seen]:
+def seen_parts(part: Part, features: IntArray) -> Iterator[Seen]:
+    """The parts within a part, each with the features behind its columns."""
     if isinstance(part, Blend):
         for _, term in part.terms:
-            yield from _parts(term, features)
+            yield from seen_parts(term, features)
     elif isinstance(part, Wide):
         levels = np.full(part.width - len(part.numbers), -1)
-        yield from _parts(part.part, np.concatenate([part.numbers, levels]))
+        yield from seen_parts(part.part, np.concatenate([part.numbers, levels]))
     elif isinstance(part, Grades):
-        yield _Seen(part.part, features)
+        yield Seen(part.part, features)
     else:
-        yield _Seen(part, features)
+        yield Seen(part, features)
 
 
 Cuts = tuple[IntArray, FloatArray]
 """Features, and a threshold of each."""
 
 
-def _thresholds(parts: list[_Seen]) -> Cuts:
+def thresholds_of(parts: list[Seen]) -> Cuts:
     """Every (feature, threshold) once."""
     found: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
     for seen in parts:
@@ -133,15 +148,7 @@ def _thresholds(parts: list[_Seen]) -> Cuts:
     return table[:, 0].astype(np.int64), table[:, 1]
 
 
-def _chosen(cuts: Cuts, rng: np.random.Generator) -> Cuts:
-    """Thresholds that get rows of their own. LightGBM's 1e300 gets none: it asks whether there is a value."""
-    kept = np.flatnonzero(np.abs(cuts[1]) < 1e38)
-    if len(kept) > _MOST:
-        kept = np.sort(rng.choice(kept, _MOST, replace=False))
-    return cuts[0][kept], cuts[1][kept]
-
-
-def _categories(form: Form, parts: list[_Seen]) -> Cuts | None:
+def _categories(form: Form, parts: list[Seen]) -> Cuts | None:
     """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
     found: set[tuple[int, int]] = set()
     for seen in parts:
@@ -159,7 +166,7 @@ def _categories(form: Form, parts: list[_Seen]) -> Cuts | None:
 
 
 def _pool(
-    parts: list[_Seen], cuts: Cuts, sets: Cuts | None, feature: int, given: FloatArray | None, rng: np.random.Generator
+    parts: list[Seen], cuts: Cuts, sets: Cuts | None, feature: int, given: FloatArray | None, rng: np.random.Generator
 ) -> FloatArray:
     """Values that a feature usually takes."""
     if given is not None and len(given):
@@ -227,6 +234,19 @@ def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
     X[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = rng.choice([-1, 1], len(X)) * rng.choice(
         values, len(X)
     )
+    return X
+
+
+def _large(usual: Usual, numbers: IntArray, rng: np.random.Generator) -> FloatArray:
+    """One value, or all, of any size from usual up: most of them near to it, where curves still bend."""
+    columns = np.repeat(numbers[:_USUAL], _SIZES)
+    X = usual(len(columns) + _USUAL)
+    alone, together = np.arange(len(columns)), np.arange(len(columns), len(X))
+    powers = rng.uniform(0.0, np.where(rng.random(len(X)) < 0.5, 3.0, 30.0))
+    factor = rng.choice([-1.0, 1.0], len(X)) * 10.0**powers
+    sizes = np.abs(X[alone, columns])
+    X[alone, columns] = factor[alone] * np.where(sizes > 0, np.minimum(sizes, 1e6), 1.0)
+    X[np.ix_(together, numbers)] *= np.abs(10.0 ** (powers[together] / 10.0))[:, None]
     return X
 
 

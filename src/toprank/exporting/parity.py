@@ -18,7 +18,8 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
-from toprank.exporting.made_rows import KINDS, TINY, MadeRows, is_tiny, made_rows
+from toprank.exporting.made_rows import KINDS, MOST_ROWS, TINY, MadeRows, made_rows
+from toprank.exporting.walking import Nodes
 from toprank.showing.tables import Shown, Table
 
 __all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
@@ -26,7 +27,7 @@ __all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_
 _BLOCK = 1 << 16  # rows scored at a time
 _SOME = 2000  # rows of the data whose values made rows are built around
 _TOGETHER = 10  # made rows of a made-up query
-_ROUNDING = 1e-12  # of the largest score of a query: scores so close are equal, but for the order of sums
+_ROUNDING = 1e-12  # scores so close are equal, but for the order of sums
 
 
 class OfKind(NamedTuple):
@@ -38,6 +39,8 @@ class OfKind(NamedTuple):
     rows_beyond: int
     rankings: int
     rankings_changed: int
+    rankings_rounded: int
+    """In which only documents within the tolerance of each other changed places."""
     apart: bool
     """Whether the target is known to treat such rows in another way; totals leave them out."""
 
@@ -47,7 +50,8 @@ class Parity(Shown):
     """An exported file compared with `predict`, on rows of data and on rows made to catch mistakes.
 
     Differences are shares of the score (of 1, where its size is smaller). A ranking changes where two documents whose
-    scores by `predict` differ, by more than the rounding of double precision, change places or become equal.
+    scores by `predict` differ by more than the tolerance change places or become equal; where documents do whose scores
+    are closer, it is rounded.
     """
 
     format: str
@@ -58,6 +62,10 @@ class Parity(Shown):
     """What was found on each kind of rows."""
     remarks: tuple[str, ...] = ()
     """What the target asks of its users."""
+    nodes: Nodes | None = None
+    """Of a model with trees: the splits that rows were made for, that a row can come to, and that none can."""
+    sampled: bool = False
+    """Whether splits or categories were drawn, since there are more than rows may meet (`MOST_ROWS`)."""
 
     def _sum(self, name: str) -> int:
         return sum(getattr(kind, name) for kind in self.kinds if not kind.apart)
@@ -84,41 +92,72 @@ class Parity(Shown):
 
     @property
     def rankings_changed(self) -> int:
-        """Rankings with another order."""
+        """Rankings with another order of documents whose scores differ by more than the tolerance."""
         return self._sum("rankings_changed")
 
     @property
+    def rankings_rounded(self) -> int:
+        """Rankings with another order of documents whose scores are closer than that, and of no others."""
+        return self._sum("rankings_rounded")
+
+    @property
     def holds(self) -> bool:
-        """Whether no row is beyond the tolerance."""
-        return self.rows_beyond == 0
+        """Whether rows were compared, none of them is beyond the tolerance, and no ranking changed."""
+        return self.rows > 0 and self.rows_beyond == 0 and self.rankings_changed == 0
 
     def to_dict(self) -> dict[str, Any]:
         """For `toprank export --json`."""
-        whole = ("format", "interpreter", "tolerance", "rows", "largest", "rows_beyond", "rankings", "rankings_changed")
+        whole = (
+            "format", "interpreter", "holds", "tolerance", "rows", "largest", "rows_beyond", "rankings",
+            "rankings_changed", "rankings_rounded",
+        )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in whole},
+            "nodes": None if self.nodes is None else {**self.nodes._asdict(), "sampled": self.sampled},
             "kinds": {kind.kind: {k: v for k, v in kind._asdict().items() if k != "kind"} for kind in self.kinds},
             "remarks": list(self.remarks),
         }
 
     @override
     def _parts(self) -> Sequence[Any]:
-        said = (
-            f"{self.format}, scored by {self.interpreter}: {self.rows:,} rows compared with predict, largest "
-            f"difference {self.largest:.2g}, {self.rows_beyond:,} rows beyond {self.tolerance:g}; "
-            f"{self.rankings_changed:,} of {self.rankings:,} rankings changed."
-        )
         if not self.kinds:
-            said = f"{self.format}: not compared with predict, since there is no {self.interpreter} here to score it."
-        header = ("rows", "number", "largest difference", f"beyond {self.tolerance:g}", "rankings", "changed")
+            said = f"{self.format}: not checked, since there is no {self.interpreter} here to score it."
+            return [said, self.remarks]
         lines = [
             (
                 KINDS[k.kind] + (" (counted apart)" if k.apart else ""),
                 f"{k.rows:,}", f"{k.largest:.2g}", f"{k.rows_beyond:,}", f"{k.rankings:,}", f"{k.rankings_changed:,}",
+                f"{k.rankings_rounded:,}",
             )
             for k in self.kinds
         ]  # fmt: skip
-        return [said, *([Table(header, lines, names=1)] if lines else []), self.remarks]
+        header = (
+            "rows",
+            "number",
+            "largest difference",
+            f"beyond {self.tolerance:g}",
+            "rankings",
+            "changed",
+            "rounded",
+        )
+        return [self._summary(), Table(header, lines, names=1), self.remarks]
+
+    def _summary(self) -> str:
+        said = (
+            f"{self.format}, scored by {self.interpreter}: {self.rows:,} rows checked against predict, largest "
+            f"difference {self.largest:.2g}, {self.rows_beyond:,} rows beyond {self.tolerance:g}; "
+            f"{self.rankings_changed:,} of {self.rankings:,} rankings changed"
+        )
+        rounded = self.rankings_rounded
+        said += f", {rounded:,} by documents closer than that." if rounded else "."
+        if self.nodes is None:
+            return said
+        met, reachable, unreachable = self.nodes
+        said += f" Rows stand at {met:,} of the {reachable:,} splits that a row can come to"
+        said += f" (at {unreachable:,} more none can arrive)." if unreachable else "."
+        if self.sampled:
+            said += f" They were drawn: there are more splits and categories than {MOST_ROWS:,} rows can meet."
+        return said
 
 
 class Rows(NamedTuple):
@@ -130,6 +169,8 @@ class Rows(NamedTuple):
     kinds: npt.NDArray[np.str_]
     queries: Queries
     expected: FloatArray
+    nodes: Nodes | None
+    sampled: bool
 
     def blocks(self) -> Iterator[FloatArray]:
         """All rows in double precision, some at a time: the data may be large."""
@@ -150,13 +191,12 @@ def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single
     if data is not None:
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made = made_rows(form, _some(given), single=single, tiny=tiny)
-    made, scores = _taken(ranker, made)
+    made, scores = _taken(ranker, made_rows(form, _some(given), single=single, tiny=tiny))
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
-    rows = Rows(given, made.X, np.zeros(0, dtype="<U1"), queries, np.concatenate([expected, scores]))
-    own = [np.where(is_tiny(block, tiny), "tiny", "data") for block in rows.blocks()]
-    return rows._replace(kinds=np.concatenate([*own[:-1], made.kinds]))
+    kinds = np.concatenate([np.full(given.shape[0], "data"), made.kinds])
+    nodes = made.nodes if sum(made.nodes) else None
+    return Rows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
 
 
 def _some(given: Any) -> FloatArray | None:
@@ -173,9 +213,9 @@ def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
 
 def _taken(ranker: Any, made: MadeRows) -> tuple[MadeRows, FloatArray]:
     """The made rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
-    for refused in (), ("huge",), ("missing",), ("huge", "missing"):
+    for refused in (), ("huge",), ("large", "huge"), ("missing",), ("large", "huge", "missing"):
         kept = ~np.isin(made.kinds, refused)
-        rest = MadeRows(made.X[kept], made.kinds[kept])
+        rest = made._replace(X=made.X[kept], kinds=made.kinds[kept])
         with suppress(ValueError):  # ours, or that of a wrapped estimator
             return rest, _predicted(ranker, rest.X)
     return made, _predicted(ranker, made.X)
@@ -202,22 +242,25 @@ def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[
     with np.errstate(invalid="ignore"):
         difference = np.abs(scores - rows.expected) / np.maximum(1.0, np.abs(rows.expected))
     difference = np.where(np.isnan(difference), np.inf, difference)
-    changed = changed_rankings(rows.expected, scores, rows.queries)
+    changed = changed_rankings(rows.expected, scores, rows.queries, tolerance)
+    rounded = changed_rankings(rows.expected, scores, rows.queries) & ~changed
     first = rows.kinds[rows.queries.offsets[:-1]]
     found = []
     for kind in KINDS:
         here, rankings = rows.kinds == kind, first == kind
         if here.any():
             beyond = int((difference[here] > tolerance).sum())
-            counts = (int(rankings.sum()), int(changed[rankings].sum()))
+            counts = (int(rankings.sum()), int(changed[rankings].sum()), int(rounded[rankings].sum()))
             found.append(
                 OfKind(kind, int(here.sum()), float(difference[here].max()), beyond, *counts, kind in target.apart)
             )
-    return Parity(target.name, target.interpreter(), tolerance, tuple(found), remarks)
+    return Parity(target.name, target.interpreter(), tolerance, tuple(found), remarks, rows.nodes, rows.sampled)
 
 
-def changed_rankings(expected: FloatArray, scores: FloatArray, queries: Queries) -> npt.NDArray[np.bool_]:
-    """For each query whether a document that was strictly better is no longer so.
+def changed_rankings(
+    expected: FloatArray, scores: FloatArray, queries: Queries, tolerance: float = _ROUNDING
+) -> npt.NDArray[np.bool_]:
+    """For each query whether a document that was better by more than the tolerance is no longer so.
 
     >>> changed_rankings(np.array([3.0, 2.0, 1.0, 1.0]), np.array([3.0, 3.5, 1.0, 1.5]), Queries([0, 2, 4])).tolist()
     [True, False]
@@ -227,8 +270,8 @@ def changed_rankings(expected: FloatArray, scores: FloatArray, queries: Queries)
         rows = slice(queries.offsets[q], queries.offsets[q + 1])
         order = np.argsort(-expected[rows], kind="stable")
         before, after = expected[rows][order], scores[rows][order]
-        # the worst new score of those that were better than each, beyond rounding
-        better = np.searchsorted(-before, -(before + _ROUNDING * max(1.0, np.abs(before).max())), side="left")
+        # the worst new score of those that were better than each
+        better = np.searchsorted(-before, -(before + tolerance * np.maximum(1.0, np.abs(before))), side="left")
         worst = np.append(np.inf, np.minimum.accumulate(after))
         changed[q] = not (worst[better] > after).all()
     return changed

@@ -1,0 +1,404 @@
+"""Rows that walk to every split of every tree: on its threshold and just above it, missing, in a category and outside.
+
+The way to a split asks something of each feature on it: an interval, or some of the categories. Whatever can be had in
+the precision of the target is put into a row, so that a single wrong number of an export changes a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.exporting.singles import next_single, single_below
+from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
+
+__all__ = ["LARGEST", "Grove", "Nodes", "Walked", "walks"]
+
+LARGEST = float(np.nextafter(np.finfo(np.float32).max, np.float32(0)))
+"""Rows hold no larger number: the largest of all is what targets write for a threshold beyond all."""
+_FAR = 1e30  # a threshold beyond asks whether there is a value at all
+_ROWS_OF_A_SPLIT = 3
+_NONE = (1.0, 0.0)  # an interval without numbers
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Nodes(NamedTuple):
+    """Splits of the trees of a model."""
+
+    met: int
+    """How many had rows that stand at them."""
+    reachable: int
+    """How many some row can come to, in the precision of the target."""
+    unreachable: int
+    """How many no row can come to, since the splits above them send every value elsewhere."""
+
+
+class Walked(NamedTuple):
+    """Rows, the kind of each, the splits that they meet, and whether some probes were left out for want of room."""
+
+    X: FloatArray
+    kinds: npt.NDArray[np.str_]
+    nodes: Nodes
+    sampled: bool
+
+
+class Grove(NamedTuple):
+    """Trees, and where their columns come from: those of a table may be columns of zeros and ones."""
+
+    forest: Forest
+    wide: Wide | None
+
+
+class _Splits(NamedTuple):
+    """What the splits of a tree ask of features: x <= threshold, or where there is a mask, one of known values."""
+
+    feature: list[int]
+    below: list[float]
+    """The largest number that is not above the threshold, in the precision of the target."""
+    above: list[float]
+    """The next one."""
+    nan_left: list[bool]
+    zero_left: list[bool | None]
+    """Where values that count as zero go, all alike; None: they are compared as any other."""
+    by_default: list[bool]
+    """Whether zeros go with the missing values."""
+    masks: list[BoolArray | None]
+    """Which of the values of the feature go left; see `_Values`."""
+    left: list[int]
+    right: list[int]
+
+
+_Interval = tuple[float, float, float, float, float, float, bool]
+"""What a feature may be: below zero from … to, as good as zero from … to, above zero from … to; and missing."""
+_State = _Interval | BoolArray
+_Probe = tuple[str, float]
+
+
+def walks(
+    groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int, seed: int
+) -> Walked:
+    """Rows for all splits of some trees.
+
+    Args:
+        groves: the trees.
+        usual: makes so many rows of values as the model expects them; rows differ from these where they must.
+        single: whether the target holds features in single precision.
+        tiny: where a split can be met with such small numbers, it is met with a zero or larger ones as well.
+        most: how many rows there may be; beyond, splits are drawn at random.
+        seed: decides all that is drawn.
+    """
+    rng, values = np.random.default_rng(seed), _values(groves, single)
+    trees = [_splits(tree, grove, values, single) for grove in groves for tree in grove.forest.trees]
+    total = sum(len(tree.feature) for tree in trees)
+    room = max(1, most // _ROWS_OF_A_SPLIT)
+    chosen = np.ones(total, dtype=bool)
+    if total > room:
+        chosen[rng.permutation(total)[room:]] = False
+    asked = sum(len(values[tree.feature[node]]) for tree in trees for node in _by_mask(tree))
+    share = min(1.0, max(0.0, most - _ROWS_OF_A_SPLIT * chosen.sum()) / max(1, asked))
+    everything = _everything(single)
+    made = _Made(values, everything, tiny, share, rng)
+    reachable = met = first = 0
+    for tree in trees:
+        for node, path in _reached(tree, values, everything):
+            reachable += 1
+            if chosen[first + node]:
+                met += 1
+                made.stand_at(tree, node, path)
+        first += len(tree.feature)
+    X, kinds = made.rows(usual, single)
+    return Walked(X, kinds, Nodes(met, reachable, total - reachable), met < reachable or (share < 1.0 and asked > 0))
+
+
+def _everything(single: bool) -> _Interval:
+    above = float(np.nextafter(np.float32(TINY), np.float32(1))) if single else float(np.nextafter(TINY, 1.0))
+    return (-LARGEST, -above, -TINY, TINY, above, LARGEST, True)
+
+
+# ---- the values of categories ----
+
+
+def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
+    """For each feature that a split asks by category: values that tell all its splits apart, NaN at the end."""
+    found: dict[int, set[float]] = {}
+    for forest, wide in groves:
+        for feature, where in () if wide is None else wide.categories:
+            found.setdefault(feature, set()).update(range(len(where) + 1))
+        for tree in forest.trees:
+            for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
+                if wanted is not None:
+                    found.setdefault(_behind(wide, column), set()).update(map(float, wanted.tolist()))
+    for feature, known in found.items():
+        known |= {0.0, max(known) + 1.0, -1.0}
+        for forest, wide in groves:
+            for tree in forest.trees:
+                for column, t, wanted in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
+                    if wanted is None and _behind(wide, column) == feature and not _is_level(wide, column):
+                        known |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
+    return {feature: np.array([*sorted(known), np.nan]) for feature, known in found.items()}
+
+
+def _behind(wide: Wide | None, column: int) -> int:
+    """The feature behind a column."""
+    if wide is None:
+        return column
+    if not _is_level(wide, column):
+        return int(wide.numbers[column])
+    return next(feature for feature, where in wide.categories if column in where)
+
+
+def _is_level(wide: Wide | None, column: int) -> bool:
+    return wide is not None and column >= len(wide.numbers)
+
+
+def _around(threshold: float, single: bool) -> tuple[float, float]:
+    """The last number up to a threshold and the first one above it, in the precision of the target."""
+    if single:
+        return float(single_below(threshold)), float(next_single(threshold))
+    return threshold, float(np.nextafter(threshold, np.inf))
+
+
+# ---- splits ----
+
+
+def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: bool) -> _Splits:
+    forest, wide = grove
+    threshold, nan_left, kind = tree.threshold, tree.nan_left.copy(), tree.missing
+    if wide is not None and wide.centre is not None:
+        threshold, nan_left = _uncentred(tree, wide.centre)
+    feature = [_behind(wide, column) for column in tree.feature.tolist()]
+    edges = [_around(float(t), single) for t in threshold]
+    by_default = (kind == MISSING_ZERO).tolist()
+    zero_left = [
+        bool(tree.default_left[node]) if by_default[node] else bool(threshold[node] >= 0.0) if forest.flushes else None
+        for node in range(len(feature))
+    ]
+    found = _Splits(
+        feature, [b for b, _ in edges], [a for _, a in edges], nan_left.tolist(), zero_left, by_default,
+        [None] * len(feature), tree.left.tolist(), tree.right.tolist(),
+    )  # fmt: skip
+    for node, column in enumerate(tree.feature.tolist()):
+        if feature[node] in values:
+            found.masks[node] = _mask(found, node, values[feature[node]], tree, wide, column)
+    return found
+
+
+def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Thresholds of raw features where the model compares x − c and takes a missing value for c."""
+    threshold, inside = tree.threshold.copy(), tree.feature < len(centre)
+    c, t = centre[tree.feature[inside]], tree.threshold[inside]
+    raw = t + c
+    for _ in range(64):  # the largest x with x − c <= t, rounded as it will be
+        raw = np.where(raw - c > t, np.nextafter(raw, -np.inf), raw)
+        above = np.nextafter(raw, np.inf)
+        raw = np.where(above - c <= t, above, raw)
+    threshold[inside] = raw
+    return threshold, np.where(inside, tree.threshold >= 0.0, tree.nan_left)
+
+
+def _mask(splits: _Splits, node: int, values: FloatArray, tree: Tree, wide: Wide | None, column: int) -> BoolArray:
+    """Which of the values of a feature go left at a split."""
+    missing = np.isnan(values)
+    wanted = tree.categories[node]
+    if wanted is not None:
+        return np.isin(np.trunc(values), wanted)
+    if wide is not None and _is_level(wide, column):
+        where = next(where for _, where in wide.categories if column in where)
+        code = np.where(missing | (values < 0) | (values >= len(where)), -1, values).astype(np.int64)
+        is_level = (code >= 0) & (values == code) & (where[code] == column)
+        return np.asarray(is_level <= tree.threshold[node])
+    left = values <= splits.below[node]
+    if (zero_left := splits.zero_left[node]) is not None:
+        left[np.abs(values) <= TINY] = zero_left
+    left[missing] = splits.nan_left[node]
+    return np.asarray(left)
+
+
+def _by_mask(tree: _Splits) -> list[int]:
+    return [node for node, mask in enumerate(tree.masks) if mask is not None]
+
+
+# ---- the way to a split ----
+
+
+def _reached(
+    tree: _Splits, values: dict[int, FloatArray], everything: _Interval
+) -> Iterator[tuple[int, dict[int, _State]]]:
+    """Every split that some row comes to, with what the features on the way there may be."""
+    path: dict[int, _State] = {}
+    ahead: list[tuple[int, int, _State | None]] = [(0, -1, None)] if tree.feature else []
+    while ahead:
+        node, feature, state = ahead.pop()
+        if node < 0:  # back from below a split: its feature may be again what it might be before
+            if state is None:
+                del path[feature]
+            else:
+                path[feature] = state
+            continue
+        if state is not None:
+            ahead.append((-1, feature, path.get(feature)))
+            path[feature] = state
+        yield node, path
+        sides = _sides(tree, node, path, values, everything)
+        for child, side in zip((tree.left[node], tree.right[node]), sides, strict=True):
+            if child >= 0 and not _is_empty(side):
+                ahead.append((child, tree.feature[node], side))
+
+
+def _sides(
+    tree: _Splits, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
+) -> tuple[_State, _State]:
+    """What the feature of a split may be where it goes left, and where it goes right."""
+    feature, mask = tree.feature[node], tree.masks[node]
+    if mask is not None:
+        state = path.get(feature)
+        known = state if isinstance(state, np.ndarray) else np.ones(len(values[feature]), dtype=bool)
+        return known & mask, known & ~mask
+    interval = path.get(feature, everything)
+    assert not isinstance(interval, np.ndarray)
+    n0, n1, z0, z1, p0, p1, missing = interval
+    b, a, zero_left = tree.below[node], tree.above[node], tree.zero_left[node]
+    if zero_left is None:
+        zeros = (z0, min(z1, b)), (max(z0, a), z1)
+    else:
+        zeros = ((z0, z1), _NONE) if zero_left else (_NONE, (z0, z1))
+    nan_left = tree.nan_left[node]
+    return (
+        (n0, min(n1, b), *zeros[0], p0, min(p1, b), missing and nan_left),
+        (max(n0, a), n1, *zeros[1], max(p0, a), p1, missing and not nan_left),
+    )
+
+
+def _is_empty(state: _State) -> bool:
+    if isinstance(state, np.ndarray):
+        return not state.any()
+    return state[0] > state[1] and state[2] > state[3] and state[4] > state[5] and not state[6]
+
+
+# ---- rows ----
+
+
+class _Made:
+    """Collects rows: for each split one row of usual values, in several variants."""
+
+    def __init__(
+        self,
+        values: dict[int, FloatArray],
+        everything: _Interval,
+        tiny: float,
+        share: float,
+        rng: np.random.Generator,
+    ) -> None:
+        self._values, self._everything, self._tiny, self._share, self._rng = values, everything, tiny, share, rng
+        self._splits = 0
+        self._kinds: list[str] = []
+        self._base: list[int] = []
+        self._states: list[_Interval] = []
+        self._at: list[tuple[int, int]] = []  # rows and features of these
+        self._fixed: list[tuple[int, int, float]] = []  # row, feature, value
+
+    def stand_at(self, tree: _Splits, node: int, path: dict[int, _State]) -> None:
+        """Rows at a split: equal but for the feature that it asks for."""
+        feature, own = tree.feature[node], path.get(tree.feature[node])
+        on_the_way = [(other, state) for other, state in path.items() if other != feature]
+        drawn = [(other, self._drawn(other, state)) for other, state in on_the_way if isinstance(state, np.ndarray)]
+        for kind, value in self._probes(tree, node, own):
+            row = len(self._kinds)
+            self._kinds.append(kind)
+            self._base.append(self._splits)
+            self._fixed.append((row, feature, value))
+            self._fixed += [(row, other, one) for other, one in drawn]
+            for other, state in on_the_way:
+                if not isinstance(state, np.ndarray):
+                    self._at.append((row, other))
+                    self._states.append(state)
+        self._splits += 1
+
+    def _drawn(self, feature: int, state: BoolArray) -> float:
+        """One of the values that a category may have, missing where it may have no other."""
+        places = np.flatnonzero(state[:-1])
+        return float(self._values[feature][places[self._rng.integers(len(places))]]) if len(places) else float("nan")
+
+    def _probes(self, tree: _Splits, node: int, own: _State | None) -> list[_Probe]:
+        if tree.masks[node] is not None:
+            return self._of_categories(tree, node, own)
+        assert not isinstance(own, np.ndarray)
+        given = self._everything if own is None else own
+        left, right = _sides(tree, node, {tree.feature[node]: given}, {}, given)
+        found: list[_Probe] = []
+        for side, edge, sign in ((left, tree.below[node], 1.0), (right, tree.above[node], -1.0)):
+            assert not isinstance(side, np.ndarray)
+            found += [("thresholds", value) for value in self._next_to(edge, side, sign, tree.zero_left[node])]
+        if (tree.by_default[node] or not found) and given[2] <= given[3]:
+            found.append(("zeros", min(max(0.0, given[2]), given[3])))
+        return [*found, ("missing", float("nan"))] if given[6] else found
+
+    def _next_to(self, edge: float, side: _Interval, sign: float, zero_left: bool | None) -> list[float]:
+        """The number nearest to a threshold on one side (`sign` 1: below it), and one that is not tiny."""
+        pieces = [list(piece) for piece in ((side[0], side[1]), (side[2], side[3]), (side[4], side[5]))]
+        if zero_left is not None and pieces[1][0] <= pieces[1][1]:  # all alike
+            pieces[1] = [min(max(0.0, pieces[1][0]), pieces[1][1])] * 2
+        ends = [hi if sign > 0 else lo for lo, hi in pieces if lo <= hi]
+        near = [end for end in ends if sign * end <= sign * edge]
+        if not near:
+            return []
+        found = sign * max(sign * end for end in near)
+        if abs(found) > _FAR:
+            return [_inside(piece) for piece in pieces if piece[0] <= piece[1]][-1:]
+        if not 0.0 < abs(found) <= self._tiny:
+            return [found]
+        wider = [sign * min(0.0, sign * found), -sign * 1.01 * self._tiny]
+        return [found, *[v for v in wider if v != found and any(lo <= v <= hi for lo, hi in pieces)][:1]]
+
+    def _of_categories(self, tree: _Splits, node: int, own: _State | None) -> list[_Probe]:
+        feature, mask = tree.feature[node], tree.masks[node]
+        values = self._values[feature]
+        known = np.ones(len(values), dtype=bool) if own is None else own
+        assert isinstance(known, np.ndarray)
+        assert mask is not None
+        kept = self._rng.random(len(values)) < self._share
+        for side in (known & mask, known & ~mask):
+            places = np.flatnonzero(side[:-1])
+            kept[places[self._rng.integers(len(places))] if len(places) else -1] = True
+        kept[-1] = True
+        chosen = values[kept & known]
+        return [("missing" if np.isnan(value) else "categories", float(value)) for value in chosen]
+
+    def rows(self, usual: Callable[[int], FloatArray], single: bool) -> tuple[FloatArray, npt.NDArray[np.str_]]:
+        """All rows, and the kind of each."""
+        X = usual(self._splits)[np.array(self._base, dtype=np.int64)]
+        if self._at:
+            row, feature = np.array(self._at).T
+            X[row, feature] = _within(X[row, feature], np.array(self._states, dtype=np.float64), single)
+        if self._fixed:
+            row, feature, value = (np.array(column) for column in zip(*self._fixed, strict=True))
+            X[row, feature] = value
+        return X, np.array(self._kinds, dtype="<U10")
+
+
+def _inside(piece: list[float]) -> float:
+    """A number of usual size in an interval."""
+    lo, hi = piece
+    return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -_FAR else lo), hi)
+
+
+def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
+    """For each state what was wished where that is allowed; else something inside of the nearest part that is."""
+    best, distance = np.full(len(wished), np.nan), np.full(len(wished), np.inf)
+    for column, is_zero in ((0, False), (2, True), (4, False)):
+        lo, hi = np.clip(states[:, column : column + 2], -LARGEST, LARGEST).T
+        low_open, high_open = lo <= -LARGEST, hi >= LARGEST
+        beyond = hi - np.minimum(0.1 * np.abs(hi) + 0.1, _FAR), lo + np.minimum(0.1 * np.abs(lo) + 0.1, _FAR)
+        inner = np.select([low_open & high_open, low_open, high_open], [wished, *beyond], lo / 2 + hi / 2)
+        if is_zero:
+            inner = np.zeros(len(wished))
+        if single:
+            inner = np.clip(inner, -LARGEST, LARGEST).astype(np.float32).astype(np.float64)
+        found = np.where((lo <= wished) & (wished <= hi), wished, np.clip(inner, lo, hi))
+        away = np.where(lo <= hi, np.abs(found - wished), np.inf)
+        best, distance = np.where(away < distance, found, best), np.minimum(away, distance)
+    return best
