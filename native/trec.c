@@ -20,7 +20,8 @@ INLINE i8 word_end(const u1 *text, i8 at, i8 end) {
 /* An upper bound on the number of lines that hold something. */
 KERNEL(i8, count_lines)(i8 n, const u1 text[n]) {
     i8 lines = 0;
-    for (i8 at = 0; at < n; lines++) {
+    for (i8 at = 0; at < n;) {
+        lines += text[at] != '\n';
         const u1 *newline = memchr(text + at, '\n', (size_t)(n - at));
         at = newline ? newline - text + 1 : n;
     }

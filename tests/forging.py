@@ -123,7 +123,7 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _limit(more: int) -> None:
+def limit_memory(more: int) -> None:
     """Let the system refuse more memory for data than what this process has now and so many bytes."""
     import resource
 
@@ -147,7 +147,7 @@ def main() -> None:
     sys.stdout = sys.stderr  # whatever a library prints is no answer
     most, tell = int(sys.argv[1]) if len(sys.argv) > 1 else None, "tell" in sys.argv
     if most is not None:
-        _limit(4 * most)
+        limit_memory(4 * most)
     for line in sys.stdin:
         before, found = _memory(), outcome(line.rstrip("\n"), tell)
         if most is not None and _memory() - before > most:

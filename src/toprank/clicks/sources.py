@@ -22,6 +22,7 @@ __all__ = ["FORMATS", "Rows", "opened"]
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
 _JSON_BLOCK = 8 << 20  # bytes of text at a time
+_JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
@@ -145,9 +146,11 @@ def _of_json(path: Path) -> Rows:
 
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path):
-        for number, text in enumerate(bytes(block).split(b"\n"), line):
+        content = bytes(block)
+        for number, text in enumerate(content.split(b"\n") if content.strip() else (), line):
             _learn(known, _object(text, path, number))
-        break
+        if known:
+            break
     if not known:
         raise FormatError("The file is empty; every line is an object.", path=path)
     found = pa.schema(_fields(known))
@@ -169,12 +172,10 @@ def _of_json(path: Path) -> Rows:
 def _json_blocks(path: Path) -> Iterator[tuple[int, Any]]:
     """Whole lines, some megabytes of them at a time, and the number of the first."""
     text, line = open_bytes(path), 1
-    at = text.start
-    while at < text.size:
-        end = min(text.newline(min(at + _JSON_BLOCK, text.size)) + 1, text.size)
-        block = text.array(at, end)
+    for first, last in text.pieces(_JSON_BLOCK, _JSON_LINE):
+        block = text.array(first, last)
         yield line, block
-        at, line = end, line + int(np.count_nonzero(block == ord("\n")))
+        line += int(np.count_nonzero(block == ord("\n")))
 
 
 def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:

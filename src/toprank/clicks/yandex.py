@@ -67,12 +67,10 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
 def _blocks(path: PathLike) -> Iterator[tuple[int, bytes]]:
     """Whole lines, some megabytes of them at a time, and the number of the first."""
     text, line = open_bytes(path), 1
-    at = text.start
-    while at < text.size:
-        end = min(text.newline(min(at + _BLOCK, text.size)) + 1, text.size)
-        block = text.bytes(at, end)
+    for first, last in text.pieces(_BLOCK):
+        block = text.bytes(first, last)
         yield line, block
-        at, line = end, line + block.count(b"\n")
+        line += block.count(b"\n")
 
 
 class _Lines:

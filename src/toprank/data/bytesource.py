@@ -35,11 +35,12 @@ import numpy.typing as npt
 from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
-    "ByteSource", "Bytes", "abandoned", "became_shorter", "check_size", "head_of", "open_bytes", "os_errors",
-    "output", "plain_name", "promised_format", "temporary_sibling",
+    "MOST_LINE", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_size", "head_of", "open_bytes",
+    "os_errors", "output", "plain_name", "promised_format", "temporary_sibling",
 ]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
+_Numbered = tuple[int, bytes]
 PathLike = str | os.PathLike[str]
 
 
@@ -117,6 +118,8 @@ def _runs(process: int) -> bool:
     return True
 
 
+MOST_LINE = 64 << 20
+"""Bytes of a line at most, give or take a block: a megabyte may be unpacked to a gigabyte without an end of line."""
 _BLOCK = 1 << 20
 _LINE = 512  # bytes to begin with, where little may be enough
 _UNFINISHED = ".part"
@@ -166,15 +169,33 @@ class ByteSource:
         """The same, as Python's bytes."""
         return self.array(first, last).tobytes()
 
-    def newline(self, position: int) -> int:
-        """Where the first newline from a byte on stands; the size where none does."""
-        step = _LINE
-        while position < self.size:
-            found = self.bytes(position, position + step).find(b"\n")
+    def newline(self, position: int, most: int = MOST_LINE) -> int:
+        """Where the first newline from a byte on stands; the size where none does. Refused where it is too far."""
+        at, step = position, _LINE
+        while at < self.size:
+            found = self.bytes(at, at + step).find(b"\n")
             if found >= 0:
-                return position + found
-            position, step = position + step, min(2 * step, _BLOCK)
+                return at + found
+            at, step = at + step, min(2 * step, _BLOCK)
+            if at - position > most:
+                raise _endless_line(self.path, self.line_and_column(position)[0], most)
         return self.size
+
+    def pieces(self, size: int, most: int = MOST_LINE) -> Iterator[tuple[int, int]]:
+        """Where pieces of whole lines begin and end, each so many bytes long and what its last line has more."""
+        at = self.start
+        while at < self.size:
+            end = min(self.newline(min(at + size, self.size) - 1, most) + 1, self.size)
+            yield at, end
+            at = end
+
+    def lines(self) -> Iterator[_Numbered]:
+        """The lines and their numbers, from 1, of which a few are in memory at a time."""
+        number = 1
+        for first, last in self.pieces(_BLOCK):
+            lines = self.bytes(first, last).splitlines()
+            yield from enumerate(lines, number)
+            number += len(lines)
 
     def line_and_column(self, position: int) -> tuple[int, int]:
         """Line and column, both from 1, of a byte."""
@@ -196,6 +217,11 @@ class ByteSource:
         """The error that says what is wrong at a byte."""
         line, column = self.line_and_column(position)
         return FormatError(problem, path=self.path, line=line, column=column)
+
+
+def _endless_line(path: Path, line: int, most: int) -> FormatError:
+    problem = f"This line has more than {most >> 20} MiB, which no line of a row has: the file is damaged, or no text."
+    return FormatError(problem, path=path, line=line)
 
 
 class _Handle:
@@ -229,10 +255,21 @@ def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
             return _source(path, stream.fileno())
         room = no_room(f"{path} cannot be unpacked", spool, _NO_ROOM)
         with room, tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
-            for block in blocks:
+            for block in _with_lines(path, blocks):
                 unpacked.write(block)
             unpacked.flush()
             return _source(path, unpacked.fileno())
+
+
+def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks, as long as lines have an end: what is one line for gigabytes is refused before it fills the disk."""
+    line, length = 1, 0
+    for block in blocks:
+        last = block.rfind(b"\n")
+        line, length = line + block.count(b"\n"), length + len(block) if last < 0 else len(block) - last - 1
+        if length > MOST_LINE:
+            raise _endless_line(path, line, MOST_LINE)
+        yield block
 
 
 @contextmanager

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.bytesource import PathLike, open_bytes, output
+from toprank.data.bytesource import ByteSource, PathLike, open_bytes, output
 from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["read_scores", "write_scores"]
 
 _AT_A_TIME = 1 << 16
+_PIECE = 1 << 20  # bytes of text at a time
+_SHORT = 1 << 12  # bytes of a line that is quoted, or told from a run's
 
 
 def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
@@ -30,7 +32,7 @@ def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
     file = Path(path)
     source = open_bytes(file)
     is_numpy = source.bytes(0, 6) == b"\x93NUMPY"
-    scores = _from_numpy(file) if is_numpy else _from_text(file, source.bytes(source.start, source.size))
+    scores = _from_numpy(file) if is_numpy else _from_text(source)
     if n is not None and len(scores) != n:
         raise FormatError(
             f"There are {len(scores):,} scores for {n:,} documents; give one for each, in the order of the data.",
@@ -39,35 +41,51 @@ def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
     return scores
 
 
-def _from_text(path: Path, text: bytes) -> FloatArray:
-    lines = text.rstrip().splitlines()
-    if not lines:
-        raise FormatError("The file is empty; expected one score a line.", path=path)
-    try:
-        scores = np.array(list(map(float, lines)))
-    except ValueError:
-        scores = None
-    # float() takes 1_000 for a number; nobody else does.
-    if scores is None or b"_" in text or not np.isfinite(scores).all():
-        raise _first_fault(path, lines)
+def _from_text(source: ByteSource) -> FloatArray:
+    parts, number, blank = [np.zeros(0)], 1, 0
+    for first, last in source.pieces(_PIECE):
+        text = source.bytes(first, last)
+        lines = text.rstrip().splitlines()
+        if lines and blank:  # only the last lines may be blank
+            raise _fault(source.path, b"", number - blank)
+        parts.append(_numbers(source.path, lines, number))
+        ends = text.count(b"\n") + (not text.endswith(b"\n"))
+        blank = blank + ends - len(lines)
+        number += ends
+    scores = np.concatenate(parts)
+    if not len(scores):
+        raise FormatError("The file is empty; expected one score a line.", path=source.path)
     return scores
 
 
-def _first_fault(path: Path, lines: list[bytes]) -> FormatError:
-    """The error about the first line that is not one finite number."""
-    for number, line in enumerate(lines, 1):
+def _numbers(path: Path, lines: list[bytes], first: int) -> FloatArray:
+    """The numbers of lines, the first of which has this number."""
+    try:
+        scores = np.array(list(map(float, lines)), np.float64)
+    except ValueError:
+        scores = None
+    # float() takes 1_000 for a number; nobody else does.
+    if scores is not None and not any(b"_" in line for line in lines) and np.isfinite(scores).all():
+        return scores
+    for number, line in enumerate(lines, first):
         try:
             wrong = b"_" in line or not np.isfinite(float(line))
         except ValueError:
             wrong = True
         if wrong:
-            shown = line[:40].decode("utf-8", "replace").strip()
-            dots = "…" if len(line) > 40 else ""
-            run = len(line.split()) == 6 and line.split()[1].upper() == b"Q0"
-            of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its --qrels.")
-            problem = f"Expected one finite number, not '{shown}{dots}'."
-            return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
+            raise _fault(path, line, number)
     raise AssertionError("a fault was seen, but no line has it")
+
+
+def _fault(path: Path, line: bytes, number: int) -> FormatError:
+    """The error about a line that is not one finite number."""
+    shown = line[:40].decode("utf-8", "replace").strip()
+    dots = "…" if len(line) > 40 else ""
+    words = line[:_SHORT].split()
+    run = len(words) == 6 and words[1].upper() == b"Q0"
+    of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its --qrels.")
+    problem = f"Expected one finite number, not '{shown}{dots}'."
+    return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
 
 
 def _from_numpy(path: Path) -> FloatArray:

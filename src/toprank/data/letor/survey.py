@@ -70,12 +70,7 @@ def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Su
 
 
 def _chunks(source: ByteSource, file: int) -> list[Chunk]:
-    chunks, start, size = [], source.start, source.size
-    while start < size:
-        end = min(source.newline(start + _CHUNK - 1) + 1, size)
-        chunks.append(Chunk(source, file, start, end))
-        start = end
-    return chunks
+    return [Chunk(source, file, start, end) for start, end in source.pieces(_CHUNK)]
 
 
 def _survey(chunk: Chunk) -> Survey:
@@ -344,9 +339,8 @@ def _numbers(
     side: Path, convert: Callable[[bytes], Any], dtype: type, expected: str, allowed: Callable[[Any], bool]
 ) -> npt.NDArray[Any]:
     """One number from each line that is not blank."""
-    source = open_bytes(side)
     values = []
-    for number, line in enumerate(source.bytes(source.start, source.size).splitlines(), 1):
+    for number, line in open_bytes(side).lines():
         if not (token := line.strip()):
             continue
         try:

@@ -25,6 +25,7 @@ from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankErr
 
 __all__ = ["Source", "about", "common_layout", "files_in", "sources_of", "with_levels"]
 
+_QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
 _STRIP = 16384  # rows at a time, fewer where they are wide:
 _STRIP_BYTES = 32 << 20
 _CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text at a time: usually, and where a row takes more
@@ -130,13 +131,13 @@ def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
             raise FileError(f"{path} cannot be read: {os.strerror(problem.errno)}.") from None
         raise FormatError(_complaint(kind, problem), path=path) from None
     except (pa.ArrowException, UnicodeDecodeError) as problem:
-        row = re.search(r"Row #(\d+)", str(problem))
+        row = re.search(r"Row #(\d+)", str(problem)[:_QUOTED])
         raise FormatError(_complaint(kind, problem), path=path, line=int(row[1]) if row else None) from None
 
 
 def _complaint(kind: str, problem: Exception) -> str:
     """Arrow's message as a sentence of bounded length."""
-    text = " ".join(str(problem).split()) or type(problem).__name__
+    text = " ".join(str(problem)[:_QUOTED].split()) or type(problem).__name__
     text = re.sub(r"^In CSV column #(\d+): ", lambda found: f"in column {int(found[1]) + 1}, ", text)
     text = re.sub(r"Row #\d+: |CSV (parse|conversion) error:? ?", "", text)
     return f"This is not a readable {_FORMATS[kind].title}: {text[:300].rstrip('.')}."

@@ -29,6 +29,8 @@ __all__ = [
 ]  # fmt: skip
 
 _COLUMNS, _VALUE, _FINITE, _SIZE = range(1, 5)  # what is wrong with a line, as in native/trec.c
+_BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # within a line, as there
+_PIECE = 8 << 20  # bytes of text at a time
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}
 
 
@@ -122,49 +124,61 @@ def read_table(
 
     Returns the source, where each row stands, query ids, document ids and numbers.
     """
-    source = open_bytes(path)
-    lone = kernels.lone_return(source.text)
-    if lone >= 0:
-        raise source.lone_return(lone)
-    room = kernels.count_lines(source.text)
-    spans, values, found = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
-    n_columns = len(layout.split())
-    fault = kernels.trec_table(source.text, source.start, n_columns, rest, value_column, spans, values, found)
-    rows, at = found.tolist()
-    if fault == _COLUMNS:
-        n_words = len(line_from(source, at).split())
-        raise source.fault(f"Expected {n_columns} columns, '{layout}'; found {n_words}.", at)
-    if fault == _SIZE:
-        raise source.fault(f"The {what} is too large for float64.", at)
-    if fault != 0:
-        word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
-        wanted = "a number" if fault == _VALUE else "a finite number"
-        raise source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
-    if rows == 0:
+    source, n_columns = open_bytes(path), len(layout.split())
+    spans, values, pieces = [np.empty((0, 4), dtype=np.int64)], [np.empty(0)], []
+    for first, last in source.pieces(_PIECE):
+        text = source.array(first, last)
+        lone = kernels.lone_return(text)
+        if lone >= 0:
+            raise source.lone_return(first + lone)
+        room = kernels.count_lines(text)
+        places, numbers, found = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
+        fault = kernels.trec_table(text, 0, n_columns, rest, value_column, places, numbers, found)
+        rows, at = found.tolist()
+        if fault != 0:
+            raise _fault(source, first + at, fault, layout, what)
+        spans.append(places[:rows] + first)
+        values.append(numbers[:rows].copy())
+        pieces.append((first, last, rows))
+    all_spans = np.concatenate(spans)
+    if len(all_spans) == 0:
         raise FormatError(f"The file is empty; expected lines '{layout}'.", path=source.path)
-    spans, values = spans[:rows], values[:rows]
-    return source, spans, _column(source, spans, 0), _column(source, spans, 2), values
+    qids, document_ids = (_column(source, pieces, all_spans, first) for first in (0, 2))
+    return source, all_spans, qids, document_ids, np.concatenate(values)
 
 
-def line_from(source: ByteSource, at: int) -> bytes:
-    """The bytes from `at` to the end of the line."""
-    return source.bytes(at, source.newline(at))
+def _fault(source: ByteSource, at: int, fault: int, layout: str, what: str) -> FormatError:
+    """The error for a line that is not like `layout`."""
+    if fault == _COLUMNS:
+        blank = np.isin(source.array(at, source.newline(at)), _BLANKS)
+        n_words = int(np.count_nonzero(np.diff(blank, prepend=True) & ~blank))
+        return source.fault(f"Expected {len(layout.split())} columns, '{layout}'; found {n_words}.", at)
+    if fault == _SIZE:
+        return source.fault(f"The {what} is too large for float64.", at)
+    word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
+    wanted = "a number" if fault == _VALUE else "a finite number"
+    return source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
 
 
-def _column(source: ByteSource, spans: npt.NDArray[np.int64], first: int) -> Array:
+def _column(source: ByteSource, pieces: list[tuple[int, int, int]], spans: npt.NDArray[np.int64], first: int) -> Array:
+    """The ids at spans[:, first], from pieces of the text, each with its number of rows."""
     longest = int((spans[:, first + 1] - spans[:, first]).max())
-    zeros = source.text[spans[:, first + 1] - 1] == 0
-    if zeros.any():  # which arrays of strings drop: two ids could become one
-        at = int(spans[np.argmax(zeros), first])
-        raise source.fault("The id ends in a zero byte, which ids may not; remove it.", at)
 
     def at_longest(problem: str) -> FormatError:
         return source.fault(problem, int(spans[np.argmax(spans[:, first + 1] - spans[:, first]), first]))
 
     what = "The ids, padded to the longest one,"
     check_size(4 * longest * len(spans), source.size, what, "Shorten that one.", at_longest)
-    words = np.empty(len(spans), dtype=f"U{longest}")
-    if not kernels.copy_words(source.text, spans, first, _letters(words)):
+    words, row, foreign = np.empty(len(spans), dtype=f"U{longest}"), 0, False
+    for begin, end, rows in (piece for piece in pieces if piece[2]):
+        text, here = source.array(begin, end), slice(row, row + rows)
+        zeros = text[spans[here, first + 1] - 1 - begin] == 0
+        if zeros.any():  # which arrays of strings drop: two ids could become one
+            at = int(spans[row + np.argmax(zeros), first])
+            raise source.fault("The id ends in a zero byte, which ids may not; remove it.", at)
+        foreign |= bool(kernels.copy_words(text, spans[here] - begin, first, _letters(words[here])))
+        row += rows
+    if not foreign:
         return words
     try:
         return np.array([word.encode("latin-1").decode() for word in words.tolist()])
@@ -306,7 +320,8 @@ def read_run(path: PathLike) -> Run:
     """
     layout = "query Q0 document rank score tag"
     source, spans, qids, document_ids, scores = read_table(path, layout, 4, "score", rest=True)
-    tag = line_from(source, int(spans[0, 3])).split()[2].decode("utf-8", "replace")
+    behind = int(spans[0, 3])
+    tag = source.bytes(behind, source.newline(behind)).split(None, 3)[2].decode("utf-8", "replace")
     try:
         return Run(qids, document_ids, scores, tag)
     except RepeatedPairError as twice:
