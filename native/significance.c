@@ -77,3 +77,30 @@ KERNEL(void, resampled_moments)(i8 n, i8 r, const f8 values[n], u8 start, i8 fir
         variances[sample] = larger(0.0, (even_squares + odd_squares - (f8)n * mean * mean) / (f8)(n - 1));
     }
 }
+
+/* Weighted mean and n times its squared error of the bootstrap samples number `first`, `first` + 1, …: a query is drawn
+together with its weight, and draws are those of `resampled_moments`.
+
+Of the mean m = Σwv / Σw the error is √(Σw²(v − m)² n/(n − 1)) / Σw, to first order. Weights must be above 0. */
+KERNEL(void, resampled_ratios)(i8 n, i8 r, const f8 values[n], const f8 weights[n], u8 start, i8 first, f8 means[r],
+                               f8 variances[r]) {
+    const i8 words = (n + 1) / 2;
+    for (i8 sample = 0; sample < r; sample++) {
+        u8 position = (u8)(first + sample) * (u8)words;
+        f8 total = 0.0, sum = 0.0, squares = 0.0, once = 0.0, twice = 0.0;
+        for (i8 drawn = 0; drawn < n; drawn++) {
+            u8 bits = word(start, position + (u8)(drawn / 2)) >> (32 * (drawn % 2));
+            i8 at = (i8)(((bits & 0xFFFFFFFF) * (u8)n) >> 32);
+            f8 w = weights[at], v = values[at];
+            total += w;
+            sum += w * v;
+            squares += w * w;
+            once += w * w * v;
+            twice += w * w * v * v;
+        }
+        f8 mean = sum / total, n8 = (f8)n;
+        means[sample] = mean;
+        f8 spread = larger(0.0, twice - 2 * mean * once + mean * mean * squares);
+        variances[sample] = spread * n8 / (n8 - 1) * n8 / (total * total);
+    }
+}

@@ -133,11 +133,14 @@ class TestWithEvaluation:
 
     def test_equal_systems(self, ranking):
         data, scores = ranking
-        found = compare({"x": scores["good"], "y": 2 * scores["good"] + 1}, data)
+        found = compare({"x": scores["good"], "y": 2 * scores["good"] + 1}, data, margin=0.1)
         (d,) = found.differences
         assert (d.p, d.difference, d.winner, d.ties, d.queries_needed) == (1.0, 0.0, None, 40, None)
-        assert d.equivalent
-        assert found.verdicts[0].startswith("x and y are equivalent within ±0.01 in ndcg@10")
+        assert d.equivalence_p == pytest.approx(0.9**40)  # that no query of ten differs, and none of forty was met
+        assert found.verdicts[0].startswith("x and y are equivalent within ±0.1 in ndcg@10")
+        same = compare({"x": scores["good"], "y": scores["good"]}, data)
+        assert not same.differences[0].equivalent  # a query in a hundred may fail unseen on forty
+        assert same.verdicts[0].startswith("No difference between x and y can be shown")
 
     def test_plain_labels(self, ranking):
         data, scores = ranking
@@ -250,8 +253,8 @@ class TestVerdicts:
         assert found.verdicts[0].endswith("on 3 queries, p = 0.25 (Holm, 1 test).")
 
     def test_significant_yet_equivalent(self):
-        d = np.full(20, 0.001) + np.linspace(-0.0005, 0.0005, 20)
-        verdict = compare_values({"a": {"map": d}, "b": {"map": np.zeros(20)}}).verdicts[0]
+        d = np.full(500, 0.001) + np.linspace(-0.0005, 0.0005, 500)
+        verdict = compare_values({"a": {"map": d}, "b": {"map": np.zeros(500)}}).verdicts[0]
         assert verdict.startswith("a is better than b by 0.0010")
         assert verdict.endswith("equivalent within ±0.01.")
 

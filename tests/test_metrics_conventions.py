@@ -163,8 +163,35 @@ def test_bad_input_is_a_sentence():
         tm.evaluate([1.0, 2.0], data, "err(max_grade=0.5)")
     with pytest.raises(DataError, match="negative"):
         tm.evaluate([1.0, 2.0], RankingData(np.zeros((2, 0)), [-2, 1], qid=[1, 1]), "ndcg")
-    with pytest.raises(DataError, match="without a closed form"):
-        tm.evaluate([1.0, 2.0], data, tm.Custom("own", max))
+    with pytest.raises(DataError, match=r"without a closed form .* a query .* \(labels \[\d\. \d\.\] at one score\)"):
+        tm.evaluate([1.0, 1.0], data, tm.Custom("own", max))
+
+
+@pytest.mark.parametrize("convention", ["standard", "letor4"])
+@pytest.mark.parametrize("k", [1, 5, 64, 65, None])
+def test_custom_measures_look_at_ranked_documents_alone(convention, k):
+    """Lists longer than the cut-off: what lies behind it was never ranked."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 200, 40)
+    labels, scores = rng.integers(0, 3, sizes.sum()), rng.permutation(sizes.sum()).astype(float)
+    data = RankingData(np.zeros((sizes.sum(), 0)), labels, qid=np.repeat(np.arange(40), sizes))
+    own = tm.Custom("own", lambda labels: float(labels @ np.arange(1, len(labels) + 1)), k=k)
+    found = tm.evaluate(scores, data, [own], convention=convention).per_query[str(own)]
+    starts = np.cumsum(sizes) - sizes
+    for value, start, size in zip(found, starts, sizes, strict=True):
+        of = slice(start, start + size)
+        best = labels[of][np.argsort(-scores[of])][:k]
+        assert value == best @ np.arange(1, len(best) + 1)
+
+
+def test_a_tie_that_a_custom_measure_cannot_see_is_none():
+    first = tm.Custom("first", lambda labels: float(labels[0]), k=1)
+    labels, qid = [2, 0, 1, 1, 1, 0], [1, 1, 1, 2, 2, 2]
+    data = RankingData(np.zeros((6, 0)), labels, qid=qid)
+    alike_or_below = [3.0, 1.0, 1.0, 2.0, 2.0, 0.0]
+    assert tm.evaluate(alike_or_below, data, [first]).per_query["first@1"].tolist() == [2, 1]
+    with pytest.raises(DataError, match=r"in 2 queries .* \(labels \[2\. 1\.\] at one score\)"):
+        tm.evaluate([3.0, 1.0, 3.0, 2.0, 1.0, 2.0], data, [first])
 
 
 def test_custom_measures_where_ties_are_ordered():

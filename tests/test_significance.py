@@ -238,7 +238,7 @@ class TestIntervals:
 
     def test_studentised_is_its_definition(self):
         """Quantiles of t over all resamples of a small sample, which a large number of random ones come close to."""
-        sample = np.array([0.1, 0.5, -0.2, 0.9])
+        sample = np.array([0.1, 0.5, -0.2, 0.9, 0.3])
         n = len(sample)
         drawn = np.array(list(itertools.product(sample, repeat=n)))
         variances = np.maximum(drawn.var(axis=1, ddof=1), sample.var(ddof=1) / n)
@@ -285,13 +285,70 @@ class TestIntervals:
             low, high = sig.bootstrap_interval(differences, method=method, confidence=0.9999, resamples=200)
             assert 0 <= low <= high <= 1
 
-    @pytest.mark.parametrize("n", [2, 5, 30])
+    @pytest.mark.parametrize("n", [2, 3, 4])
+    def test_few_queries_are_left_to_student(self, n):
+        samples = np.random.default_rng(n).normal(0, 1, (400, n))
+        for sample in samples[:3]:
+            assert tuple(sig.bootstrap_interval(sample)) == tuple(sig.t_interval(sample))
+        intervals = [sig.bootstrap_interval(sample, resamples=200) for sample in samples]
+        assert np.mean([low <= 0 <= high for low, high in intervals]) > 0.95 - simulation_error(0.05, 400)
+        assert "too few" in intervals[0].detail
+
+    @pytest.mark.parametrize("n", [5, 8, 30])
     def test_resamples_without_variance_leave_the_interval_finite(self, n):
         differences = np.zeros(n)
         differences[0] = 1.0
         low, high = sig.bootstrap_interval(differences)
         assert -math.inf < low < 1 / n < high < math.inf
         assert high < 3
+
+
+def weighted_coverage(kind, n, times, resamples=300):
+    """How often an interval of a weighted mean holds that of the population the queries are drawn from."""
+    rng, size = np.random.default_rng(n), 10_000
+    weights = {"zipf": 1 / np.arange(1.0, size + 1), "lognormal": rng.lognormal(0, 1, size), "equal": np.ones(size)}[
+        kind
+    ]
+    values = rng.beta(2, 2, size)
+    truth, held = np.average(values, weights=weights), 0
+    for seed in range(times):
+        drawn = rng.integers(0, size, n)
+        low, high = sig.weighted_interval(values[drawn], weights[drawn], resamples=resamples, seed=seed, threads=1)
+        held += low <= truth <= high
+    return held / times
+
+
+class TestWeighted:
+    @pytest.mark.parametrize(("kind", "n"), [("zipf", 50), ("lognormal", 20), ("lognormal", 100)])
+    def test_intervals_hold_the_mean(self, kind, n):
+        """Resamples of the linearised values, as a mean without weights has, held .69, .89, .91 of 0.95."""
+        assert weighted_coverage(kind, n, 200) > 0.95 - simulation_error(0.05, 200)
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize(("kind", "held"), [("zipf", 0.89), ("lognormal", 0.93), ("equal", 0.95)])
+    @pytest.mark.parametrize("n", [20, 50, 100, 400])
+    def test_intervals_hold_the_mean_as_often_as_the_page_says(self, kind, held, n):
+        assert weighted_coverage(kind, n, 1000) > held - simulation_error(1 - held, 1000)
+
+    def test_equal_weights_are_none(self):
+        values = np.random.default_rng(0).normal(size=30)
+        weighted = sig.weighted_interval(values, np.full(30, 7.0))
+        assert tuple(weighted) == pytest.approx(tuple(sig.bootstrap_interval(values)))
+        few = sig.weighted_interval(values[:4], np.ones(4))
+        assert tuple(few) == pytest.approx(tuple(sig.t_interval(values[:4])))
+
+    def test_what_does_not_count_changes_nothing(self):
+        rng = np.random.default_rng(1)
+        values, weights = rng.normal(size=20), rng.random(20)
+        more = sig.weighted_interval([math.nan, 5.0, *values], [3.0, 0.0, *weights])
+        assert tuple(more) == pytest.approx(tuple(sig.weighted_interval(values, weights)), rel=1e-12)
+        assert tuple(sig.weighted_interval([0.3, 0.3, 0.3], [1, 2, 3])) == (0.3, 0.3)
+        assert sig.weighted_interval([0.3], [1]).high == math.inf
+
+    def test_refusals(self):
+        for values, weights in (([1.0, 2.0], [1.0]), ([1.0], [0.0]), ([1.0, 2.0], [1.0, -1.0]), ([1.0], [math.nan])):
+            with pytest.raises(DataError, match=r"weight"):
+                sig.weighted_interval(values, weights)
 
 
 class TestEffects:
@@ -341,24 +398,84 @@ class TestEffects:
 
 class TestEquivalence:
     @given(real_differences, st.floats(0.001, 2))
-    @settings(deadline=None, max_examples=60)
-    def test_equals_two_one_sided_tests(self, values, margin):
-        differences = np.array(values)
-        if np.ptp(differences) <= 1e-3 * np.abs(differences).max():  # where SciPy itself warns of lost digits
-            return
-        above = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-        below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
-        result = sig.equivalence_test(differences, margin=margin)
-        assert result.p == pytest.approx(max(above, below), rel=1e-8, abs=1e-300)
-        if abs(result.p - 0.05) > 1e-9:
+    @settings(deadline=None, max_examples=40)
+    def test_decides_as_its_interval(self, values, margin):
+        result = sig.equivalence_test(np.array(values), margin=margin)
+        if abs(result.p - 0.05) > 1e-6:
             low, high = result.interval
             assert result.equivalent == (-margin < low and high < margin)
 
+    @pytest.mark.parametrize("n", [1, 2, 3, 50, 1000])
+    @pytest.mark.parametrize("margin", [0.01, 0.5])
+    def test_nothing_seen_is_what_could_be_unseen(self, n, margin):
+        """All zero: as likely as that n queries miss what happens in a share `margin` of them, the worst."""
+        result = sig.equivalence_test(np.zeros(n), margin=margin)
+        assert result.p == pytest.approx((1 - margin) ** n, rel=1e-6)
+        assert result.interval.high == pytest.approx(1 - 0.05 ** (1 / n), rel=1e-6)
+        assert result.interval.low == -result.interval.high
+
+    @pytest.mark.parametrize("n", [2, 5, 30])
+    def test_p_is_that_of_random_weights(self, n):
+        rng = np.random.default_rng(n)
+        differences = rng.normal(0, 0.2, n)
+        weights = rng.dirichlet(np.ones(n + 1), 100_000)
+        for margin in (0.05, 0.2):
+            above, below = (weights @ np.append(side, 1.0) for side in (differences, -differences))
+            expected = max(np.mean(above >= margin), np.mean(below >= margin))
+            assert sig.equivalence_test(differences, margin=margin).p == pytest.approx(expected, abs=0.006)
+
+    def test_many_differences_are_counted_in_cells(self, monkeypatch):
+        differences = np.random.default_rng(0).normal(0, 0.1, 600)
+        fine = sig.equivalence_test(differences, margin=0.01)
+        monkeypatch.setattr("toprank.significance.equivalence._CELLS", 256)
+        coarse = sig.equivalence_test(differences, margin=0.01)
+        assert coarse.p == pytest.approx(fine.p, rel=1e-3)
+        assert coarse.p != fine.p
+
     def test_size_at_the_edge_of_the_margin(self):
         """At a true difference of exactly the margin the test cries "equivalent" in at most 5 % of the cases."""
-        samples = np.random.default_rng(1).normal(1.0, 2.0, (1000, 100))
+        samples = np.random.default_rng(1).normal(1.0, 2.0, (100, 30))
         seen = np.mean([sig.equivalence_test(row, margin=1.0).equivalent for row in samples])
-        assert 0.05 - simulation_error(0.05, 1000) < seen < 0.05 + simulation_error(0.05, 1000)
+        assert seen < 0.05 + simulation_error(0.05, 100)
+
+    @pytest.mark.parametrize("n", [3, 20, 50, 100, 298, 299, 1000])
+    @pytest.mark.parametrize(("share", "size"), [(0.01, 1.0), (0.02, 0.5), (0.1, 0.1)])
+    def test_size_where_failures_are_seldom(self, n, share, size):
+        """The true difference is the margin, and most queries do not show it: exactly, over how many do."""
+        seen, failures = 0.0, 0
+        while True:
+            differences = np.where(np.arange(n) < failures, size, 0.0)
+            if not sig.equivalence_test(differences, margin=0.01).equivalent:
+                break
+            seen += stats.binom.pmf(failures, n, share)
+            failures += 1
+        assert seen <= 0.05  # by Student's t up to .82
+        assert n < 299 or failures > 0  # and what can be shown is
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("n", [20, 100, 300, 1000])
+    @pytest.mark.parametrize(("share", "size"), [(0.01, 1.0), (0.02, 0.5), (0.1, 0.1), (1.0, 0.01)])
+    def test_size_where_failures_are_seldom_among_noise(self, n, share, size):
+        rng, times = np.random.default_rng(n), 1000
+        samples = size * (rng.random((times, n)) < share) + rng.normal(0, 0.02, (times, n))
+        seen = np.mean([sig.equivalence_test(row, margin=0.01, worst=1.1).equivalent for row in samples])
+        assert seen < 0.05 + simulation_error(0.05, times)
+
+    def test_enough_queries_show_it(self):
+        differences = np.random.default_rng(0).normal(0, 0.05, 1000)
+        assert sig.equivalence_test(differences, margin=0.01).equivalent
+
+    def test_the_worst_is_what_values_can_differ_by(self):
+        rng = np.random.default_rng(0)
+        a, b = rng.random((2, 50))
+        assert sig.equivalence_test(a, b, margin=0.1).worst == 1
+        assert sig.equivalence_test(a - b, margin=0.1).worst == 1
+        assert sig.equivalence_test(7 * a, 7 * b, margin=0.1).worst == 7 * max(a.max(), b.max())
+        assert sig.equivalence_test(7 * a, 7 * b, margin=9).worst == 18
+        assert sig.equivalence_test(a, b, margin=0.1, worst=3).worst == 3
+        assert sig.equivalence_test(a, b, margin=0.1, worst=3).p > sig.equivalence_test(a, b, margin=0.1).p
+        with pytest.raises(DataError, match="worst"):
+            sig.equivalence_test(a, b, margin=0.1, worst=0.01)
 
 
 class TestCorrections:
@@ -391,7 +508,7 @@ class TestDegenerate:
         assert tuple(sig.bootstrap_interval([0.3])) == tuple(sig.t_interval([0.3])) == (-math.inf, math.inf)
         assert sig.effect_size([0.3]).d is None
         assert sig.queries_needed([0.3]) is None
-        assert sig.equivalence_test([0.0], margin=1).p == 1
+        assert sig.equivalence_test([0.0], margin=1).p == pytest.approx(0.5)
 
     def test_all_zero(self):
         zeros = np.zeros(6)
@@ -401,7 +518,7 @@ class TestDegenerate:
         assert tuple(sig.bootstrap_interval(zeros)) == tuple(sig.t_interval(zeros)) == (0, 0)
         assert sig.effect_size(zeros).d == 0
         assert sig.queries_needed(zeros) is None
-        assert sig.equivalence_test(zeros, margin=0.1).equivalent
+        assert not sig.equivalence_test(zeros, margin=0.1).equivalent
 
     def test_all_equal(self):
         a, b = np.arange(10) / 10 + 0.1, np.arange(10) / 10  # differences that are equal up to rounding
@@ -412,8 +529,10 @@ class TestDegenerate:
         assert tuple(sig.t_interval(a, b)) == pytest.approx((0.1, 0.1))
         assert sig.effect_size(a, b).d == math.inf
         assert sig.queries_needed(a, b) == 2
-        assert sig.equivalence_test(a, b, margin=0.2).p == 0
-        assert sig.equivalence_test(a, b, margin=0.05).p == 1
+        assert sig.equivalence_test(a, b, margin=0.2, worst=0.3).p == pytest.approx(
+            0.5**10
+        )  # E ≥ the sum of ten others
+        assert sig.equivalence_test(a, b, margin=0.05).p == pytest.approx(1)
 
     def test_nan_drops_the_pair(self):
         nan = math.nan

@@ -135,18 +135,38 @@ def test_the_interval_of_a_weighted_mean_is_that_of_weighted_resamples(data):
     weighed = data.replace(query_weights=weights)
     evaluation = tr.evaluate(data.X[:, 0], weighed, "ndcg@10", weighted=True)
     low, high = evaluation.by("device").to_dict()["all"]["interval"]["ndcg@10"]
-    values, draws = (
-        np.asarray(evaluation.per_query["ndcg@10"]),
-        chance.integers(0, len(weights), (20_000, len(weights))),
-    )
-    means = (values[draws] * weights[draws]).sum(axis=1) / weights[draws].sum(axis=1)
-    assert low < evaluation.mean["ndcg@10"] < high
-    assert high - low == pytest.approx(np.subtract(*np.quantile(means, [0.975, 0.025])), rel=0.1)
+    values = np.asarray(evaluation.per_query["ndcg@10"])
+    n, mean = len(weights), evaluation.mean["ndcg@10"]
+    draws = chance.integers(0, n, (20_000, n))
+    w, v = weights[draws], values[draws]
+    means = (v * w).sum(axis=1) / w.sum(axis=1)
+    errors = np.sqrt((w**2 * (v - means[:, None]) ** 2).sum(axis=1) * n / (n - 1)) / w.sum(axis=1)
+    without = np.array([np.average(np.delete(values, i), weights=np.delete(weights, i)) for i in range(n)])
+    jackknife = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
+    high_t, low_t = np.quantile((means - mean) / errors, [0.975, 0.025])
+    assert (low, high) == pytest.approx((mean - high_t * jackknife, mean - low_t * jackknife), abs=0.1 * jackknife)
     same = tr.evaluate(data.X[:, 0], data.replace(query_weights=np.full(data.n_queries, 7.0)), "map", weighted=True)
     plain = tr.evaluate(data.X[:, 0], data, "map")
     for name, of in same.by("device").intervals.items():
         if of["map"] is not None:
             np.testing.assert_allclose(list(of["map"]), list(plain.by("device").intervals[name]["map"]))
+
+
+def test_weights_that_leave_few_queries_are_told(data):
+    heavy = np.ones(data.n_queries)
+    heavy[:2] = 500.0
+    weighed = tr.evaluate(data.X[:, 0], data.replace(query_weights=heavy), "ndcg@10", weighted=True)
+    sliced = weighed.by("device")
+    effective = heavy.sum() ** 2 / (heavy**2).sum()
+    assert sliced.to_dict()["all"]["effective"] == pytest.approx(effective)
+    assert "effective" in sliced.to_frame("arrow").column_names
+    [warning] = sliced.warnings
+    assert f"all ({effective:.1f} of {data.n_queries})" in warning
+    assert warning in str(sliced)
+    assert f"{effective:.1f} of {data.n_queries} queries effective" in sliced._whole_intervals["ndcg@10"].detail
+    plain = tr.evaluate(data.X[:, 0], data, "ndcg@10").by("device")
+    assert plain.warnings == ()
+    assert "effective" not in str(plain)
 
 
 @pytest.mark.parametrize("correction", ["holm", "bonferroni", "none"])

@@ -233,7 +233,9 @@ class Comparison(Shown, Plan):
         corrected = self.correction != "none"
         correction = f"{CORRECTED_BY[self.correction]} over {self.tests} ({pairs} × {metrics}, pairs × metrics)"
         strict = f"{self.alpha:g}/{self.family}" if corrected else f"{self.alpha:g}"
-        equivalence = f"two one-sided t-tests, {'same correction' if corrected else 'uncorrected'}"
+        equivalence = (
+            f"two one-sided tests that count an unseen query, {'same correction' if corrected else 'uncorrected'}"
+        )
         return (
             f"p: paired {self.test} test, two-sided{flips}, {correction if corrected else 'uncorrected'}; "
             f"* at level {self.alpha:g}. "

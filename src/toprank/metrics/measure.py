@@ -157,8 +157,8 @@ class Custom(Measure):
     """A measure of your own: a function of the labels in rank order, and optionally a cut-off.
 
     The function gives a number for each query, or None to leave the query out of the mean; NaN, more often a slip than
-    a wish, is refused. It has no closed form for ties, so conventions that take expectations over tied orders refuse
-    it.
+    a wish, is refused. It has no closed form for ties: under conventions that take expectations over tied orders it
+    is refused where documents of other labels are tied at a rank that it looks at, and only there.
 
     >>> first_is_relevant = Custom("first", lambda labels: float(labels[0] > 0))
     >>> str(first_is_relevant)
@@ -171,18 +171,32 @@ class Custom(Measure):
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        if rules.convention.ties == "expected":
-            raise DataError(
-                f"'{self.title}' is a custom measure without a closed form for ties, so it cannot be evaluated under "
-                f"'{rules.convention.name}'. Choose a convention that orders ties (for example 'letor-clipped')."
-            )
-
         def values(view: View) -> FloatArray:
-            labels = rules.grades[view.codes[view.order]]
+            ranked = int(view.starts[-1])  # nobody wrote what lies behind it
+            labels = rules.grades[view.codes[view.order[:ranked]]]
+            if rules.convention.ties == "expected":
+                self._refuse_ties(labels, view.ends[:ranked], view.starts, rules.convention.name)
             bounds = zip(view.starts[:-1].tolist(), view.starts[1:].tolist(), strict=True)
             return np.array([self._value(labels[start:stop][: self.k]) for start, stop in bounds])
 
         return values
+
+    def _refuse_ties(self, labels: FloatArray, ends: npt.NDArray[np.bool_], starts: IntArray, convention: str) -> None:
+        """Refuse tied documents whose order the function would see."""
+        groups = np.flatnonzero(np.r_[True, ends[:-1]])
+        mixed = np.maximum.reduceat(labels, groups) != np.minimum.reduceat(labels, groups)
+        query = np.searchsorted(starts, groups, side="right") - 1
+        seen = mixed & (groups - starts[query] < (len(labels) if self.k is None else self.k))
+        if seen.any():
+            first = groups[seen.argmax()]
+            tied = labels[first : first + int(ends[first:].argmax()) + 1]
+            n, shown = len(np.unique(query[seen])), np.array2string(tied, threshold=8, edgeitems=4)
+            raise DataError(
+                f"'{self.title}' is a custom measure without a closed form for ties, and in "
+                f"{f'{n:,} queries' if n > 1 else 'a query'} documents of other labels are tied at a rank that it "
+                f"looks at (labels {shown} at one score), so it cannot be evaluated under '{convention}'. Choose a "
+                "convention that orders ties (for example 'letor-clipped')."
+            )
 
     def _value(self, labels: FloatArray) -> float:
         value = self.function(labels)

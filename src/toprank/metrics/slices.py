@@ -12,7 +12,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.slices import Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
-from toprank.significance import Interval, bootstrap_interval
+from toprank.significance import Interval, bootstrap_interval, effective_sample, weighted_interval
 from toprank.significance.results import number
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SlicedEvaluation"]
 
 _ALL = "all"
+_FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it says
 
 
 class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
@@ -39,6 +40,8 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
 
         self.confidence = options["confidence"]
         self._whole_intervals = of(whole)
+        self.effective = {name: _least_effective(part) for name, part in self._of.items()}
+        """Slice → as many queries of equal weight would know its means as well; the fewest of the metrics."""
         self.intervals = {name: of(part) for name, part in self._of.items()}
         """Slice → metric → the interval of its mean; None where fewer than `least` queries count."""
 
@@ -56,7 +59,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
 
         def plain(part: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
             ends = {metric: None if one is None else list(one) for metric, one in intervals.items()}
-            return {**part.to_dict(), "interval": ends}
+            return {**part.to_dict(), "effective": _least_effective(part), "interval": ends}
 
         return {
             "by": self.slices.by,
@@ -73,6 +76,8 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         A frame of pandas or polars, or Arrow's.
         """
         columns: dict[str, list[Any]] = {"slice": list(self), "queries": [len(part.qids) for part in self.values()]}
+        if self.whole.query_weights is not None:
+            columns["effective"] = list(self.effective.values())
         for metric in self.whole.names:
             intervals = [of[metric] for of in self.intervals.values()]
             columns[metric] = [part.mean[metric] for part in self.values()]
@@ -83,16 +88,42 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
     def _parts(self) -> Sequence[Part]:
         rows = [(name, part, self.intervals[name]) for name, part in self.items()]
         rows.append((_ALL, self.whole, self._whole_intervals))
+        weighted = self.whole.query_weights is not None
         cells = [
-            (name, f"{len(part.qids):,}", *(cell for m in part.names for cell in (f"{part.mean[m]:.4f}", _ends(of[m]))))
+            (
+                name,
+                f"{len(part.qids):,}",
+                *([f"{_least_effective(part):.1f}"] if weighted else []),
+                *(cell for m in part.names for cell in (f"{part.mean[m]:.4f}", _ends(of[m]))),
+            )
             for name, part, of in rows
         ]
         interval = f"{100 * self.confidence:g} % interval"
-        header = (self.slices.by, "queries", *(name for metric in self.whole.names for name in (metric, interval)))
+        counts = ("queries", "effective") if weighted else ("queries",)
+        header = (self.slices.by, *counts, *(name for metric in self.whole.names for name in (metric, interval)))
         said = [self.slices.rule, f"Convention {self.whole.convention.name}."]
         if any(one is None for _, _, of in rows for one in of.values()):
             said.insert(1, f"Fewer than {self.least} queries have no interval.")
-        return [Table(header, cells, names=1), " ".join(said)]
+        return [Table(header, cells, names=1), " ".join(said), *self.warnings]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the intervals, as sentences: weights that leave too little of the queries."""
+        rows = {
+            **{name: (part, self.intervals[name]) for name, part in self.items()},
+            _ALL: (self.whole, self._whole_intervals),
+        }
+        few = [
+            f"{name} ({_least_effective(part):.1f} of {len(part.qids):,})"
+            for name, (part, of) in rows.items()
+            if any(one is not None for one in of.values()) and _least_effective(part) < _FEW
+        ]
+        if not few or self.whole.query_weights is None:
+            return ()
+        return (
+            f"Weighted means of few effective queries: {', '.join(few)}. A few queries carry the weight, and below "
+            f"{_FEW} effective ones an interval holds the truth less often than {100 * self.confidence:g} %.",
+        )
 
     def __repr__(self) -> str:
         return f"SlicedEvaluation({self.slices.by}: {', '.join(self)})"
@@ -105,17 +136,21 @@ def _ends(interval: Interval | None) -> str:
 def _interval(part: Evaluation, metric: str, least: int, options: Mapping[str, Any]) -> Interval | None:
     """The interval of a mean; None where too few queries count, or none of them weighs anything."""
     values: FloatArray = np.asarray(part.per_query[metric])
-    counts = ~np.isnan(values)
-    if int(counts.sum()) < least:
+    if int((~np.isnan(values)).sum()) < least:
         return None
-    values, mean = values[counts], part.mean[metric]
-    if part.query_weights is not None:
-        weights = part.query_weights[counts]
-        if not weights.any():
-            return None
-        # A weighted mean is a ratio of two means. To first order it varies as the mean of these values does.
-        values = mean + weights * (values - mean) / weights.mean()
-    return bootstrap_interval(values, **options)
+    if part.query_weights is None:
+        return bootstrap_interval(values, **options)
+    return weighted_interval(values, part.query_weights, **options) if _effective(part, metric) else None
+
+
+def _effective(part: Evaluation, metric: str) -> float:
+    """How many queries of equal weight would know the mean as well."""
+    counts = ~np.isnan(np.asarray(part.per_query[metric]))
+    return float(counts.sum()) if part.query_weights is None else effective_sample(part.query_weights[counts])
+
+
+def _least_effective(part: Evaluation) -> float:
+    return min(_effective(part, metric) for metric in part.names)
 
 
 def _part(whole: Evaluation, chosen: Any) -> Evaluation:

@@ -14,9 +14,10 @@ from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, joined
 from toprank.metrics.ranking import ranking
-from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, measure, sampled, shifts
+from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, corrected, measure, sampled, shifts
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
+from toprank.rankers.probabilities import ExpectedValue
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance.effects import bootstrap_interval
 from toprank.significance.results import number, p_value, signed
@@ -31,8 +32,10 @@ _MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
 class Change:
     """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
 
-    The interval of the difference is Welch's over queries. It takes P(grade | x) for right on both sides: documents of
-    other features are seen, features that mean something else than in training are not.
+    The interval of the difference is Welch's over queries, for itself; p is that of the same queries dealt out anew,
+    corrected for all that was looked at, so that it may be above 5 % where the interval just misses 0. Both take
+    P(grade | x) for right on both sides: documents of other features are seen, features that mean something else than
+    in training are not.
     """
 
     k: int
@@ -42,6 +45,7 @@ class Change:
     new_interval: tuple[float, float]
     difference: float
     interval: tuple[float, float]
+    p: float
     changed: bool
 
     def __str__(self) -> str:
@@ -167,6 +171,7 @@ class Drift(Shown):
             opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
         said = [self.untold if self.expected_dcg is None else str(self.expected_dcg)]
         said += [] if self.shadow is None else [str(self.shadow)]
+        said += ["PSI and KS are less what sampling alone adds to them; p holds for all rows together."]
         more = len(self.features) + 1 - _ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
         return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *said]
@@ -201,8 +206,9 @@ def monitor(
 ) -> Drift:
     """Compare the data a ranker meets with data it was trained for: features, scores, and the DCG to expect.
 
-    Queries are drawn anew for intervals, and dealt out anew to the two sides for p-values, which hold for all features
-    together (Westfall and Young). A feature calls for an alarm where it has surely moved (p ≤ 1 - confidence) and has
+    Queries are drawn anew for intervals, and dealt out anew to the two sides for p-values, which hold for features,
+    scores and the expected DCG together (Westfall and Young): where nothing has moved, any alarm at all comes with
+    probability 1 - confidence at most. A feature calls for one where it has surely moved (p ≤ 1 - confidence) and has
     moved far (PSI ≥ `psi`); the expected DCG where it has surely changed, and by 5 % at least.
 
     Args:
@@ -242,8 +248,12 @@ def monitor(
     scores = [ranker.predict(data) for data in sides]
     names = [name for name, *_ in columns]
     tests = [measure(one, draws, confidence) for one in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))]
-    *found, of_scores = shifts([*names, "score"], tests, psi, 1 - confidence)
-    expected, untold = _expected(ranker, sides, scores, k, confidence)
+    values, untold = _expected(ranker, sides, scores, k, confidence)
+    statistics = [(test.met, test.by_chance) for test in tests]
+    statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
+    p = corrected(statistics)
+    *found, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
+    expected = None if values is None else _change(values, k, confidence, p[-1])
     pairs = sorted(zip(found, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
         tuple(shift for shift, _ in pairs), of_scores, expected,
@@ -283,7 +293,8 @@ def _column(matrix: Any, place: int) -> FloatArray:
 
 def _expected(
     ranker: Any, sides: Sequence[RankingData], scores: Sequence[FloatArray], k: int, confidence: float
-) -> tuple[Change | None, str]:
+) -> tuple[tuple[ExpectedValue, ExpectedValue] | None, str]:
+    """What the ranker expects of the queries before and now, or why it cannot tell."""
     if not hasattr(ranker, "expected_dcg"):
         return None, (
             f"No DCG can be expected without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
@@ -293,21 +304,26 @@ def _expected(
         before, after = (
             ranker.expected_dcg(data, by, k=k, level=confidence) for data, by in zip(sides, scores, strict=True)
         )
-        ends = before.overall_interval(), after.overall_interval()
+        before.overall_interval()  # refused, with the reason, where nothing was calibrated
     except DataError as error:
         return None, joined("No DCG is expected without labels.", error.args[0])
+    return (before, after), ""
+
+
+def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: float, p: float) -> Change:
     from scipy.special import stdtrit
 
-    means = [float(value.mean.mean()) for value in (before, after)]
-    parts = [float(value.mean.var(ddof=1)) / len(value.mean) for value in (before, after)]
+    means = [float(value.mean.mean()) for value in values]
+    parts = [float(value.mean.var(ddof=1)) / len(value.mean) for value in values]
     spread = math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(value.mean) - 1) for part, value in zip(parts, (before, after), strict=True)
+        part**2 / (len(value.mean) - 1) for part, value in zip(parts, values, strict=True)
     ) if spread else 1.0  # fmt: skip
     half = float(stdtrit(freedom, (1 + confidence) / 2)) * spread
     change = means[1] - means[0]
-    changed = bool(abs(change) > half and abs(change) >= _MATTERS * abs(means[0]))
-    return Change(k, means[0], ends[0], means[1], ends[1], change, (change - half, change + half), changed), ""
+    changed = bool(p <= 1 - confidence and abs(change) >= _MATTERS * abs(means[0]))
+    before, after = (value.overall_interval() for value in values)
+    return Change(k, means[0], before, means[1], after, change, (change - half, change + half), p, changed)
 
 
 def _disagreement(

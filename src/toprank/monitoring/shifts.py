@@ -1,13 +1,14 @@
 """How far numbers have moved between two sets of queries: PSI and KS, with intervals and a test over queries.
 
 The documents of a query belong together, so what is drawn anew, or dealt out anew, are whole queries. Numbers are
-counted in cells: quantiles of the reference, one cell below and one above its range, one for missing values. So every
-resample costs one product of matrices.
+counted in cells: quantiles of both sets together, and one cell for missing values. So every resample costs one product
+of matrices. Quantiles of the reference alone would favour the one way of dealing that was met: its own queries always
+fill their cells evenly and never lie outside their own range, which those of any other way do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,12 +18,25 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 
-__all__ = ["MOST_QUERIES", "Cells", "Draws", "Shift", "Test", "cells_of", "measure", "sampled", "shifts"]
+__all__ = [
+    "MOST_QUERIES",
+    "Cells",
+    "Draws",
+    "Shift",
+    "Test",
+    "cells_of",
+    "corrected",
+    "measure",
+    "psi_dealt",
+    "sampled",
+    "shifts",
+]
 
 MOST_QUERIES = 20_000
 """Of each set so many queries are looked at: beyond them no interval gets visibly shorter."""
 _BLOCKS = 2_000  # queries are drawn in blocks of equally many where there are more
-_CELLS, _BINS = 50, 10
+_CELLS = np.r_[np.linspace(0, 1, 51)[1:], 0.01, 0.99]  # the levels of the quantiles that cells end at
+_BINS = np.r_[0.01, np.linspace(0, 1, 11)[1:-1], 0.99]  # those of PSI's bins: deciles, the outermost cut once more
 _HALF = 0.5  # documents added to every bin of PSI, which has no value where a bin is empty
 
 
@@ -39,7 +53,9 @@ class Cells(NamedTuple):
     ordered: int
     """So many cells from the first on are in order: KS looks at them; 0 for categories."""
     edges: FloatArray
-    """The upper ends of the ordered cells but the last."""
+    """The upper ends of the ordered cells; nothing is in the first, which ends below the least value."""
+    outside: float
+    """The share of new documents outside of the reference's range; of categories, of levels that are unknown."""
 
     def shares(self) -> tuple[FloatArray, FloatArray]:
         """The share of each cell, before and after."""
@@ -55,9 +71,10 @@ class Shift:
         name: the feature, or ``score``.
         psi: population stability index, less what sampling alone adds to it.
         psi_interval: of it, over queries.
-        ks: the largest distance of the two distribution functions, likewise; None for categories.
+        ks: the largest distance of the two distribution functions at fifty quantiles of both sets, less what sampling
+            alone adds to it, so that it is below the statistic of that name; None for categories.
         ks_interval: of it.
-        p: of "the queries come from the same source", corrected for all features looked at.
+        p: of "the queries come from the same source", corrected for all that was looked at.
         missing: the shares of missing values, before and after.
         outside: the share of new values outside of the reference's range; of categories, of levels that the model
             does not know.
@@ -94,6 +111,16 @@ class Draws:
         self.dealt = np.zeros((resamples, total), dtype=np.float32)
         np.put_along_axis(self.dealt, order[:, :first], 1.0, axis=1)
 
+    def means_apart(self, values: Sequence[FloatArray]) -> tuple[float, FloatArray]:
+        """The square of how far the means of one number per query are apart, as met and as dealt out by chance."""
+        joined = np.concatenate([self.block_of[0], self.block_of[1] + self.blocks[0]])
+        sums, sizes = (np.bincount(joined, each, sum(self.blocks)) for each in (np.concatenate(values), None))
+        met = np.arange(len(sums)) < self.blocks[0]
+        dealt = np.concatenate([met[None], self.dealt]).astype(np.float64)
+        first, second = ((rows @ sums) / (rows @ sizes) for rows in (dealt, 1 - dealt))
+        apart = (first - second) ** 2
+        return float(apart[0]), apart[1:]
+
 
 def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
     """How often each of n blocks is in each resample."""
@@ -112,35 +139,38 @@ def cells_of(
         edges, count = np.empty(0), levels + 1
         placed = [np.where((x >= 0) & (x < levels), x, levels) for x in (reference, new)]
     else:
-        edges = _edges(reference[~np.isnan(reference)])
-        count = len(edges) + 1
+        edges = _edges(np.concatenate([reference, new]))
+        count = len(edges)
         placed = [np.searchsorted(edges, x, side="left") for x in (reference, new)]
     found = []
     for x, at, block, n in zip((reference, new), placed, blocks, n_blocks, strict=True):
         cell = np.where(np.isnan(x), count, np.nan_to_num(at)).astype(np.int64)
         counts = np.bincount(block * (count + 1) + cell, minlength=n * (count + 1))
         found.append(counts.reshape(n, count + 1).astype(np.float32))
-    bins = np.arange(count + 1) if levels else _bins(found[0].sum(axis=0))
-    return Cells(found[0], found[1], bins, 0 if levels else count, edges)
+    if levels:
+        outside = float(found[1][:, levels].sum() / len(new))
+        return Cells(found[0], found[1], np.arange(count + 1), 0, edges, outside)
+    bins = _bins(found[0].sum(axis=0) + found[1].sum(axis=0))
+    known = reference[~np.isnan(reference)]
+    beyond = (new < known.min()) | (new > known.max()) if len(known) else ~np.isnan(new)
+    return Cells(found[0], found[1], bins, count, edges, float(beyond.mean()))
 
 
 def _edges(values: FloatArray) -> FloatArray:
-    """The end below the reference's range, its quantiles, and its greatest value, each once."""
+    """The end below the range, the quantiles, and the greatest value, each once."""
+    values = values[~np.isnan(values)]
     if not len(values):
         return np.empty(0)
-    levels = np.linspace(0, 1, _CELLS + 1)[1:]
-    inner = np.unique(np.quantile(values, levels, method="higher"))
+    inner = np.unique(np.quantile(values, _CELLS, method="higher"))
     return np.concatenate([[np.nextafter(values.min(), -np.inf)], inner])
 
 
-def _bins(before: Counts) -> IntArray:
-    """About ten bins of equally many documents; below, above and missing keep their own."""
-    inner = before[1:-2] if len(before) > 3 else before[:0]
-    if not len(inner):
-        return np.arange(len(before))
+def _bins(counts: Counts) -> IntArray:
+    """The bin of each cell, by where its middle document stands; the last cell, missing values, keeps its own."""
+    inner = counts[:-1]
     middles = (np.cumsum(inner) - inner / 2) / max(inner.sum(), 1)
-    inside = np.unique(np.floor(middles * _BINS), return_inverse=True)[1].reshape(-1)
-    return np.concatenate([[0], inside + 1, inside[-1] + np.array([2, 3])])
+    inside = np.unique(np.searchsorted(_BINS, middles), return_inverse=True)[1].reshape(-1)
+    return np.append(inside, inside.max(initial=-1) + 1)
 
 
 def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
@@ -169,46 +199,76 @@ class Test(NamedTuple):
     cells: Cells
     psi: tuple[float, float, float]
     ks: tuple[float, float, float] | None
-    observed: float
+    met: float
     by_chance: FloatArray
+    """PSI as it was met, and as chance deals the queries out."""
+
+
+def _dealt(cells: Cells, draws: Draws) -> tuple[Counts, Counts]:
+    """The counts of both sides, a row for each way: as they were met, then as chance deals the queries out."""
+    both = np.concatenate([cells.reference, cells.new])
+    first = np.concatenate([cells.reference.sum(axis=0)[None], draws.dealt @ both])
+    return first, both.sum(axis=0) - first
+
+
+def psi_dealt(cells: Cells, draws: Draws) -> tuple[float, FloatArray]:
+    """PSI as it was met, and as chance deals the queries out."""
+    values = _psi(*_dealt(cells, draws), cells.bins)
+    return float(values[0]), values[1:]
 
 
 def measure(cells: Cells, draws: Draws, confidence: float) -> Test:
     """PSI and KS with intervals; and the PSI of queries that are dealt out to the two sides by chance."""
     before, after = (draws.again[side] @ cells[side] for side in (0, 1))
-    both = np.concatenate([cells.reference, cells.new])
-    first = draws.dealt @ both
-    second = both.sum(axis=0) - first
+    dealt = _dealt(cells, draws)
 
     def estimate(statistic: Callable[..., FloatArray], rule: Any) -> tuple[float, float, float]:
-        plain = float(statistic(cells.reference.sum(axis=0), cells.new.sum(axis=0), rule))
-        resampled = statistic(before, after, rule)
+        values, resampled = statistic(*dealt, rule), statistic(before, after, rule)
+        plain = float(values[0])
         excess = resampled.mean() - plain  # sampling adds to a distance, and adds as much again to a resample's
         low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) - 2 * excess
-        if plain <= np.quantile(statistic(first, second, rule), confidence):
+        if plain <= np.quantile(values[1:], confidence):
             low = 0.0  # chance alone goes so far: below it a resample's excess says nothing
         return max(plain - excess, 0.0), max(float(low), 0.0), max(float(high), 0.0)
 
     ks = estimate(_ks, cells.ordered) if cells.ordered > 1 else None
-    observed = float(_psi(cells.reference.sum(axis=0), cells.new.sum(axis=0), cells.bins))
-    return Test(cells, estimate(_psi, cells.bins), ks, observed, _psi(first, second, cells.bins))
+    return Test(cells, estimate(_psi, cells.bins), ks, *psi_dealt(cells, draws))
 
 
-def shifts(names: Sequence[str], tests: Sequence[Test], least: float, alpha: float) -> Iterator[Shift]:
-    """What was measured, with p-values for the family: how often chance's largest reaches so far (Westfall, Young).
+def corrected(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
+    """p-values for a family of statistics, each as met and as chance deals it out (Westfall and Young).
 
-    Chance moves a feature of many bins farther than one of two, so each is measured in its own mean under chance.
+    p is how often the largest of all, under chance, reaches so far.
+
+    Chance moves a feature of many bins otherwise than one of two. Each statistic is like a multiple of χ², so Wilson
+    and Hilferty's root makes all of them alike: the share of the alarms that chance gives does not hang on the bins.
     """
-    means = np.array([test.by_chance.mean() for test in tests])
-    means[means <= 0] = 1.0  # a constant feature: it cannot move, and 0 reaches nothing
-    largest = np.max([test.by_chance / mean for test, mean in zip(tests, means, strict=True)], axis=0)
-    for name, test, mean in zip(names, tests, means, strict=True):
-        reached = np.count_nonzero(largest >= test.observed / mean * (1 - 1e-9))
-        p = float((1 + reached) / (1 + len(largest)))
+    roots = np.array([_rooted(np.append(by_chance, met)) for met, by_chance in statistics])
+    largest = roots[:, :-1].max(axis=0)
+    return [float((1 + np.count_nonzero(largest >= own - 1e-9)) / (1 + len(largest))) for own in roots[:, -1]]
+
+
+def _rooted(values: FloatArray) -> FloatArray:
+    """About standard normal for values like χ²; their mean and spread say of how many degrees of freedom.
+
+    The value that was met is one of them, so that it is treated like every other.
+    """
+    mean, spread = values.mean(), values.std()
+    if spread <= 1e-12 * max(mean, 1e-300):
+        return np.full(len(values), -np.inf)  # a constant feature: nothing that is dealt out moves it
+    part = (spread / mean) ** 2 / 9  # 2 / (9 ν)
+    return np.asarray((np.cbrt(values / mean) - (1 - part)) / np.sqrt(part))
+
+
+def shifts(names: Sequence[str], tests: Sequence[Test], p: Sequence[float], least: float, alpha: float) -> list[Shift]:
+    """What was measured, with p-values that are corrected already; an alarm needs both a small p and PSI ≥ `least`."""
+    found = []
+    for name, test, sure in zip(names, tests, p, strict=True):
         before, after = test.cells.shares()
-        outside = float(after[-2] + (after[0] if test.cells.ordered > 1 else 0))
         ks, ks_interval = (None, None) if test.ks is None else (test.ks[0], test.ks[1:])
-        yield Shift(
-            name, test.psi[0], test.psi[1:], ks, ks_interval, p, (float(before[-1]), float(after[-1])), outside,
-            bool(p <= alpha and test.psi[0] >= least),
-        )  # fmt: skip
+        drifted = bool(sure <= alpha and test.psi[0] >= least)
+        missing = float(before[-1]), float(after[-1])
+        found.append(
+            Shift(name, test.psi[0], test.psi[1:], ks, ks_interval, sure, missing, test.cells.outside, drifted)
+        )
+    return found

@@ -16,18 +16,20 @@ from toprank.significance.effects import (
     bonferroni,
     bootstrap_interval,
     effect_size,
-    equivalence_test,
+    effective_sample,
     holm,
     queries_needed,
     t_interval,
+    weighted_interval,
     win_tie_loss,
 )
+from toprank.significance.equivalence import equivalence_test
 from toprank.significance.results import EffectSize, EquivalenceResult, Interval, TestResult, WinTieLoss
 from toprank.significance.tests import randomization_test, t_test, wilcoxon
 
 __all__ = [
     "randomization_test", "t_test", "wilcoxon", "equivalence_test",
-    "bootstrap_interval", "t_interval",
+    "bootstrap_interval", "t_interval", "weighted_interval", "effective_sample",
     "effect_size", "win_tie_loss", "queries_needed",
     "holm", "bonferroni",
     "TestResult", "EquivalenceResult", "Interval", "EffectSize", "WinTieLoss",

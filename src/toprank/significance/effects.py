@@ -1,11 +1,12 @@
 """How large a difference is: intervals, effect sizes, the queries it takes to see it, and what many tests make of it.
 
-Bootstrap and Student's t; evidence that two systems differ by no more than a margin; p-values adjusted for a family.
+Bootstrap and Student's t; p-values adjusted for a family.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance.results import EffectSize, EquivalenceResult, Interval, WinTieLoss
+from toprank.significance.results import EffectSize, Interval, WinTieLoss
 from toprank.significance.tests import (
     ROUNDING,
     check_count,
     check_fraction,
+    column,
     differences,
     moments,
     rescaled,
@@ -29,16 +31,18 @@ __all__ = [
     "bonferroni",
     "bootstrap_interval",
     "effect_size",
-    "equivalence_test",
+    "effective_sample",
     "holm",
     "queries_for_effect",
     "queries_needed",
     "t_interval",
+    "weighted_interval",
     "win_tie_loss",
 ]
 
 _METHODS = {"studentised": "studentised", "bca": "BCa", "percentile": "percentile"}
 _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
+_FEWEST = 5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held
 _EQUAL = "all differences are equal, so the interval has no width"
 _ONE = "one query: its spread is unknown"
 
@@ -64,7 +68,8 @@ def bootstrap_interval(
     `method="percentile"` takes the quantiles of the resampled means as they are, `method="bca"` moves them for bias
     and skewness (Efron); both stay within the range of the differences, and are too short for few queries.
 
-    One query has no spread: the interval is infinite. Differences that are all equal give an interval of no width.
+    Fewer than five queries are too few to draw anew, and the studentised interval is `t_interval`. One query has no
+    spread: the interval is infinite. Differences that are all equal give an interval of no width.
 
     >>> low, high = bootstrap_interval([0.2, 0.1, 0.3, -0.1, 0.2], seed=1)
     >>> bool(low < 0.14 < high)
@@ -82,6 +87,9 @@ def bootstrap_interval(
         return Interval(-math.inf, math.inf, confidence, n, _ONE)
     if spread == 0:
         return Interval(mean, mean, confidence, n, _EQUAL)
+    if method == "studentised" and n < _FEWEST:
+        student = t_interval(values, confidence=confidence)
+        return replace(student, detail=f"{student.detail}: too few queries to draw anew")
     scaled, exponent = rescaled(values)
     centre, deviation = scaled.mean(), scaled.std(ddof=1)
     standard = (scaled - centre) / deviation  # whatever the unit of the differences, the rest is the same
@@ -98,16 +106,97 @@ def bootstrap_interval(
     return Interval(float(low), float(high), confidence, n, detail)
 
 
+def weighted_interval(
+    values: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Interval:
+    """The studentised bootstrap interval of a weighted mean ``Σwv / Σw``: queries are drawn again with their weights.
+
+    The weights are as much by chance as the values, so the mean is a ratio, and each resample has its own. Its error is
+    that of leaving out one query at a time. With equal weights it is `bootstrap_interval`. Where few queries carry the
+    weight, no interval can be trusted; `effective_sample` says what the weights leave of the queries, and so does the
+    interval's `detail`. Fewer than five queries are left to Student's t, whose degrees of freedom are the effective
+    sample's.
+
+    Args:
+        values: one per query; NaN for a query that does not count.
+        weights: one per query, not negative; a query of weight 0 does not count.
+        confidence: of the interval.
+        resamples: how often queries are drawn again.
+        seed: of the draws.
+        threads: number of threads; the result does not depend on it.
+
+    >>> low, high = weighted_interval([0.2, 0.1, 0.3, -0.1, 0.2], [1, 2, 1, 1, 5])
+    >>> bool(low < 0.16 < high)
+    True
+    """
+    check_fraction(confidence, "confidence")
+    resamples = check_count(resamples, "resamples")
+    start = stream_start(seed, 2)
+    plain, w = column(values, "values"), _weights(weights)
+    if len(plain) != len(w):
+        raise DataError(f"There are {len(w)} weights for {len(plain)} values; each query needs one.")
+    counts = ~np.isnan(plain) & (w > 0)
+    if not counts.any():
+        raise DataError("No query has both a value and a weight above 0, so there is no mean.")
+    plain, w = plain[counts], w[counts] / w[counts].mean()
+    n, effective = len(plain), effective_sample(w)
+    mean = float(w @ plain / n)
+    if n == 1:
+        return Interval(-math.inf, math.inf, confidence, n, _ONE)
+    if moments(plain)[1] == 0:
+        return Interval(mean, mean, confidence, n, _EQUAL)
+    told = f"{effective:.1f} of {n:,} queries effective"
+    missed = w * (plain - mean) / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
+    error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
+    if n < _FEWEST:
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * error
+        return Interval(mean - half, mean + half, confidence, n, f"t: too few queries to draw anew, {told}")
+    first_order = math.sqrt(float((w * (plain - mean)) @ (w * (plain - mean))) / (n - 1))
+    means, variances = _resampled((plain - mean) / first_order, resamples, start, threads, w)
+    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
+    ends = mean - error * np.quantile(np.sqrt(n) * means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
+    detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {told}"
+    return Interval(float(ends[0]), float(ends[1]), confidence, n, detail)
+
+
+def effective_sample(weights: npt.ArrayLike) -> float:
+    """``(Σw)² / Σw²``: as many queries of equal weight would know the mean as well; 0 where nothing weighs.
+
+    >>> effective_sample([1, 1, 1, 1]), effective_sample([97, 1, 1, 1])
+    (4.0, 1.0626527465673822)
+    """
+    w = _weights(weights)
+    return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
+
+
+def _weights(weights: npt.ArrayLike) -> FloatArray:
+    found = column(weights, "weights")
+    if not (found >= 0).all():
+        raise DataError("weights must not be negative, and each query needs one.")
+    return found / (found.max(initial=0.0) or 1.0)
+
+
 def _resampled(
-    values: FloatArray, resamples: int, start: np.uint64, threads: int | None
+    values: FloatArray, resamples: int, start: np.uint64, threads: int | None, weights: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Means and variances of the resamples."""
     means, variances = np.empty(resamples), np.empty(resamples)
     step = max(1, _DRAWS_PER_BLOCK // len(values))
 
     def fill(first: int) -> None:
-        last = first + step
-        kernels.resampled_moments(values, start, first, means[first:last], variances[first:last])
+        out = means[first : first + step], variances[first : first + step]
+        if weights is None:
+            kernels.resampled_moments(values, start, first, *out)
+        else:
+            kernels.resampled_ratios(values, weights, start, first, *out)
 
     each_block(fill, range(0, resamples, step), threads)
     return means, variances
@@ -245,41 +334,6 @@ def _t_power(size: float, n: int, alpha: float) -> float:
 
     missed = nctdtr(n - 1, abs(size) * math.sqrt(n), stdtrit(n - 1, 1 - alpha / 2))
     return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy says NaN for some chances that are as good as 0
-
-
-def equivalence_test(
-    a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, margin: float, alpha: float = 0.05
-) -> EquivalenceResult:
-    """Two one-sided paired t-tests (TOST): is the mean difference inside ±margin?
-
-    A large p of a test of difference proves nothing; equivalence is shown when both "the mean is ≤ -margin" and "the
-    mean is ≥ +margin" are rejected: ``p = max(P(T ≥ (mean + margin)/se), P(T ≤ (mean - margin)/se))`` with n - 1
-    degrees of freedom. One query gives p = 1; differences that are all equal give p = 0 inside the margin, 1 outside.
-
-    >>> print(equivalence_test([0.001, -0.002, 0.0, 0.002, -0.001, 0.001], margin=0.01))
-    Equivalent within ±0.01: mean difference 0.000167 on 6 queries, p = 7.77e-06
-    (two one-sided t-tests at level 0.05).
-    """
-    if not (margin > 0 and math.isfinite(margin)):
-        raise DataError(f"margin must be a positive number, the largest difference that does not matter, not {margin}.")
-    check_fraction(alpha, "alpha")
-    if alpha >= 0.5:
-        raise DataError(f"alpha must be below 0.5 for an equivalence test, not {alpha}.")
-    values = differences(a, b)
-    mean, spread = moments(values)
-    p = _larger_p(mean, spread, len(values), margin)
-    interval = t_interval(values, confidence=1 - 2 * alpha)
-    return EquivalenceResult(margin, p, p <= alpha, interval, mean, len(values), alpha)
-
-
-def _larger_p(mean: float, spread: float | None, n: int, margin: float) -> float:
-    if spread is None:
-        return 1.0
-    if spread == 0:
-        return 0.0 if abs(mean) < margin else 1.0
-    from scipy.special import stdtr
-
-    return float(stdtr(n - 1, (abs(mean) - margin) / spread * math.sqrt(n)))
 
 
 def bonferroni(p: npt.ArrayLike) -> FloatArray:

@@ -95,16 +95,17 @@ class EffectSize:
 
 @dataclass(frozen=True, slots=True)
 class EquivalenceResult:
-    """Two one-sided t-tests of "the mean difference lies outside ±margin".
+    """Two one-sided tests of "the mean difference lies outside ±margin".
 
     Attributes:
         margin: The largest difference that does not matter.
         p: The larger of the two one-sided p-values.
         equivalent: Whether p ≤ alpha, that is, whether `interval` lies within ±margin.
-        interval: The t interval of confidence ``1 - 2 alpha`` that decides it.
+        interval: The interval of confidence ``1 - 2 alpha`` that decides it, by inversion of the tests.
         difference: Mean of ``a - b``.
         n: Number of queries used.
         alpha: The level of the test.
+        worst: The largest difference that a query can have: one such query is counted as not yet seen.
     """
 
     margin: float
@@ -114,12 +115,14 @@ class EquivalenceResult:
     difference: float
     n: int
     alpha: float
+    worst: float = 1.0
 
     def __str__(self) -> str:
         verdict = "Equivalent" if self.equivalent else "Equivalence is not shown"
         return (
             f"{verdict} within ±{self.margin:g}: mean difference {number(self.difference)} on {queries(self.n)}, "
-            f"{p_value(self.p)} (two one-sided t-tests at level {self.alpha:g})."
+            f"{p_value(self.p)} (two one-sided tests at level {self.alpha:g}, an unseen query of ±{self.worst:g} "
+            "counted)."
         )
 
 

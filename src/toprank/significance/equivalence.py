@@ -1,0 +1,145 @@
+"""Evidence that two systems differ by no more than a margin, from a sample that may not have met the worst query yet.
+
+Per-query differences are mostly zero or small and seldom large. A sample in which the large ones did not occur has
+next to no spread, and Student's t then calls two systems equal of which one fails every fiftieth query. So the bound
+here is Gaffke's, for means of numbers that have a largest possible value: one query more is counted, which goes as
+badly as a query can, and all n + 1 get random weights (Dirichlet, all equally likely). Without any difference in the
+sample it is the exact bound (Clopper and Pearson's) for what was never seen: 1 - α^(1/n) of the worst, 3/n at 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.significance.results import EquivalenceResult, Interval, number
+from toprank.significance.tests import check_fraction, column, differences
+
+__all__ = ["equivalence_test"]
+
+_STEP, _MOST_STEPS, _AT_ONCE = 0.04, 1_000, 100  # of the contour, in its own unit; the sum ends where nothing is added
+_CELLS = 2048  # more distinct differences than this are counted in so many cells of equal width, by their means
+
+
+def equivalence_test(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    margin: float,
+    alpha: float = 0.05,
+    worst: float | None = None,
+) -> EquivalenceResult:
+    """Is the mean difference inside ±margin? Two one-sided tests (TOST) that hold their level for sparse differences.
+
+    A large p of a test of difference proves nothing; equivalence is shown when both "the mean is ≤ -margin" and "the
+    mean is ≥ +margin" are rejected. For the latter, one query with the difference `worst` is added, and p is the
+    probability that the mean, all queries weighted at random (Dirichlet), reaches the margin; for the former likewise.
+    So equal values everywhere show equivalence only on log(alpha) / log(1 - margin / worst) queries and more.
+
+    Args:
+        a: values of the first system, one per query; or the differences where `b` is None.
+        b: values of the second system on the same queries.
+        margin: the largest difference of means that does not matter.
+        alpha: the level of the test.
+        worst: the largest difference that a query can have. None: 1 where all values lie between 0 and 1 (differences
+            between -1 and 1), as those of most metrics do; else the range of the values (the largest difference) seen,
+            and at least twice the margin.
+
+    >>> print(equivalence_test([0.001, -0.002, 0.0, 0.002, -0.001] * 100, margin=0.01))
+    Equivalent within ±0.01: mean difference 0.0000 on 500 queries, p = 0.00657
+    (two one-sided tests at level 0.05, an unseen query of ±1 counted).
+    >>> equivalence_test([0.0] * 50, margin=0.01).equivalent  # a query in fifty may well fail unseen
+    False
+    """
+    if not (margin > 0 and math.isfinite(margin)):
+        raise DataError(f"margin must be a positive number, the largest difference that does not matter, not {margin}.")
+    check_fraction(alpha, "alpha")
+    if alpha >= 0.5:
+        raise DataError(f"alpha must be below 0.5 for an equivalence test, not {alpha}.")
+    values = differences(a, b)
+    largest = float(np.abs(values).max())
+    if worst is None:
+        worst = _worst_of(values if b is None else np.concatenate([column(a, "a"), column(b, "b")]), margin)
+    elif not (largest <= worst < math.inf):
+        raise DataError(
+            f"worst must be a number, the largest difference that a query can have, and one has {number(largest)}; it "
+            f"is {worst}."
+        )
+    sides = [_Bound(values, worst), _Bound(-values, worst)]
+    p = max(side.reaches(margin) for side in sides)
+    low, high = -sides[1].end(alpha), sides[0].end(alpha)
+    detail = f"an unseen query of ±{worst:g} counted"
+    interval = Interval(low, high, 1 - 2 * alpha, len(values), detail)
+    return EquivalenceResult(margin, p, p <= alpha, interval, float(values.mean()), len(values), alpha, worst)
+
+
+def _worst_of(values: FloatArray, margin: float) -> float:
+    """The largest difference to reckon with: what metrics between 0 and 1 can have, else the range of what is seen."""
+    low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
+    return 1.0 if low >= -1 and high <= 1 and margin < 1 else max(high - low, 2 * margin)
+
+
+class _Bound:
+    """The mean of the differences and the worst one, weighted at random: P(mean ≥ m), and where it is α.
+
+    With weights E / ΣE, E exponential, the mean reaches m where Σ E (x - m) ≥ 0. Its moment generating function is
+    known, and P is its integral along a line through the saddle point, where the integrand does not oscillate: right
+    to many digits however small P is.
+    """
+
+    def __init__(self, values: FloatArray, worst: float) -> None:
+        found, counts = np.unique(values, return_counts=True)
+        if len(found) > _CELLS:
+            cell = np.minimum(((found - found[0]) * (_CELLS / (found[-1] - found[0]))).astype(np.int64), _CELLS - 1)
+            sums, counts = np.bincount(cell, found * counts), np.bincount(cell, counts)
+            found, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
+        self.values, self.counts = np.append(found, worst), np.append(counts, 1).astype(np.float64)
+
+    def reaches(self, m: float) -> float:
+        """P(mean ≥ m)."""
+        apart = self.values - m
+        if apart.min() >= 0 or apart.max() <= 0:
+            return 1.0 if apart.min() >= 0 else 0.0
+        apart /= np.abs(apart).max()
+        if self.counts @ apart > 0:  # the nearer tail is the one that is known to all digits
+            return 1 - _positive(-apart, self.counts)
+        return _positive(apart, self.counts)
+
+    def end(self, alpha: float) -> float:
+        """The m with P(mean ≥ m) = α."""
+        from scipy.optimize import brentq
+
+        low, high = float(self.counts @ self.values / self.counts.sum()), float(self.values.max())
+        if self.values.min() == high:
+            return high
+        while self.reaches(low) < alpha:  # α above the chance to be beyond the mean: heavy tails and few queries
+            low -= (high - low) / 4
+        return float(brentq(lambda m: self.reaches(m) - alpha, low, high, xtol=1e-9 * (high - low)))
+
+
+def _positive(scales: FloatArray, counts: FloatArray) -> float:
+    """P(Σ scale · E > 0) for exponential E, `counts` of each scale; of both signs, and negative on the whole."""
+    top = float(scales.max())
+    slope: Callable[[float], float] = lambda s: float((counts * scales / (1 - s * scales)).sum() - 1 / s)  # noqa: E731
+    from scipy.optimize import brentq
+
+    saddle = float(brentq(slope, 1e-12 / top, (1 - 1e-12) / top))
+    left = 1 - saddle * scales
+    height = -float((counts * np.log(left)).sum()) - math.log(saddle)
+    width = 1 / math.sqrt(float((counts * (scales / left) ** 2).sum()) + 1 / saddle**2)
+    ratios, total = scales / left, -0.5 * width
+    for first in range(0, _MOST_STEPS, _AT_ONCE):
+        u = _STEP * np.arange(first, first + _AT_ONCE)
+        t = width * np.sinh(u)
+        apart = t[:, None] * ratios
+        size = -0.5 * (np.log1p(apart**2) @ counts + np.log1p((t / saddle) ** 2))
+        added = np.exp(size) * width * np.cosh(u)
+        total += float(added @ np.cos(np.arctan(apart) @ counts - np.arctan(t / saddle)))
+        if added[-1] < 1e-16 * total:
+            break
+    return min(1.0, math.exp(height) * total * _STEP / math.pi)
