@@ -6,6 +6,7 @@ The losses come from tests/loss_cases_<family>.py; see loss_cases.py for how to 
 from __future__ import annotations
 
 import itertools
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from loss_cases import LOSSES, Problem, random_scores
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses import base
+from toprank.losses import Squared, base, from_spec, to_spec
 from toprank.losses.base import Want
 from toprank.metrics.gains import Gain
 
@@ -413,6 +414,36 @@ def test_a_block_fills_its_gradient_and_leaves_the_scores_alone(problem):
 def test_repr_is_the_constructor(problem):
     loss = problem.loss
     assert eval(repr(loss), {type(loss).__name__: type(loss)}) == loss
+
+
+def test_a_loss_is_a_value(problem):
+    """Equal, hashed, pickled and read back by what it holds, however its numbers and tables were given."""
+    own = {field.name: getattr(problem.loss, field.name) for field in fields(problem.loss)}
+    tables = [name for name in ("gain", "discount") if name in own]
+    known = own | dict.fromkeys(tables, (0.0, 1.0, 3.0))
+    forms = [list, tuple, np.array, lambda table: np.array(table, np.float32), lambda table: [*map(np.int64, table)]]
+    kind = type(problem.loss)
+    made = [kind(**known | {name: form(known[name]) for name in tables}) for form in forms]
+    made.append(kind(**{name: np.float64(value) if type(value) is float else value for name, value in known.items()}))
+    for loss in made:
+        assert loss == made[0]
+        assert hash(loss) == hash(made[0])
+        assert repr(loss) == repr(eval(repr(loss), {kind.__name__: kind}))
+        assert "np." not in repr(loss)
+        again = pickle.loads(pickle.dumps(loss))
+        assert again == loss
+        assert hash(again) == hash(loss)
+        assert from_spec(to_spec(loss)) == loss
+    if tables:
+        assert kind(**known | {key: [0.0, 1.0, 4.0] for key in tables}) != made[0]
+
+
+def test_an_own_loss_gets_what_it_is_given():
+    class Own(Squared):
+        pass
+
+    table = np.array([0.0, 1.0])
+    assert Own(gain=table).gain is table  # it may count with it
 
 
 def test_traits_are_described(problem):

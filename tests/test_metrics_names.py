@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import fields
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +39,18 @@ measures = st.one_of(
 @given(measures)
 def test_parse_reads_what_str_writes(measure):
     assert tm.parse(str(measure)) == measure
+
+
+@given(measures)
+def test_a_measure_is_a_value_whose_numbers_are_plain(measure):
+    """Equal, hashed and written alike where NumPy's numbers were given."""
+    kind = {int: np.int64, float: np.float64}
+    given = {field.name: getattr(measure, field.name) for field in fields(measure)}
+    made = type(measure)(**{name: kind.get(type(value), lambda one: one)(value) for name, value in given.items()})
+    assert made == measure
+    assert hash(made) == hash(measure)
+    assert repr(made) == repr(measure)
+    assert pickle.loads(pickle.dumps(made)) == measure
 
 
 @pytest.mark.parametrize(

@@ -273,8 +273,9 @@ def test_any_name_of_a_model_can_be_read_again(data, tmp_path, name):
 
 
 def test_what_could_not_be_read_is_not_written(data, tmp_path):
-    ranker = tr.LinearRanker().fit(data).set_params(scale="no")
-    with pytest.raises(DataError, match=r"This LinearRanker cannot be saved.*scale cannot be 'no'"):
+    ranker = tr.LinearRanker().fit(data)
+    ranker.l2_ = "no"
+    with pytest.raises(DataError, match=r"This LinearRanker cannot be saved.*l2 cannot be 'no'"):
         ranker.save(tmp_path / "m.toprank")
     assert not list(tmp_path.iterdir())
 

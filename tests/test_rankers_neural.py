@@ -594,14 +594,13 @@ def test_parameters_changed_since_are_not_saved_as_the_network(data, tmp_path):
     assert (back.hidden, back.network, back.outputs, back.norm) == ((16,), "mlp", "score", "none")
     np.testing.assert_array_equal(back.predict(data), scores)
     assert network(init_model=ranker, epochs=1).fit(data).best_epoch_ == ranker.best_epoch_ + 1
-    with pytest.raises(DataError, match="epochs must be a whole number"):
-        ranker.set_params(epochs=-1).save(tmp_path / "n.toprank")
-    assert not (tmp_path / "n.toprank").exists()
+    ranker.set_params(epochs=-1).save(tmp_path / "n.toprank")
+    assert (tmp_path / "n.toprank").read_bytes() == (tmp_path / "m.toprank").read_bytes()
 
 
 def test_a_model_does_not_insist_on_the_device_it_was_trained_on(data, tmp_path):
     ranker = network().fit(data)
-    ranker.device = "cuda"
+    vars(ranker.as_fitted)["device"] = "cuda"
     ranker.save(tmp_path / "m.toprank")
     assert tr.load(tmp_path / "m.toprank").device == "auto"
 

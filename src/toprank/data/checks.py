@@ -37,23 +37,27 @@ IN_MEMORY = Remedy(
 
 
 def plainer(value: Any) -> Any:
-    """NumPy's numbers as Python's, in lists and tuples too; anything else as it is.
+    """NumPy's numbers as Python's, lists and arrays as tuples, which are equal and hashed by what they hold.
 
-    >>> plainer((np.int64(3), np.bool_(False), "a"))
-    (3, False, 'a')
+    >>> plainer((np.int64(3), np.bool_(False), "a")), plainer([0, np.array([1.0, 3.0])])
+    ((3, False, 'a'), (0, (1.0, 3.0)))
     """
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if type(value) in (list, tuple):
-        return type(value)(plainer(item) for item in value)
+        return tuple(plainer(item) for item in value)
     return value
 
 
 class PlainArguments(ABCMeta):
-    """Of classes whose values are their arguments: made from `plainer` ones, their repr reads back and JSON has it."""
+    """Of classes whose values are their arguments: made from `plainer` ones, they are equal, hashed, and read back from
+    their repr. A class of someone else's gets its arguments as they are given: it may count with an array.
+    """
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         """Make a value."""
+        if not cls.__module__.startswith("toprank."):
+            return super().__call__(*arguments, **named)
         plain = {name: plainer(value) for name, value in named.items()}
         return super().__call__(*(plainer(value) for value in arguments), **plain)
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
 from toprank.losses.base import BoundLoss, Curvature, Eval, Judgments, Loss, Traits
@@ -120,7 +118,7 @@ def to_spec(loss: Loss) -> dict[str, Any]:
         value = getattr(loss, field.name)
         if callable(value) or getattr(value, "function", None) is not None:
             raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
-        if isinstance(value, tuple | list | np.ndarray):
+        if isinstance(value, tuple):
             value = [float(number) for number in value]
         spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
     return spec

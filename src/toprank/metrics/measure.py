@@ -7,7 +7,7 @@ per query: NaN where the measure is undefined or the query is left out of the me
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.checks import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Blank, Convention
 from toprank.metrics.gains import Discount, Gain
@@ -87,7 +87,7 @@ PerQuery = Callable[[View], FloatArray]
 
 
 @dataclass(frozen=True)
-class Measure(ABC):
+class Measure(metaclass=PlainArguments):
     """Base of all measures; subclasses say how they are bound."""
 
     name: ClassVar[str] = ""

@@ -25,7 +25,7 @@ from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
-from toprank.rankers.estimator import Estimator, check_is_fitted, check_validation, validate, was_told
+from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate, was_told
 from toprank.rankers.files import State, save
 from toprank.rankers.formula import Blend, Part, Wide
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
@@ -59,7 +59,7 @@ class Rounds(NamedTuple):
     """Whether a training of fewer rounds is the beginning of one of more."""
 
 
-class Ranker(Estimator):
+class Ranker(Recorded):
     """Base of all rankers; each is a dataclass, whose fields are the parameters.
 
     A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
@@ -101,9 +101,9 @@ class Ranker(Estimator):
     """Packages beyond those that every ranker needs; other versions of them may give other numbers."""
 
     n_features_in_: int
-    encoding_: Encoding | None = None
+    encoding_: Encoding | None
     """What the features are, where some of them are categories, dates or durations."""
-    one_hot_: OneHot | None = None
+    one_hot_: OneHot | None
     """The columns of zeros and ones that it sees instead of categories."""
     training_: dict[str, Any]
     standardisation_: Standardisation
@@ -142,16 +142,11 @@ class Ranker(Estimator):
 
     def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> Self:
         """`fit`, which also takes a `Source`: what a cluster hands to its rankers."""
-        before = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        try:
-            return self._fit_checked(X, y, qid, valid, weights)
-        except BaseException:  # a fit that fails leaves the ranker as it was, never half of each
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            self.__dict__.update(before)
-            raise
+        draft = self.drafted()
+        draft._fit_checked(X, y, qid, valid, weights)
+        return self.adopt(draft)
 
-    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> Self:
+    def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> None:
         data = self._training_data(X, y, qid, weights)
         if data.n_features == 0:
             raise DataError("There are no features; a ranker needs at least one.")
@@ -189,7 +184,6 @@ class Ranker(Estimator):
             data, valid = widened(data, self.one_hot_), None if valid is None else widened(valid, self.one_hot_)
         with one_blas_thread():
             self._fit(data, valid)
-        return self
 
     @property
     def column_names_(self) -> tuple[str, ...] | None:
@@ -204,7 +198,10 @@ class Ranker(Estimator):
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
-        """Learn from a `RankingData`, or where it `learns_from_parts` any `Source`; the data are checked."""
+        """Learn from a `RankingData`, or where it `learns_from_parts` any `Source`; the data are checked.
+
+        `self` is a draft with the parameters of this fit; whatever is set on it becomes part of the record.
+        """
 
     @abstractmethod
     def _scores(self, X: Any) -> FloatArray:
@@ -381,13 +378,17 @@ class Ranker(Estimator):
 
     def state(self) -> State:
         """Everything that `restore` needs, as plain values, arrays and texts."""
-        given = self.get_params(deep=False).items()
+        given = self._saved_parameters().items()
         parameters = {name: plain(name, value) for name, value in given if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
         if self.standardises:
             arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """The parameters that a model file tells: those of the fit."""
+        return self.as_fitted.get_params(deep=False)
 
     def check_restored(self) -> None:
         """Refuse arrays that do not fit the number of features, or each other."""
@@ -409,7 +410,7 @@ class Ranker(Estimator):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The ranker that `state` described."""
+        """The ranker that `state` described: a draft, which is `settled` once the rest of the file is read."""
         ranker = cls(**read_parameters(cls, needed(state.values, "parameters")))
         for name, numbers in cls.saved_arrays.items():
             part = name.rstrip("_")
@@ -431,9 +432,6 @@ class Ranker(Estimator):
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
             if weights is not None:
                 raise DataError("The data hold their weights: data.replace(document_weights=...), not sample_weight.")
-            for name in ("n_features_in_", "feature_names_in_", "first_feature_id_"):
-                if hasattr(self, name):
-                    delattr(self, name)
             self.encoding_, self.one_hot_ = X.encoding, None
             self.n_features_in_ = X.n_features
             if X.feature_names is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -70,6 +71,7 @@ class BlendRanker(Ranker):
         shares, members = blend._shares(), list(blend.rankers)
         for ranker in members:
             check_is_fitted(ranker)
+        members = [copy(member) for member in members]  # which stay as they are, whatever theirs are fitted to later
         blend._adopt(members, shares, data)
         first = members[0]
         if any(member.encoding_ != first.encoding_ for member in members):
@@ -82,7 +84,7 @@ class BlendRanker(Ranker):
             if hasattr(first, name):
                 setattr(blend, name, getattr(first, name))
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
-        return blend
+        return blend.settled()
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         shares, members = self._shares(), []
@@ -254,13 +256,11 @@ class BlendRanker(Ranker):
 
     def _saved_weights(self) -> list[float] | None:
         """The weights as they were given, where they are those of the members; else, after an interrupt, those kept."""
-        if self.weights is None:
+        asked = self.as_fitted
+        if asked.weights is None:
             return None
-        try:
-            as_given = np.array_equal(self._shares(), self.weights_)
-        except DataError:
-            as_given = False
-        weights: list[float] = np.asarray(self.weights if as_given else self.weights_).tolist()
+        as_given = np.array_equal(asked._shares(), self.weights_)
+        weights: list[float] = np.asarray(asked.weights if as_given else self.weights_).tolist()
         return weights
 
     @classmethod
@@ -296,6 +296,7 @@ class BlendRanker(Ranker):
                 member.feature_names_in_ = self.feature_names_in_
             member.encode(self.encoding_, vars(member).pop("_columns_told", None))
             member.check_restored()
+            member.settled()
 
 
 def _check_depth(values: Any, left: int) -> None:

@@ -150,7 +150,8 @@ class ForestTerms(OfTrees):
     @property
     def explains_exactly(self) -> bool:
         """Where there is one score, and not the expected gain of grades; and each feature is one column."""
-        return getattr(self, "outputs", None) == "score" and self.one_hot_ is None
+        asked = self.as_fitted  # type: ignore[attr-defined]
+        return getattr(asked, "outputs", None) == "score" and self.one_hot_ is None
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY

@@ -3,6 +3,12 @@
 Parameters, their text form and clones are a few lines and stand here. The rest of the contract (tags, metadata routing,
 the picture in a notebook) is asked for by scikit-learn itself, or by someone who uses it, and then comes from its own
 `BaseEstimator`.
+
+What we ask of it besides: a fitted estimator is one record, what `fit` learnt with the parameters it was asked by, and
+it is swapped whole. `fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once that is done. A
+fit that fails, in whatever way, leaves everything as it was; parameters that are changed later wait for the next fit.
+Whoever needs a parameter of a fitted ranker asks `as_fitted`; `threads`, `verbose` and `device` alone are of the run,
+not of the model, and are those of the ranker as it is now.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from functools import cache
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,9 +31,11 @@ from toprank.errors import DataError
 
 __all__ = [
     "Estimator",
+    "Recorded",
     "available_if",
     "check_is_fitted",
     "check_validation",
+    "is_learnt",
     "unfitted",
     "validate",
     "was_told",
@@ -128,9 +136,14 @@ def unfitted(value: Any) -> Any:
     return made
 
 
+def is_learnt(name: str) -> bool:
+    """Whether a name is that of a fitted attribute: these end in an underscore."""
+    return name.endswith("_") and not name.startswith("__")
+
+
 def is_fitted(estimator: Any) -> bool:
-    """Whether anything was learned: names of fitted attributes end in an underscore."""
-    return any(name.endswith("_") and not name.startswith("__") for name in vars(estimator))
+    """Whether anything was learned."""
+    return any(map(is_learnt, vars(getattr(estimator, "as_fitted", estimator))))
 
 
 def check_is_fitted(estimator: Any) -> None:
@@ -144,6 +157,107 @@ def check_is_fitted(estimator: Any) -> None:
             f"This {type(estimator).__name__} instance is not fitted yet. Call 'fit' with appropriate arguments before "
             "using this estimator."
         )
+
+
+_NOTHING_LEARNT = ("encoding_", "one_hot_")  # None where nobody spoke of them
+
+
+class Recorded(Estimator):
+    """An estimator whose fitted attributes are read from its record.
+
+    A ranker that is being trained, or put together from a file, is a draft: it has no record yet, and its attributes
+    lie in itself. The record is such a draft, which nothing changes any more.
+    """
+
+    _record: ClassVar[Any] = None
+    _sealed: ClassVar[bool] = False
+
+    @property
+    def as_fitted(self) -> Self:
+        """The ranker as its last fit found and left it: those parameters, and what was learnt. A draft is its own."""
+        return self if self._record is None else self._record
+
+    def drafted(self) -> Self:
+        """A copy with the parameters as they are now, for `fit` to train; it has learnt nothing."""
+        draft = copy.copy(self)
+        for name in [name for name in vars(draft) if name == "_record" or is_learnt(name)]:
+            del vars(draft)[name]
+        return draft._owning()
+
+    def reopened(self) -> Self:
+        """A draft of what the ranker is, to make another of it."""
+        draft = copy.copy(self.as_fitted)
+        vars(draft).pop("_sealed", None)
+        return draft
+
+    def adopt(self, draft: Self) -> Self:
+        """Take up what a draft has learnt, in one assignment: nothing of an earlier fit is left."""
+        mine, known = vars(self), vars(draft)
+        parameters = self._parameters()
+        for name in [name for name in mine if name in known and name not in parameters and known[name] is mine[name]]:
+            del known[name]  # of the ranker, not learnt
+        for name, value in known.items():
+            if name not in parameters and isinstance(value, np.ndarray):
+                known[name] = _unchanging(value)
+        known["_sealed"] = True
+        for name in [name for name in mine if is_learnt(name)]:
+            del mine[name]
+        mine["_record"] = draft
+        return self
+
+    def settled(self) -> Self:
+        """Make what a draft was given its record, with the parameters as they are."""
+        draft = copy.copy(self)._owning()
+        parameters = self._parameters()
+        for name in [name for name in vars(self) if name not in parameters]:
+            del vars(self)[name]
+        return self.adopt(draft)
+
+    def _owning(self) -> Self:
+        """This draft, with lists, dictionaries and arrays among its parameters that nobody else can change."""
+        known = vars(self)
+        known |= {name: _own(known[name]) for name in self._parameters() if name in known}
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._sealed:
+            raise AttributeError(f"{name} is part of a record, which never changes; fit makes a new one.")
+        if self._record is None or not is_learnt(name):
+            object.__setattr__(self, name, value)
+            return
+        changed = copy.copy(self._record)
+        vars(changed)[name] = value
+        vars(self)["_record"] = changed
+
+    def __delattr__(self, name: str) -> None:
+        if self._record is None or not is_learnt(name) or name not in vars(self._record):
+            object.__delattr__(self, name)
+            return
+        changed = copy.copy(self._record)
+        del vars(changed)[name]
+        vars(self)["_record"] = changed
+
+    def __getattr__(self, name: str) -> Any:
+        record = self._record
+        if record is not None and name in vars(record):
+            return vars(record)[name]
+        return None if name in _NOTHING_LEARNT else super().__getattr__(name)
+
+
+def _own(value: Any) -> Any:
+    """A parameter as it is now: what it holds may be estimators or functions, which stay what they are."""
+    if type(value) in (list, tuple):
+        return type(value)(_own(one) for one in value)
+    if type(value) is dict:
+        return {name: _own(one) for name, one in value.items()}
+    return _unchanging(value.copy()) if type(value) is np.ndarray else value
+
+
+def _unchanging(array: Any) -> Any:
+    """The same numbers, not to be written through this name; the array itself may belong to someone else."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class available_if:  # noqa: N801 - a decorator

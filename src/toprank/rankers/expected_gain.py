@@ -179,7 +179,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     @property
     def _head(self) -> Logits | Thresholds:
         """How P(grade | x) hangs on the weights."""
-        kind = Thresholds if type(make_loss(self.loss)).__name__ == "Ordinal" else Logits
+        kind = Thresholds if type(make_loss(self.as_fitted.loss)).__name__ == "Ordinal" else Logits
         return kind(self.n_columns_, self.n_grades_)
 
     def _solve(self, source: Source, start: FloatArray | None, l2: float, _: float | None) -> Solution:
@@ -296,8 +296,9 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def _formula(self) -> Part:
         if self.plugin_ is not None:
             raise DataError(
-                f"The probabilities of this ranker are of scikit-learn's {type(self.classifier).__name__}, which has "
-                "no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its own means."
+                f"The probabilities of this ranker are of scikit-learn's {type(self.as_fitted.classifier).__name__}, "
+                "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
+                "own means."
             )
         standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
         weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_

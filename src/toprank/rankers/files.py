@@ -227,6 +227,7 @@ def _restored(stream: BinaryIO, where: str) -> Any:
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
             raise DataError(f"nothing asks for the part {unused}")
+        ranker.settled()
     except (FormatError, ImportError):  # a package that is missing or cannot be imported is not the file's fault
         raise
     except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault

@@ -292,7 +292,7 @@ class OfTrees:
 
         Trees know no numbers, only their order, so an infinite value does no harm.
         """
-        known = vars(self)
+        known = vars(getattr(self, "as_fitted", self))
         bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray
         if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
             return X

@@ -279,20 +279,18 @@ class NeuralRanker(GradeProbabilities):
 
     def state(self) -> State:
         """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
-        from toprank.rankers.neural_parameters import NeuralParameters, fitted_form
-
-        plainest = {"callbacks": (), "init_model": None, "device": "cpu" if self.device == "cpu" else "auto"}
-        bare = type(self)(**(self.get_params(deep=False) | plainest | fitted_form(self)))
-        NeuralParameters.of_form(bare)  # what `set_params` spoilt since would make a file that nobody can read
-        for name in (*self.saved_arrays, *self.saved_values):
-            setattr(bare, name, getattr(self, name))
-        state = super(NeuralRanker, bare).state()
+        state = super().state()
         weights = {name.replace(".", "_"): value.numpy() for name, value in self.network_.state_dict().items()}
         arrays = {
             name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in weights.items()
         }
         inputs = {name: getattr(self.inputs_, name) for name in _INPUTS}
         return state._replace(arrays={**state.arrays, **inputs, **arrays})
+
+    @override
+    def _saved_parameters(self) -> dict[str, Any]:
+        known = super()._saved_parameters()
+        return known | {"callbacks": (), "init_model": None, "device": "cpu" if known["device"] == "cpu" else "auto"}
 
     @classmethod
     @override

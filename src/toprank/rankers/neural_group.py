@@ -42,6 +42,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import write_store
 from toprank.errors import ClusterError, DataError, FileError, ToprankError, needs
+from toprank.rankers.estimator import is_learnt
 from toprank.rankers.neural import NeuralRanker
 from toprank.rankers.neural_inputs import EpochPlan
 from toprank.rankers.neural_objective import NotFinite
@@ -90,6 +91,7 @@ def fit_distributed(
         return _fit_in_group(ranker, data, valid, patience)
     if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
         raise DataError(f"processes must be a whole number of at least 1, not {processes!r}.")
+    draft = ranker.drafted()
     cloudpickle = needs("cloudpickle", "cluster", "fit_distributed")
     try:
         with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
@@ -99,7 +101,8 @@ def fit_distributed(
             learnt, said = pickle.loads(Path(folder, "fitted").read_bytes())
     except (KeyboardInterrupt, SignalException) as problem:
         raise _interruption(problem, processes) from None
-    ranker.__dict__.update(learnt)
+    vars(draft).update(learnt)
+    ranker.adopt(draft)
     for warning in said:
         warnings.warn(warning, stacklevel=3)
     return ranker
@@ -299,7 +302,7 @@ def _trained(folder: Path, rank: int) -> int:
         (folder / f"problem-{rank}").write_text(f"{kind}\n{problem}")
         return 1
     if rank == 0:
-        learnt = {name: value for name, value in vars(ranker).items() if name.endswith("_")}
+        learnt = {name: value for name, value in vars(ranker.as_fitted).items() if is_learnt(name)}
         said = [one.message for one in told if type(one.message).__module__.startswith("toprank.")]
         (folder / "fitted").write_bytes(pickle.dumps((learnt, said)))
     return 0

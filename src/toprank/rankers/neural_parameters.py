@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from toprank.scorers.networks import ACTIVATIONS, Architecture
 if TYPE_CHECKING:
     from toprank.rankers.neural import NeuralRanker
 
-__all__ = ["NeuralParameters", "fitted_form"]
+__all__ = ["NeuralParameters"]
 
 _MOST_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -130,14 +130,6 @@ def _sizes(given: NeuralParameters) -> tuple[int, ...]:
     return tuple(int(size) for size in hidden)
 
 
-def fitted_form(ranker: NeuralRanker) -> dict[str, Any]:
-    """The parameters that decide the form, as a fitted ranker's network has it: `set_params` may have changed them."""
-    shape = asdict(ranker.network_.shape)
-    del shape["n_inputs"], shape["n_outputs"]
-    outputs = "grades" if len(ranker.gains_) else "score"
-    return {**shape, "outputs": outputs, "input_transform": ranker.inputs_.kind}
-
-
 def _check_init_model(ranker: NeuralRanker) -> None:
     """Refuse a model that training cannot go on from."""
     before = ranker.init_model
@@ -147,9 +139,9 @@ def _check_init_model(ranker: NeuralRanker) -> None:
         raise DataError(f"init_model must be a fitted NeuralRanker, not a {type(before).__name__}.")
     if not hasattr(before, "network_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
-    form = fitted_form(before)
     for name in _FORM:
-        mine, theirs = getattr(ranker, name), form[name]
-        same = tuple(mine) == tuple(theirs) if name == "hidden" else mine == theirs
-        if not same:
+        mine, theirs = (getattr(one, name) for one in (ranker, before.as_fitted))
+        if name == "hidden":
+            mine, theirs = tuple(mine), tuple(theirs)
+        if mine != theirs:
             raise DataError(f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")

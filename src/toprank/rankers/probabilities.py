@@ -319,7 +319,7 @@ class GradeProbabilities(Ranker):
     @property
     def _by_likelihood(self) -> bool:
         """Whether training itself calibrates: it maximised the likelihood of the grades."""
-        return bool(make_loss(self.loss).traits.space == "class")
+        return bool(make_loss(self.as_fitted.loss).traits.space == "class")
 
     @property
     def classes_(self) -> IntArray:
@@ -359,9 +359,10 @@ class GradeProbabilities(Ranker):
             check_whole("k", k, 1)
         check_number("level", level, above=0, below=1)
         if self.calibration_ is None and not self._by_likelihood:
+            loss = make_loss(self.as_fitted.loss)
             raise DataError(
-                f"This {type(self).__name__} was trained under {type(make_loss(self.loss)).__name__}, which orders "
-                "documents but does not calibrate P(grade | x): a DCG expected of it may be wrong many times over.",
+                f"This {type(self).__name__} was trained under {type(loss).__name__}, which orders documents but does "
+                "not calibrate P(grade | x): a DCG expected of it may be wrong many times over.",
                 remedy=_CALIBRATE,
             )
         probabilities = self.predict_proba(data.as_grouped())

@@ -232,8 +232,9 @@ def _grown(ranker: TreeRanker) -> Grown | None:
         raise DataError(f"init_model must be a fitted TreeRanker, not a {type(before).__name__}.")
     if not hasattr(before, "booster_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
-    if before.outputs != ranker.outputs:
-        raise DataError(f"init_model has outputs='{before.outputs}', so it cannot go on with '{ranker.outputs}'.")
+    known = before.as_fitted.outputs
+    if known != ranker.outputs:
+        raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{ranker.outputs}'.")
     return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
 
 

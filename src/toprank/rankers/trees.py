@@ -227,7 +227,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return by_row(X, self._scores(self._prediction_rows(X)))
 
     def _scores(self, X: Any) -> FloatArray:
-        if self.outputs == "grades":
+        if len(self.gains_):
             return finite(_joined(self._calibrated(P) @ self.gains_ for P in self._grade_blocks(X)))
         raw = self._raw(X)
         if self.intercept_[0]:
@@ -238,7 +238,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     def _formula(self) -> Part:
         trees = read_trees(self._trees.text).trees
         forest = PlainForest(tuple(tree_of(fields) for fields in trees), np.array(self.intercept_))
-        return self._expected(forest) if self.outputs == "grades" else forest
+        return self._expected(forest) if len(self.gains_) else forest
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
         """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
@@ -276,15 +276,16 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def state(self) -> State:
         """See `Ranker.state`. Callbacks and `init_model` served the training and are not part of the model."""
-        plainest = {"callbacks": (), "init_model": None, "extra": None, "monotone": self.directions_}
-        bare = type(self)(**(self.get_params(deep=False) | plainest))
-        for name in (*self.saved_arrays, *self.saved_values):
-            setattr(bare, name, getattr(self, name))
-        state = super(TreeRanker, bare).state()
-        if self.extra is not None:
-            further = {name: plain(f"extra['{name}']", value) for name, value in self.extra.items()}
+        state, extra = super().state(), self.as_fitted.extra
+        if extra is not None:
+            further = {name: plain(f"extra['{name}']", value) for name, value in extra.items()}
             state.values["parameters"]["extra"] = further
         return state._replace(texts={"trees": rewritten_trees(self._trees.text)})
+
+    @override
+    def _saved_parameters(self) -> dict[str, Any]:
+        plainest = {"callbacks": (), "init_model": None, "extra": None, "monotone": self.directions_}
+        return super()._saved_parameters() | plainest
 
     @classmethod
     @override

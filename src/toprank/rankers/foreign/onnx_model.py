@@ -54,7 +54,7 @@ class OnnxRanker(Trained):
         ranker = cls(found.producer)
         ranker._open(content, found)
         ranker._describe(found.features, None, {"library": found.producer})
-        return ranker
+        return ranker.settled()
 
     def _open(self, content: bytes, found: Checked) -> None:
         """Start onnxruntime on bytes that were checked, and try two rows, or one where that is a batch."""
@@ -80,7 +80,8 @@ class OnnxRanker(Trained):
         """The session of onnxruntime, for as many threads as are asked for now."""
         known = self._session
         if known is None or known[0] != self.threads:
-            known = self._session = (self.threads, _session(self.content_, self.threads))
+            known = (self.threads, _session(self.content_, self.threads))
+            vars(self)["_session"] = known  # made anew where it is missing, so no part of what was learnt
         return known[1]
 
     def _scores(self, X: Any) -> FloatArray:

@@ -71,7 +71,7 @@ class Trained(Ranker):
 
     def _keep_own_width(self, columns: int) -> None:
         """Within a blend of others, whose features are more, still take the first ones."""
-        if self._has_more(self.n_features_in_, columns):
+        if columns and self._has_more(self.n_features_in_, columns):
             self.n_features_in_ = columns
 
     def _has_more(self, columns: int, known: int | None = None) -> bool:
@@ -126,7 +126,7 @@ class ForestRanker(ForestTerms, Trained):
         ranker._adopt(trees)
         ranker.encoding_ = encoding
         ranker._describe(len(trees.infos), names, {"trees": len(trees.trees), **(facts or {})})
-        return ranker
+        return ranker.settled()
 
     def _adopt(self, trees: ReadTrees) -> None:
         single = self.source != "LightGBM"
@@ -139,12 +139,12 @@ class ForestRanker(ForestTerms, Trained):
     @property
     def takes_more_features(self) -> bool:  # type: ignore[override]
         """RankLib's files do not tell how many features there are, only which are used."""
-        return self.source == "RankLib"
+        return self.as_fitted.source == "RankLib"
 
     @property
     def takes_categories(self) -> bool:  # type: ignore[override]
         """LightGBM and XGBoost take codes of categories; what CatBoost was told here are columns for their levels."""
-        return self.source in ("LightGBM", "XGBoost")
+        return self.as_fitted.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
         return finite(self._trees.forest.predict(X, self.threads))
@@ -156,8 +156,8 @@ class ForestRanker(ForestTerms, Trained):
             known = [replace(tree, threshold=before_rounding(tree.threshold)) for tree in known]
         if not rules.flushed and self.forest_.categories:
             raise DataError(
-                f"The trees ask for categories by {self.source}'s own rules (a missing value can be one of a set), "
-                "which no format here has words for. Train with columns of 0 and 1 in the place of categories."
+                f"The trees ask for categories by {self.as_fitted.source}'s own rules (a missing value can be one of a "
+                "set), which no format here has words for. Train with columns of 0 and 1 in the place of categories."
             )
         return PlainForest(tuple(known), np.array(self.intercept_), rules.flushed, rules.single_sums)
 
@@ -167,7 +167,7 @@ class ForestRanker(ForestTerms, Trained):
         check_is_fitted(self)
         return self._trees.numbers
 
-    @available_if(lambda ranker: "_trees" in vars(ranker) and bool(ranker._trees.forest.gains.any()))
+    @available_if(lambda ranker: hasattr(ranker, "_trees") and bool(ranker._trees.forest.gains.any()))
     def _shares(self) -> FloatArray:
         gains = self.forest_.gains
         return np.asarray(gains / gains.sum())
@@ -255,12 +255,12 @@ class WeightsRanker(LinearTerms, Trained):
         if not (np.isfinite(ranker.coef_).all() and np.isfinite(ranker.intercept_)):
             raise DataError("its weights are not all finite numbers")
         ranker._describe(len(ranker.coef_), names, facts or {})
-        return ranker
+        return ranker.settled()
 
     @property
     def takes_more_features(self) -> bool:  # type: ignore[override]
         """RankLib's files tell the features that are used, not how many there are."""
-        return self.source == "RankLib"
+        return self.as_fitted.source == "RankLib"
 
     @override
     def check_restored(self) -> None:
@@ -270,7 +270,7 @@ class WeightsRanker(LinearTerms, Trained):
     @property
     def takes_missing(self) -> bool:  # type: ignore[override]
         """RankLib takes a missing value for 0; an estimator that refused it in training still does."""
-        return self.source == "RankLib"
+        return self.as_fitted.source == "RankLib"
 
     @override
     def _formula(self) -> Part:
@@ -284,8 +284,8 @@ class WeightsRanker(LinearTerms, Trained):
         missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
         if missing.any() and not self.takes_missing:
             raise DataError(
-                f"A {self.source} takes no missing values, and there are {int(missing.sum()):,}; fill them in as was "
-                "done for its training."
+                f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
+                "in as was done for its training."
             )
         if not isinstance(X, np.ndarray):
             X = X.copy()

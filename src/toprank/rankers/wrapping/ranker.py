@@ -79,12 +79,12 @@ class WrappedRanker(Ranker):
     @property
     def takes_categories(self) -> bool:  # type: ignore[override]
         """LightGBM and XGBoost take codes of categories; others see a column for each level."""
-        return library_of(self.estimator).takes_categories
+        return library_of(self.as_fitted.estimator).takes_categories
 
     @property
     def takes_sparse(self) -> bool:  # type: ignore[override]
         """XGBoost takes what a sparse matrix leaves out for missing, and everybody here for 0."""
-        return library_of(self.estimator).takes_sparse
+        return library_of(self.as_fitted.estimator).takes_sparse
 
     # ---- parameters ----
 
@@ -117,7 +117,7 @@ class WrappedRanker(Ranker):
     def _scores(self, X: Any) -> FloatArray:
         return finite(library_of(self.estimator_).scores(X))
 
-    @available_if(lambda ranker: hasattr(vars(ranker).get("estimator_"), "feature_importances_"))
+    @available_if(lambda ranker: hasattr(getattr(ranker, "estimator_", None), "feature_importances_"))
     def _importances(self) -> FloatArray:
         found = np.asarray(self.estimator_.feature_importances_, np.float64)
         found = found if self.one_hot_ is None else self.one_hot_.by_feature(found)
@@ -139,7 +139,7 @@ class WrappedRanker(Ranker):
 
     def to_save(self) -> Trained:
         """The `ForestRanker` or `WeightsRanker` that gives the same scores, and cannot be fitted again."""
-        ranker = self._as("saved")
+        ranker = self._as("saved").reopened()
         facts = {name: value for name, value in ranker.training_.items() if name not in ("queries", "features")}
         ranker.n_features_in_ = self.n_features_in_
         vars(ranker).pop("feature_names_in_", None)
@@ -148,7 +148,7 @@ class WrappedRanker(Ranker):
                 setattr(ranker, name, getattr(self, name))
         ranker.encoding_, ranker.one_hot_ = self.encoding_, self.one_hot_
         ranker.training_ = {**self.training_, **facts}
-        return ranker
+        return ranker.settled()
 
     def _as(self, what: str) -> Trained:
         """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
