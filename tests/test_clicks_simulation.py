@@ -148,8 +148,8 @@ def test_users_who_disagree_with_the_judges_like_other_documents_as_much():
 def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_their_source():
     data = RankingData(np.zeros((4, 1)), qid=["b", "a", "b", "a"], document_ids=list("wxyz"), regroup=True)
     scores, liked = np.array([1.0, 5.0, 0.0, 9.0]), np.array([1.0, 0.0, 0.0, 1.0])
-    log = simulate(data, scores, PBM.known([1, 1]), 50, k=2, relevance=liked, noise=0.0)
-    for log_of in (log, tr.clicks.interleave(scores, scores, data, 50, k=2)):
+    log = simulate(data, scores, PBM.known([1, 1]), 50, k=2, relevance=liked, noise=0.0, order="source")
+    for log_of in (log, tr.clicks.interleave(scores, scores, data, 50, k=2, order="source")):
         shown = log_of.document_ids[log_of.pair].reshape(-1, 2)
         expected = {"a": ["z", "x"], "b": ["w", "y"]}
         assert all(expected[query] == documents for query, documents in

@@ -110,14 +110,16 @@ def test_text_that_is_regrouped_is_known_by_its_lines(two, tmp_path):
 
 
 def test_data_that_were_regrouped_before_keep_their_order(two, data, ranker, tmp_path):
-    """In memory as `ranker.predict` has it, in the order of the frame; the partitions of a stored copy as they lie."""
+    """In memory as `ranker.predict` has it, and so the partitions of a stored copy: as they lie."""
     frame, _ = scattered(data)
     grouped = tr.RankingData.from_frame(frame, regroup=True)
     assert grouped.source_rows is not None
-    np.testing.assert_array_equal(two.predict(ranker, grouped), ranker.predict(grouped))
+    scores = two.predict(ranker, grouped)
+    np.testing.assert_array_equal(scores, ranker.predict(frame)[grouped.source_rows])
+    assert tr.evaluate(scores, grouped).mean["ndcg@10"] == ranker.score(grouped)
     tr.write(grouped, tmp_path / "d.toprank-data")
     for parts in (cluster.read(tmp_path / "d.toprank-data", partitions=3), cluster.read([tmp_path / "d.toprank-data"])):
-        np.testing.assert_array_equal(two.predict(ranker, parts), ranker.predict(grouped.as_grouped()))
+        np.testing.assert_array_equal(two.predict(ranker, parts), scores)
 
 
 def test_a_shorter_set_replaces_a_longer_one(two, data, ranker, tmp_path):

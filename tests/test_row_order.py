@@ -1,7 +1,12 @@
-"""Scores are in the order of the user's rows wherever they meet data, also where these were regrouped."""
+"""One order of rows: everything per document that data hold, give or take is in that of `data.X`."""
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+
+import lightgbm
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,21 +18,26 @@ import toprank as tr
 from toprank.data.trec import run_of
 from toprank.report.comparing import from_comparison
 
-FRAMES = {"pandas": lambda frame: frame, "polars": pl.from_pandas}
 DATA = tr.synthetic(n_queries=12, n_documents=(2, 7), n_features=3, n_grades=3, seed=3)
-FRAME = pd.DataFrame(DATA.X, columns=["f1", "f2", "f3"])
+FEATURES = ["f1", "f2", "f3"]
+FRAME = pd.DataFrame(DATA.X, columns=FEATURES)
 FRAME["qid"], FRAME["label"] = DATA.qid, DATA.labels
 FRAME["document_id"] = [f"d{row}" for row in range(len(FRAME))]
 FRAME["score"] = FRAME.f1 + 0.1 * FRAME.f2
-ROLES = {"features": ["f1", "f2", "f3"], "regroup": True}
 METRICS = ["ndcg@10", "map", "err@20"]
-few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 permutations = st.permutations(range(len(FRAME)))
 
 
-def shuffled(order):
+def shuffled(order, reset=False):
+    """Rows in another order; their index goes with them, or is 0, 1, 2 … again."""
     frame = FRAME.iloc[list(order)]
-    return frame, tr.RankingData.from_frame(frame, **ROLES)
+    frame = frame.reset_index(drop=True) if reset else frame
+    return frame, tr.RankingData.from_frame(frame, features=FEATURES)
+
+
+def a_shuffle(seed=0, **options):
+    return shuffled(np.random.default_rng(seed).permutation(len(FRAME)), **options)
 
 
 def rankers():
@@ -38,82 +48,234 @@ def rankers():
         "trees": tr.TreeRanker(n_trees=3, min_data_in_leaf=2, threads=1),
         "network": tr.NeuralRanker("ListNet", network="attention", **quick),
         "blend": tr.BlendRanker([tr.LinearRanker("Squared"), tr.TreeRanker(n_trees=2, min_data_in_leaf=2, threads=1)]),
+        "wrapped": tr.wrap(lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1)),
     }
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    data = tr.RankingData.from_frame(FRAME, features=ROLES["features"])
+    data = tr.RankingData.from_frame(FRAME, features=FEATURES)
     return {name: ranker.fit(data) for name, ranker in rankers().items()}
 
 
-@given(permutations)
-@few
-@pytest.mark.parametrize("kind", FRAMES)
-def test_any_order_of_the_rows_gives_the_same_evaluation(kind, order):
-    frame, data = shuffled(order)
-    wanted = tr.evaluate(FRAME.score, FRAME.label, METRICS, qid=FRAME.qid)
-    for scores in (FRAMES[kind](frame)["score"], frame.score.tolist(), frame[["score"]].to_numpy()):
-        found = tr.evaluate(scores, data, METRICS)
-        for metric in METRICS:
-            assert found.mean[metric] == pytest.approx(wanted.mean[metric], abs=1e-12)
-    compared = tr.compare({"a": frame.score, "b": frame.f2}, data, METRICS)
-    assert compared.means["a"]["map"] == pytest.approx(wanted.mean["map"], abs=1e-12)
+def mean(evaluation):
+    return pytest.approx(evaluation.mean["ndcg@10"], abs=1e-12)
 
 
-@given(permutations, st.data())
+# What the data hold
+
+
+@given(permutations, st.booleans())
 @few
-def test_parts_of_regrouped_data_take_the_rows_that_are_left(order, draw):
-    frame, data = shuffled(order)
-    some = draw.draw(st.permutations(range(data.n_queries)))[: draw.draw(st.integers(1, data.n_queries))]
-    part = data.select(some)
-    left = frame[frame.qid.isin(part.qids)]
-    wanted = tr.evaluate(left.score, left.label, "ndcg", qid=left.qid).mean["ndcg"]
-    assert tr.evaluate(left.score, part, "ndcg").mean["ndcg"] == pytest.approx(wanted, abs=1e-12)
+def test_what_data_hold_is_in_one_order(order, reset):
+    frame, data = shuffled(order, reset)
+    for lying in (data, data.select([3, 1, 7]), tr.concatenate([data.select([5, 2]), data.select([0])])):
+        rows = frame.set_index("document_id").loc[lying.document_ids.tolist()]
+        np.testing.assert_array_equal(lying.X, rows[FEATURES])
+        np.testing.assert_array_equal(lying.labels, rows.label)
+        np.testing.assert_array_equal(lying.qid, rows.qid)
+        np.testing.assert_array_equal(lying.source_index, frame.index[frame.document_id.isin(rows.index)].take(
+            np.argsort(np.argsort([frame.document_id.tolist().index(one) for one in rows.index]))
+        ))  # fmt: skip
+        table = lying.to_frame()
+        assert table.document_id.tolist() == rows.index.tolist() == lying.to_frame("polars")["document_id"].to_list()
+        assert table.index.equals(lying.source_index)
+    np.testing.assert_array_equal(data.source_rows if data.source_rows is not None else np.arange(len(frame)),
+                                  [frame.document_id.tolist().index(one) for one in data.document_ids])  # fmt: skip
 
 
 @given(permutations)
 @few
 @pytest.mark.parametrize("name", rankers())
-def test_predictions_are_in_the_order_of_the_rows(fitted, name, order):
+def test_predictions_of_data_lie_as_x_and_those_of_frames_as_the_frame(fitted, name, order):
     frame, data = shuffled(order)
-    ranker = fitted[name]
-    plain = frame[ROLES["features"]]
-    scores = ranker.predict(data)
-    np.testing.assert_allclose(scores, ranker.predict(plain, qid=frame.qid), atol=1e-6)
+    ranker, plain = fitted[name], frame[FEATURES]
+    scores, of_frame = ranker.predict(data), ranker.predict(plain, qid=frame.qid)
+    np.testing.assert_allclose(scores, ranker.predict(data.to_frame(), qid=data.qid), atol=1e-6)
+    np.testing.assert_allclose(data.in_source_order(scores), of_frame, atol=1e-6)
     if hasattr(ranker, "predict_proba"):
-        np.testing.assert_allclose(ranker.predict_proba(data), ranker.predict_proba(plain), atol=1e-9)
-    wanted = tr.evaluate(scores, frame.label, "ndcg@10", qid=frame.qid).mean["ndcg@10"]
-    assert tr.evaluate(scores, data).mean["ndcg@10"] == pytest.approx(wanted, abs=1e-12)
-    assert ranker.score(data) == pytest.approx(wanted, abs=1e-12)
+        of_data = ranker.predict_proba(data)
+        np.testing.assert_allclose(data.in_source_order(of_data), ranker.predict_proba(plain), atol=1e-9)
+    wanted = tr.evaluate(of_frame, frame.label, qid=frame.qid)
+    assert tr.evaluate(scores, data).mean["ndcg@10"] == mean(wanted)
+    assert ranker.score(data) == mean(wanted) == ranker.score(plain, frame.label, frame.qid)
     best = ranker.rank(data.replace(document_ids=None), k=1)
-    of = pd.Series(scores, index=frame.qid.to_numpy()).groupby(level=0).max()
-    assert {qid: scores[rows[0]] for qid, rows in best.items()} == of.to_dict()
+    of = pd.Series(of_frame, index=frame.qid.to_numpy()).groupby(level=0).max()
+    assert {qid: of_frame[rows[0]] for qid, rows in best.items()} == pytest.approx(of.to_dict(), abs=1e-6)
 
 
-@given(permutations)
-@few
-def test_runs_frames_and_reports_follow(fitted, order):
-    frame, data = shuffled(order)
-    by_id = dict(zip(frame.document_id, frame.score, strict=True))
-    run = run_of(frame.score, data)
-    assert dict(zip(run.document_ids.tolist(), run.scores.tolist(), strict=True)) == by_id
-    assert data.to_frame().document_id.tolist() == frame.document_id.tolist()
-    systems = {"a": frame.score, "b": fitted["grades"].predict(data)}
-    rankers = {"b": fitted["grades"]}
-    part = from_comparison(tr.compare(systems, data), data, systems, rankers=rankers).parts[0]
-    assert dict(zip(part.documents.names.tolist(), part.documents.scores["a"].tolist(), strict=True)) == by_id
-    plain = tr.RankingData.from_frame(FRAME, features=ROLES["features"])
-    same = {"a": FRAME.score, "b": fitted["grades"].predict(plain)}
-    other = from_comparison(tr.compare(same, plain), plain, same, rankers=rankers).parts[0]
-    np.testing.assert_allclose(part.calibrations[0].observed, other.calibrations[0].observed)
-    expected = fitted["grades"].expected_dcg(data, frame.score).mean
-    np.testing.assert_allclose(np.sort(expected), np.sort(fitted["grades"].expected_dcg(plain, FRAME.score).mean))
+# What is taken
+
+
+def doors(scores, data, **order):
+    """What every function that takes scores says of them, as numbers that do not depend on the order of rows."""
+    log = tr.clicks.simulate(data, scores, tr.clicks.PBM.known([1, 0.5]), sessions=40, k=2, noise=0, **order)
+    shown = log.document_ids[log.pair]
+    known = tr.clicks.simulate(DATA_LOGGED, FRAME.f2, tr.clicks.PBM.known([1, 0.5]), sessions=300, k=2, noise=0)
+    estimate = tr.clicks.evaluate(scores, known, data, "dcg@2", propensities=[1, 0.5], **order).value
+    lists = tr.clicks.interleave(scores, scores, data, 20, k=3, **order)
+    run = run_of(scores, data, **order)
+    by_id = sorted(zip(run.document_ids.tolist(), run.scores.tolist(), strict=True))
+    compared = tr.compare({"a": scores, "b": scores}, data, METRICS, **order)
+    page = from_comparison(compared, data, {"a": scores, "b": scores}, **order).parts[0].documents
+    return {
+        "evaluate": list(tr.evaluate(scores, data, METRICS, **order).mean.values()),
+        "compare": list(compared.means["a"].values()),
+        "run": [score for _, score in by_id],
+        "report": [s for _, s in sorted(zip(page.names.tolist(), page.scores["a"].tolist(), strict=True))],
+        "clicks.simulate": len(set(shown.tolist()) & TOP),
+        "clicks.evaluate": estimate,
+        "clicks.interleave": len(set(lists.document_ids[lists.pair].tolist()) - set(TOP_3)),
+        "expected_dcg": float(np.sum(GRADES.expected_dcg(data, scores, **order).mean)),
+    }  # fmt: skip
+
+
+BEST = float((FRAME.groupby("qid").label.max() > 0).mean())  # of a perfect ranking: a query without gain counts 0
+DATA_LOGGED = tr.RankingData.from_frame(FRAME, features=FEATURES)
+GRADES = tr.ExpectedGainRanker().fit(DATA_LOGGED)
+TOP = set(FRAME.sort_values("score", ascending=False).groupby("qid").head(2).document_id)
+TOP_3 = set(FRAME.sort_values("score", ascending=False).groupby("qid").head(3).document_id)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_shuffled_rows_give_the_same_numbers_at_every_door(reset):
+    wanted = doors(FRAME.score, DATA_LOGGED)
+    assert wanted["clicks.interleave"] == 0
+    assert wanted["clicks.simulate"] > 10
+    frame, data = a_shuffle(reset=reset)
+    other = np.random.default_rng(9).permutation(len(frame))
+    own = tr.LinearRanker("Squared").fit(data).predict(data)
+    own[:] = data.aligned(frame.score)  # what predict(data) returned, whatever it holds
+    ways = {
+        "a column of the frame": (frame.score, {}),
+        "in another order": (frame.score.iloc[other], {}),
+        "as a frame of one column": (frame[["score"]].iloc[other], {}),
+        "the frame's order, said": (frame.score.to_numpy(), {"order": "source"}),
+        "that of X, said": (data.X[:, 0] + 0.1 * data.X[:, 1], {"order": "data"}),
+        "that of X, said of a column": (pd.Series(data.X[:, 0] + 0.1 * data.X[:, 1]), {"order": "data"}),
+        "a list, said": (frame.score.tolist(), {"order": "source"}),
+        "polars, said": (pl.Series(frame.score.to_numpy()), {"order": "source"}),
+        "what predict returned": (own, {}),
+        "what aligned gave": (data.aligned(frame.score.to_numpy(), order="source"), {}),
+    }
+    for way, (scores, order) in ways.items():
+        if way == "as a frame of one column":
+            assert tr.evaluate(scores, data, METRICS).mean == tr.evaluate(frame.score, data, METRICS).mean
+            continue
+        for door, found in doors(scores, data, **order).items():
+            assert found == pytest.approx(wanted[door], abs=1e-9), (way, door)
+
+
+def test_scores_whose_order_nothing_tells_are_refused_at_every_door(fitted):
+    frame, data = a_shuffle()
+    log = tr.clicks.simulate(data, frame.score, tr.clicks.PBM.known([1, 0.5]), sessions=20, k=2)
+    scores = fitted["linear"].predict(data)
+    plain = [frame.score.to_numpy(), frame.score.tolist(), pl.Series(frame.score), data.X[:, 0], data.labels]
+    derived = [scores * 2, scores.copy(), scores[:], fitted["linear"].predict(data.select(range(12)))]
+    users = tr.clicks.PBM.known([1, 0.5])
+    for one in plain + derived:
+        for call in (
+            lambda s: tr.evaluate(s, data),
+            lambda s: tr.compare({"a": scores, "b": s}, data),
+            lambda s: run_of(s, data),
+            lambda s: tr.write_run(data, s, "never.run"),
+            lambda s: tr.clicks.simulate(data, s, users, 5, k=2),
+            lambda s: tr.clicks.evaluate(s, log, data, "dcg@2", propensities=[1, 0.5]),
+            lambda s: tr.clicks.interleave(s, scores, data, 5),
+            lambda s: fitted["grades"].expected_dcg(data, s),
+            data.aligned,
+        ):
+            with pytest.raises(tr.ToprankError, match=r"order='data' .* order='source'"):
+                call(one)
+
+
+def test_the_very_array_is_known_by_its_own_data_alone(fitted):
+    frame, data = a_shuffle()
+    scores = fitted["linear"].predict(data)
+    assert (
+        tr.evaluate(scores, data).mean == tr.evaluate(scores, data, order="source").mean
+    )  # it is known, whatever is said
+    again, there = pickle.loads(pickle.dumps((data, scores)))
+    others = (tr.RankingData.from_frame(frame, features=FEATURES), again)
+    for other, given_there in zip(others, (scores, there), strict=True):
+        with pytest.raises(tr.ToprankError, match="order='data'"):
+            tr.evaluate(given_there, other)
+        assert tr.evaluate(given_there, other, order="data").mean == tr.evaluate(scores, data).mean
+    part = data.select([1, 0])
+    assert tr.evaluate(fitted["linear"].predict(part), part).n_documents == part.n_documents
+    assert not data.__dict__["_returned"].get(id(part))
+    del scores
+    assert len(data.__dict__["_returned"]) == 0  # nothing is kept alive
+
+
+def test_a_column_is_aligned_also_where_no_row_moved():
+    perfect, best = FRAME.label.sample(frac=1, random_state=0), {"ndcg@10": BEST}
+    assert tr.evaluate(perfect, DATA_LOGGED).mean == best
+    assert tr.evaluate(perfect, FRAME.label, qid=FRAME.qid).mean == best
+    assert tr.evaluate(perfect, FRAME.label.to_numpy(), qid=FRAME.qid).mean == best
+    table = tr.RankingData(FRAME[FEATURES], FRAME.label, qid=FRAME.qid)
+    assert tr.evaluate(perfect, table).mean == best
+    some = table.select([4, 0, 3])
+    labels = some.labels
+    wanted = tr.evaluate(labels, some).mean
+    assert tr.evaluate(perfect[FRAME.qid.isin(some.qids).loc[perfect.index]], some).mean == wanted
+    with pytest.raises(tr.ToprankError, match=r"numbers the rows in another order.*order='data'"):
+        tr.evaluate(perfect, DATA)  # of arrays, which have no index
+    assert tr.evaluate(FRAME.label, DATA).mean == tr.evaluate(perfect.sort_index(), DATA).mean == best
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_index_that_does_not_fit_is_refused(moved):
+    frame, data = a_shuffle() if moved else (FRAME, DATA_LOGGED)
+    odd = {
+        "twice": frame.score.set_axis([7] * len(frame)),
+        r"not that of the frame.*lacks": frame.score.set_axis(np.arange(len(frame)) + 1000),
+        "not that of the frame": frame.score.set_axis([f"row {row}" for row in range(len(frame))]),
+        "is not that": frame.score.set_axis(pd.MultiIndex.from_product([[0], range(len(frame))])),
+    }
+    for match, scores in odd.items():
+        with pytest.raises(tr.ToprankError, match=rf"{match}.*order='data' .* order='source'"):
+            tr.evaluate(scores, data)
+        assert tr.evaluate(scores, data, order="source").mean == tr.evaluate(frame.score, data).mean
+    twice = frame.set_axis([0] * len(frame))
+    again = tr.RankingData.from_frame(twice, features=FEATURES)
+    if moved:  # an index that says the same of all rows cannot bring them anywhere
+        with pytest.raises(tr.ToprankError, match="twice"):
+            tr.evaluate(twice.score, again)
+    else:
+        assert tr.evaluate(twice.score, again).mean == tr.evaluate(frame.score, data).mean
+
+
+def test_columns_of_one_call_that_contradict_each_other_are_refused():
+    with pytest.raises(tr.ToprankError, match=r"X and y have the same index in different orders.*y = y.loc\[X.index\]"):
+        tr.RankingData(FRAME[FEATURES], FRAME.label.sort_values(), qid=FRAME.qid)
+    with pytest.raises(tr.ToprankError, match="y and qid"):
+        tr.evaluate(FRAME.score, FRAME.label.sort_values(), qid=FRAME.qid)
+
+
+# The examples that this rule was made for
+
+
+def test_another_library_beside_ours_is_compared_row_by_row():
+    data = tr.synthetic(n_queries=60, n_documents=8, n_features=4, seed=1)
+    frame = pd.DataFrame(data.X, columns=list("abcd")).assign(qid=data.qid, label=data.labels)
+    t = tr.RankingData.from_frame(frame.sample(frac=1, random_state=0))
+    model = lightgbm.LGBMRegressor(n_estimators=20, verbose=-1).fit(t.X, t.labels)
+    ours = tr.wrap(model).fit(t)
+    theirs = model.predict(t.X)
+    with pytest.raises(tr.ToprankError, match=r"System 'lgb': .*order='data' .* order='source'"):
+        tr.compare({"lgb": theirs, "ours": ours.predict(t)}, t)
+    found = tr.compare({"lgb": theirs, "ours": ours.predict(t)}, t, order="data")
+    assert found.means["lgb"] == found.means["ours"]
+    assert tr.evaluate(ours.predict(t), t.labels, qid=t.qid).mean["ndcg@10"] == found.means["ours"]["ndcg@10"]
+
+
+# Training, choosing, files
 
 
 def test_training_choosing_and_experiments_are_those_of_the_grouped_rows(tmp_path):
-    _, data = shuffled(np.random.default_rng(0).permutation(len(FRAME)))
-    whole = data.as_grouped()
+    _, data = a_shuffle()
+    whole = data.replace(source_rows=None)
     for name in ("linear", "grades", "trees", "blend"):
         here, there = (rankers()[name].fit(one, valid=one.select(range(6))) for one in (data, whole))
         np.testing.assert_array_equal(here.predict(whole), there.predict(whole))
@@ -131,11 +293,85 @@ def test_training_choosing_and_experiments_are_those_of_the_grouped_rows(tmp_pat
     assert means[0] == means[1]
 
 
-def test_a_column_of_regrouped_data_is_not_taken_for_the_users_rows():
-    _, data = shuffled(np.random.default_rng(0).permutation(len(FRAME)))
-    for own in (data.X[:, 0], data.labels):
-        with pytest.raises(tr.ToprankError, match=r"column of the regrouped data.*data.in_source_order\(values\)"):
-            tr.evaluate(own, data)
-    wanted = tr.evaluate(FRAME.f1, FRAME.label, "map", qid=FRAME.qid).mean["map"]
-    assert tr.evaluate(data.in_source_order(data.X[:, 0]), data, "map").mean["map"] == pytest.approx(wanted)
-    assert tr.evaluate(data.X[:, 0], data.as_grouped(), "map").mean["map"] == pytest.approx(wanted)
+def test_reports_and_calibration_follow(fitted):
+    frame, data = a_shuffle()
+    rankers, systems = {"b": fitted["grades"]}, {"a": frame.score, "b": fitted["grades"].predict(data)}
+    part = from_comparison(tr.compare(systems, data), data, systems, rankers=rankers).parts[0]
+    same = {"a": FRAME.score, "b": fitted["grades"].predict(DATA_LOGGED)}
+    other = from_comparison(tr.compare(same, DATA_LOGGED), DATA_LOGGED, same, rankers=rankers).parts[0]
+    np.testing.assert_allclose(part.calibrations[0].observed, other.calibrations[0].observed)
+    table = fitted["grades"].predict_proba(data)
+    with pytest.raises(tr.ToprankError, match="order='source'"):
+        from_comparison(tr.compare(systems, data), data, systems, probabilities={"a": table.copy()})
+    given_it = from_comparison(tr.compare(systems, data), data, systems, probabilities={"a": table}).parts[0]
+    np.testing.assert_allclose(given_it.calibrations[0].observed, part.calibrations[0].observed)
+
+
+@pytest.mark.parametrize("source", ["table.csv", "table.parquet", "table.txt"])
+def test_score_files_follow_the_source_file_also_through_a_stored_copy(tmp_path, fitted, source):
+    frame, data = a_shuffle()
+    file = tmp_path / source
+    forced = {}
+    if source.endswith("txt"):
+        lines = [
+            f"{r.label:g} qid:{r.qid} 1:{r.f1!r} 2:{r.f2!r} 3:{r.f3!r} # docid = {r.document_id}"
+            for r in frame.itertuples()
+        ]
+        file.write_text("\n".join(lines))
+        forced = {"regroup": True}
+        with pytest.raises(tr.ToprankError, match="regroup=True"):
+            tr.read(file)
+    else:
+        kept = frame.drop(columns="score")
+        kept.to_csv(file, index=False) if source.endswith("csv") else kept.to_parquet(file, index=False)
+    read = tr.read(file, dtype=np.float64, **forced)
+    assert read.rows_moved
+    assert read.document_ids.tolist() == data.document_ids.tolist()
+    copy = tmp_path / "copy.toprank-data"
+    tr.write(read, copy)
+    if source.endswith("csv"):
+        tr.LinearRanker("Squared").fit(read).save(tmp_path / "m.toprank")
+        for number, one in enumerate((file, copy)):
+            out = tmp_path / f"{number}.scores"
+            toprank("predict", tmp_path / "m.toprank", one, "-o", out)
+            best = tmp_path / "best.scores"
+            tr.write_scores(frame.label.to_numpy(), best)
+            assert f'"ndcg@10": {BEST}' in toprank("evaluate", one, best, "-m", "ndcg@10", "--json")
+        np.testing.assert_array_equal(tr.read_scores(tmp_path / "0.scores"), tr.read_scores(tmp_path / "1.scores"))
+        written = tr.load(tmp_path / "m.toprank").predict(frame[FEATURES])
+        np.testing.assert_allclose(tr.read_scores(tmp_path / "0.scores"), written, atol=1e-6)
+    opened = tr.read(copy)
+    np.testing.assert_array_equal(opened.source_rows, read.source_rows)
+
+
+def toprank(*words):
+    done = subprocess.run([sys.executable, "-m", "toprank", *map(str, words), "-q"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("regroup", [None, True, False])
+def test_scattered_rows_are_grouped_unless_told_otherwise(tmp_path, regroup):
+    frame, _ = a_shuffle()
+    file = tmp_path / "t.parquet"
+    frame.to_parquet(file, index=False)
+    option = {} if regroup is None else {"regroup": regroup}
+    ways = {
+        "from_frame": lambda: tr.RankingData.from_frame(frame, features=FEATURES, **option),
+        "polars": lambda: tr.RankingData.from_frame(pl.from_pandas(frame), features=FEATURES, **option),
+        "read": lambda: tr.read(file, features=FEATURES, **option),
+        "RankingData": lambda: tr.RankingData(frame[FEATURES], frame.label, qid=frame.qid, **option),
+    }
+    for make in ways.values():
+        if regroup is False:
+            with pytest.raises(tr.ToprankError, match="not neighbours"):
+                make()
+        else:
+            data = make()
+            assert data.rows_moved
+            assert data.qids.tolist() == list(dict.fromkeys(frame.qid))
+            np.testing.assert_array_equal(data.labels, frame.label.to_numpy()[data.source_rows])
+    with pytest.raises(tr.ToprankError, match="regroup must be True or False"):
+        tr.RankingData.from_frame(frame, features=FEATURES, regroup="yes")
+    with pytest.raises(tr.ToprankError, match="regroup=True, which holds all data in memory"):
+        tr.convert(file, tmp_path / "t.toprank-data", features=FEATURES)

@@ -384,8 +384,8 @@ def test_copies_of_moved_rows_remember_all_sources(tmp_path):
     moved = plain([1, 2, 1, 2], regroup=True)
     data = convert(stored(tmp_path, plain([5, 5]), moved, moved.replace(qids=[3, 4])), tmp_path / "all.toprank-data")
     rows = np.arange(10)
-    np.testing.assert_array_equal(data.aligned(rows), [0, 1, 2, 4, 3, 5, 6, 8, 7, 9])
-    np.testing.assert_array_equal(data.in_source_order(data.aligned(rows)), rows)
+    np.testing.assert_array_equal(data.aligned(rows, order="source"), [0, 1, 2, 4, 3, 5, 6, 8, 7, 9])
+    np.testing.assert_array_equal(data.in_source_order(data.aligned(rows, order="source")), rows)
 
 
 @pytest.mark.parametrize(

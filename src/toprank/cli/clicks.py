@@ -275,7 +275,7 @@ def simulate(
         found = simulated(
             documents, rankings, users, sessions, k=k, noise=noise, exploration=exploration, way=cast(Any, way),
             trust=None if believed is None else ([1.0] * len(believed), believed),
-            popularity=popularity, disagreement=disagreement, seed=seed,
+            popularity=popularity, disagreement=disagreement, seed=seed, order="source",
         )  # fmt: skip
     write(found, output)
     common.say(f"{output}: {found}", quiet)

@@ -148,7 +148,8 @@ def evaluate(
     documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
-    found = evaluated(values, shown, documents, wanted, estimator=estimator, propensities=curves, clip=clip)
+    how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "clip": clip}
+    found = evaluated(values, shown, documents, wanted, order="source", **how)
     if json:
         common.print_json(found.to_dict())
     else:

@@ -148,8 +148,8 @@ def _evaluate_scores(
     values = _scores(scores, data, documents, {**reading, "threads": shared["threads"]}, quiet)
     with common.progress(f"Evaluating {scores} …", quiet):
         if convention == "all":
-            return evaluate_under_all(values, documents, metrics, **shared)
-        return {convention: measure(values, documents, metrics, convention=convention, **shared)}
+            return evaluate_under_all(values, documents, metrics, order="source", **shared)
+        return {convention: measure(values, documents, metrics, convention=convention, order="source", **shared)}
 
 
 def _evaluate_run(
@@ -306,7 +306,7 @@ def compare(
         else _read_runs(qrels, files, reading, quiet)
     )
     rules: dict[str, Any] = (
-        {"unjudged": unjudged.value if unjudged else None}
+        {"unjudged": unjudged.value if unjudged else None, "order": "source"}
         if qrels is None
         else {"complete": complete, "condense": _condense(unjudged)}
     )
@@ -342,7 +342,7 @@ def _read_scored(
 
 
 def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
-    """The scores in a file; where that is a model, what it gives the documents."""
+    """The scores in a file, or what a model gives the documents; in the order of the file of data."""
     from toprank.data.files import read_scores
     from toprank.rankers.files import is_model
 
@@ -350,7 +350,7 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
         return read_scores(path, documents.n_documents)
     ranker, rows = load_both(path, data, quiet, dict(reading), labels=True)
     with common.progress(f"Scoring {data} …", quiet):
-        scores: FloatArray = ranker.predict(rows)
+        scores: FloatArray = rows.in_source_order(ranker.predict(rows))
     return scores
 
 

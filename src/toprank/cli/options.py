@@ -81,8 +81,9 @@ class _Keywords:
         str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")
     ] = None
     regroup: Annotated[
-        bool, typer.Option(help="Bring scattered rows of a query together instead of refusing them.")
-    ] = False
+        bool | None,
+        typer.Option(help="Bring scattered rows of a query together, or refuse them. Default: tables yes, text no."),
+    ] = None
     cache: Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")] = (
         False
     )

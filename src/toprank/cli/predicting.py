@@ -65,7 +65,7 @@ def predict(
 
     ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
-        scores = ranker.predict(documents)
+        scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data
     if output is not None:
         write_scores(scores, output)
         common.say(f"{output}: {len(scores):,} scores", quiet)
@@ -94,7 +94,7 @@ def rank(
     """
     ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
-        scores = ranker.predict(documents.as_grouped())
+        scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
         common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
     lists = _ranked(scores, documents, top)

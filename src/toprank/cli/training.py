@@ -258,7 +258,7 @@ def _train(
 def _training_metrics(done: _Trained, data: RankingData, convention: str) -> dict[str, float]:
     from toprank.metrics import evaluate
 
-    means = evaluate(done.ranker.predict(data), data, [done.metric], convention=convention).mean
+    means = evaluate(done.ranker.predict(data), data, [done.metric], convention=convention, order="data").mean
     return {name: value for name, value in means.items() if value == value}  # undefined is not said
 
 

@@ -241,7 +241,7 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     """
     check_log(log)
     check_data("learning from clicks", data)
-    return log.rows(data.as_grouped())[log.pair]
+    return log.rows(data)[log.pair]
 
 
 def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
@@ -259,7 +259,7 @@ def session_queries(log: ClickLog, data: RankingData) -> IntArray:
 def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
     """R̂ of each row: given, or cross-fitted."""
     if given is not None:
-        values = given.predict(data.as_grouped()) if hasattr(given, "predict") else data.aligned(given)
+        values = given.predict(data) if hasattr(given, "predict") else data.aligned(given)
         array = np.asarray(values, dtype=np.float64)
         if array.shape != (data.n_documents,) or not np.isfinite(array).all():
             raise DataError(f"regression must be a fitted ranker, or a number for each of {data.n_documents:,} rows.")
@@ -275,10 +275,10 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
     from toprank.losses import Squared
     from toprank.rankers.linear import LinearRanker
 
-    first, grouped = correct(log, data, "snips", curves), data.as_grouped()
+    first = correct(log, data, "snips", curves)
     used = first.weight > 0
     looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
-    part = grouped.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
+    part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
     told, query, found = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
     fold = np.full(data.n_queries, -1)
     queries = np.unique(query[told])
@@ -289,7 +289,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
         if others.any():
             learnt = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(others))
             mine = of_row == number
-            found[mine] = np.clip(learnt.predict(grouped.keep(mine)), 0.0, 1.0)
+            found[mine] = np.clip(learnt.predict(data.keep(mine)), 0.0, 1.0)
     return found
 
 

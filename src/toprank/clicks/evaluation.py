@@ -21,6 +21,7 @@ from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
@@ -188,6 +189,7 @@ def evaluate(
     clip: float | None = None,
     regression: Any = None,
     confidence: float = 0.95,
+    order: Order | None = None,
 ) -> Estimates:
     """Estimate a ranker's metrics from a log of clicks on other lists.
 
@@ -204,6 +206,7 @@ def evaluate(
         regression: R̂ of ``dr``, as in `train`.
         confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
             freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).
+        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -220,7 +223,7 @@ def evaluate(
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
     check_number("confidence", confidence, above=0, below=1)
-    given = scores.predict(data.as_grouped()) if hasattr(scores, "predict") else data.aligned(scores)
+    given = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
     ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
     found = judge(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, clip=clip, regression=regression,

@@ -66,8 +66,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
     if data is None:
         raise DataError(f"The {role} is learnt from features; give the data that have those of the log's documents.")
     check_data("a click log with features", data)
-    grouped = data.as_grouped()
-    rows = log.rows(grouped)
+    rows = log.rows(data)
     missing = np.flatnonzero(rows < 0)
     if len(missing):
         query, document = log.qids[log.pair_query[missing[0]]], log.document_ids[missing[0]]
@@ -75,7 +74,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
             f"{len(missing):,} of the log's {log.n_pairs:,} documents are not in the data (query {query}, document "
             f"{document} for one): their features are needed. Add them, or leave their sessions out."
         )
-    return grouped, rows
+    return data, rows
 
 
 def same_features(log: ClickLog, data: RankingData) -> IntArray:

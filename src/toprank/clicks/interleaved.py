@@ -24,6 +24,7 @@ from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 from toprank.showing.tables import Part, Shown, Table
@@ -44,6 +45,7 @@ def interleave(
     k: int = 10,
     method: str = "team-draft",
     seed: int = 0,
+    order: Order | None = None,
 ) -> ClickLog:
     """Lists of two rankers for queries drawn at random, without clicks: what to show.
 
@@ -55,6 +57,7 @@ def interleave(
         k: documents of a list.
         method: ``team-draft`` or ``probabilistic``.
         seed: of everything drawn.
+        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     Returns:
         a log whose column ``team`` says who put each document there, ``a`` or ``b``.
@@ -70,7 +73,7 @@ def interleave(
     check_whole("sessions", sessions, 1)
     check_whole("k", k, 1)
     rng = np.random.default_rng(seed)
-    orders = [ranking(np.asarray(data.aligned(one), dtype=np.float64), data.queries).order for one in (a, b)]
+    orders = [ranking(np.asarray(data.aligned(one, order), dtype=np.float64), data.queries).order for one in (a, b)]
     query, data = rng.integers(0, data.n_queries, sessions), named(data)
     draft = _team_draft if method == "team-draft" else _probabilistic
     lists, teams = [], []
@@ -168,6 +171,7 @@ def interleaving(
     data: RankingData | None = None,
     method: str = "team-draft",
     confidence: float = 0.95,
+    order: Order | None = None,
 ) -> Interleaving:
     """Which ranker the clicks on interleaved lists favour.
 
@@ -178,6 +182,7 @@ def interleaving(
         data: whose documents were shown, for ``probabilistic``.
         method: how the lists were made.
         confidence: of the interval, and 1 less it the level of the test.
+        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
     >>> found = interleaving(log)
@@ -187,7 +192,7 @@ def interleaving(
     _check_method(method)
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
-    names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data))
+    names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
     clicked = np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 0
     won, lost = credit > 1e-12, credit < -1e-12
@@ -223,7 +228,7 @@ def _teams(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     return (str(names[0]), str(names[1])), np.where(team.reshape(-1) == 0, 1.0, -1.0)
 
 
-def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None) -> FloatArray:
+def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Order | None) -> FloatArray:
     """Of each impression P(a drew it) - P(b drew it), given what stood above."""
     if a is None or b is None or data is None:
         raise DataError("Probabilistic interleaving shares clicks by both rankings: give a=, b= and data=.")
@@ -232,7 +237,7 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None) -> FloatArr
         raise DataError(f"{int((row < 0).sum()):,} impressions are of documents that the data do not have.")
     chance = np.empty((2, len(row)))
     for side, scores in enumerate((a, b)):
-        order = ranking(np.asarray(data.aligned(scores), dtype=np.float64), data.queries).order
+        order = ranking(np.asarray(data.aligned(scores, given), dtype=np.float64), data.queries).order
         worth = np.empty(len(order))
         worth[order] = 1 / (np.arange(len(order)) - data.queries.spread(data.queries.offsets[:-1]) + 1.0) ** _FALL
         whole = data.queries.spread(data.queries.sum(worth))[row]

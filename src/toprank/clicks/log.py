@@ -185,8 +185,7 @@ class ClickLog:
         [1, -1]
         """
         check_data("the join with a click log", data)
-        documents = np.arange(data.n_documents) if data.document_ids is None else data.document_ids
-        return self._found(data.qids, data.queries.document_query, documents)
+        return self._found(data.qids, data.queries.document_query, data.row_names)
 
     def data(self, features: Sequence[str]) -> RankingData:
         """What was shown as ranking data without labels, a row for each pair: columns of the log are the features.

@@ -292,9 +292,8 @@ class ClickModel(ABC):
         found = np.where(place >= 0, values[place], unseen)
         if name != "attraction_" or self.attraction is None or self.data_ is None:
             return found
-        data = self.data_.as_grouped()
-        rows = log.rows(data)
-        return np.where(rows >= 0, self.predict(data)[rows], found)  # whatever the log of the fit had shown
+        rows = log.rows(self.data_)
+        return np.where(rows >= 0, self.predict(self.data_)[rows], found)  # whatever the log of the fit had shown
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "log_"):

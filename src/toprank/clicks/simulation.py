@@ -15,6 +15,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 
@@ -39,6 +40,7 @@ def simulate(
     way: Literal["shuffle", "swap", "neighbours"] = "shuffle",
     popularity: float = 0.0,
     seed: int = 0,
+    order: Order | None = None,
 ) -> ClickLog:
     """Show the top of rankings to users who behave as `model` says, and log their clicks.
 
@@ -48,8 +50,8 @@ def simulate(
         model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one.
         sessions: how many lists are shown.
         k: documents of a list.
-        relevance: P(a user likes it) of each row, in the order of `predict`; None: (2^y - 1) / (2^max - 1).
-        satisfaction: P(it is enough | clicked) of each row; None: the relevance.
+        relevance: P(a user likes it) of each document, as `scores` stand; None: (2^y - 1) / (2^max - 1).
+        satisfaction: P(it is enough | clicked) of each document, likewise; None: the relevance.
         noise: P(click | looked at, not liked), so that attraction is noise + (1 - noise) × relevance.
         trust: P(click | looked at, liked) and P(click | looked at, not liked) at each position, instead of `noise`:
             users trust what stands above.
@@ -60,10 +62,12 @@ def simulate(
             exchanged (``swap``), or with two random neighbours exchanged (``neighbours``).
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
         seed: of everything drawn.
+        order: how scores, relevance and satisfaction stand, where grouping moved the rows of the data: see
+            `RankingData.aligned`.
 
     Returns:
         a log with the columns ``ranker`` (its name or number) and ``explored``; documents without ids are called by the
-        number of their row.
+        number of their row (`RankingData.row_names`).
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -79,10 +83,10 @@ def simulate(
     if way not in _WAYS:
         raise UnknownNameError("way of exploration", way, _WAYS)
     rng = np.random.default_rng(seed)
-    names, lists = _rankings(scores, data, k)
-    liked = _of_rows(relevance, data, "relevance") if relevance is not None else relevance_of(data)
+    names, lists = _rankings(scores, data, k, order)
+    liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
     liked = _dealt(liked, data.queries, disagreement, rng)
-    enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction")
+    enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction", order)
     data = named(data)
     chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
     query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
@@ -127,7 +131,7 @@ def relevance_of(data: RankingData) -> FloatArray:
     return gain / max(float(gain.max()), 1e-300)
 
 
-def _rankings(scores: Any, data: RankingData, k: int) -> tuple[list[str], list[IntArray]]:
+def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tuple[list[str], list[IntArray]]:
     """The names of the rankers, and the top k of all queries by each, one query behind the other."""
     if isinstance(scores, Mapping):
         names, several = [str(name) for name in scores], list(scores.values())
@@ -136,14 +140,14 @@ def _rankings(scores: Any, data: RankingData, k: int) -> tuple[list[str], list[I
         names = [str(number) for number in range(len(several))]
     lists = []
     for one in several:
-        ranked = ranking(np.asarray(data.aligned(one), dtype=np.float64), data.queries, k)
+        ranked = ranking(np.asarray(data.aligned(one, order), dtype=np.float64), data.queries, k)
         position = np.arange(len(ranked.order)) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
         lists.append(ranked.order[position < k])
     return names, lists
 
 
-def _of_rows(values: npt.ArrayLike, data: RankingData, name: str) -> FloatArray:
-    array = np.asarray(data.aligned(values), dtype=np.float64)
+def _of_rows(values: npt.ArrayLike, data: RankingData, name: str, order: Order | None) -> FloatArray:
+    array = np.asarray(data.aligned(values, order), dtype=np.float64)
     if array.shape != (data.n_documents,) or not ((array >= 0) & (array <= 1)).all():
         raise DataError(f"{name} must be a probability for each of the {data.n_documents:,} documents.")
     return array
@@ -173,11 +177,10 @@ def _explored(
 
 
 def named(data: RankingData) -> RankingData:
-    """The data with document ids, whose rows of a query are neighbours; without ids, documents are called by rows."""
-    data = data.as_grouped()
+    """The data with document ids; without ids, documents are called by rows."""
     if data.document_ids is not None:
         return data
-    return data.replace(document_ids=np.arange(data.n_documents).astype(str))
+    return data.replace(document_ids=data.row_names.astype(str))
 
 
 def _attraction(

@@ -264,7 +264,7 @@ def train(
             this ranker).
         clip: the least propensity to divide by; None: 0 where propensities are given, 10/√sessions where they are
             found from the log, and under ``dr``.
-        regression: R̂ of ``dr``: a number for each document in the order of `predict`, or a fitted ranker; None: a
+        regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
         within: of ``safe``.
         approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
@@ -378,7 +378,7 @@ def _liked(data: RankingData) -> RankingData:
     """The labels as relevance from 0 to 1, as clicks estimate it."""
     if not data.judged.all():
         raise DataError("Full information is what the labels of the data say, and not all documents are judged.")
-    return data.as_grouped().replace(labels=relevance_of(data))
+    return data.replace(labels=relevance_of(data))
 
 
 def _loss_of(ranker: Any) -> Loss:
@@ -427,7 +427,7 @@ def _to_learn(found: Corrected, data: RankingData, log: ClickLog, safe: bool, so
     if safe:
         relevance, changes["document_weights"] = _banded(relevance, kept, found, data, log)
     changes["labels"] = judged(relevance)
-    part = data.as_grouped().replace(**changes)
+    part = data.replace(**changes)
     return part if kept.all() else part.keep(kept)
 
 
@@ -462,7 +462,7 @@ def _with_positions(
     """Trees with a term for each position, which they keep as ``training_["clicks"]["position_biases"]``."""
     if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
         raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
-    cells = Cells.of(log, data.as_grouped())
+    cells = Cells.of(log, data)
     made = _with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
     made.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
     made.training_["clicks"] = {"position_biases": cells.biases.tolist()}

@@ -336,7 +336,7 @@ class Cluster:
     def predict(self, ranker: Ranker, data: Any) -> FloatArray:
         """Scores of all documents: partition after partition, in the order of their rows as they were given.
 
-        A `RankingData` gives those of `ranker.predict`, in the order of its source; a stored copy is in its own order.
+        A `RankingData` gives those of `ranker.predict`, in the order of its X, and so does a stored copy.
         """
         whole = data.whole if isinstance(data, Parts) else data
         return by_row(whole, predicted(self.place(data), ranker))

@@ -77,11 +77,12 @@ def part_values(
     rows: Rows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
 ) -> Values:
     """Evaluate a partition. `score` is a function of rows, or a ranker, which may look at the whole query."""
-    data = rows.present.as_grouped()
+    data = rows.present
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
         return Values([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
-    found = evaluate(scores_of(score, data), data, metrics, convention=convention, **({"threads": 1} | options))
+    told: dict[str, Any] = {"threads": 1, "order": "data"} | options
+    found = evaluate(scores_of(score, data), data, metrics, convention=convention, **told)
     values = [found.per_query[str(metric)] for metric in metrics]
     return Values(values, found.qids, found.n_documents, found.query_weights)
 
@@ -179,7 +180,7 @@ def discard(aside: str) -> None:
 
 def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
     """By a ranker, or by a function of the rows; as the documents lie."""
-    result: FloatArray = score.predict(data.as_grouped()) if hasattr(score, "predict") else score(data.X)
+    result: FloatArray = score.predict(data) if hasattr(score, "predict") else score(data.X)
     return result
 
 

@@ -52,7 +52,8 @@ class FilePart:
         try:
             if self.kind == "parquet" and not any(table.n_rows for table in sources_of(self.path, "parquet")):
                 return None
-            return read_file(self.path, **self.options)
+            strict = {"regroup": False} if self.kind in ("parquet", "arrow", "csv") else {}
+            return read_file(self.path, **(strict | self.options))
         except (FormatError, FileError):
             raise
         except ToprankError as problem:

@@ -18,6 +18,7 @@ from toprank.compute import FloatArray
 from toprank.data.bytesource import PathLike
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.data.slices import By, Slices, slices_of_values
 from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
@@ -141,13 +142,15 @@ def compare(
     seed: int = 0,
     by: By | None = None,
     least: int = LEAST,
+    order: Order | None = None,
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Comparison:
     """Evaluate several systems on the same queries and test their differences, query by query.
 
     Args:
-        systems: Name → scores, one score per document of `data`; or name → run: what `evaluate_run` takes.
+        systems: Name → scores, one score per document of `data`, in the order of ``data.X``; or name → run: what
+            `evaluate_run` takes.
         data: The labelled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
         metrics: Metrics, as for `evaluate`.
         convention: Evaluation convention; by default "standard" for scores and "trec_eval" for runs. It also says
@@ -166,6 +169,8 @@ def compare(
             as ``{query id: value}``; see `Evaluation.by`. The tests in slices are a family of their own, slices ×
             pairs × metrics; those over all queries stay as they are.
         least: Slices with fewer queries are named but not tested.
+        order: How scores stand that do not tell it themselves, where grouping moved the rows of the data: "data" or
+            "source", as for `evaluate`.
         threads: Threads to use; the results do not depend on it.
         **evaluate_options: Further options of `evaluate`, or of `evaluate_run` for runs.
 
@@ -186,9 +191,12 @@ def compare(
     options = {**evaluate_options, "threads": threads}
     runs = are_runs(given, data)
     if runs:
+        if order is not None:
+            raise DataError("Runs know their documents by id; leave order out.")
         judged = judged_runs(given, data, metrics, pairs, convention=convention or "trec_eval", **options)
     else:
-        judged = Judged(_scored(given, data, metrics, convention=convention or "standard", **options), {}, ())
+        options |= {"order": order, "convention": convention or "standard"}
+        judged = Judged(_scored(given, data, metrics, **options), {}, ())
     name_of_rules, errors = rules_of(judged.evaluations)
     columns, plan = columns_of(judged.evaluations), replace(plan, lower_is_better=errors)
     if runs and by is not None and not isinstance(by, Mapping):
@@ -207,7 +215,14 @@ def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any)
             raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
         if size != n_documents and not hasattr(values, "predict"):
             raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
-    return {name: evaluate(values, data, metrics, **options) for name, values in systems.items()}
+
+    def evaluated(name: str) -> Evaluation:
+        try:
+            return evaluate(systems[name], data, metrics, **options)
+        except DataError as problem:
+            raise DataError(f"System '{name}':", remedy=problem.args[0]) from None
+
+    return {name: evaluated(name) for name in systems}
 
 
 def compare_values(

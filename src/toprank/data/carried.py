@@ -53,11 +53,11 @@ class Carried(Mapping[str, Array]):
             if not isinstance(name, str) or not name.strip():
                 raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
             checks.check_utf8(name, "name of a carried column")
-            column = column_of(values, name)
+            column = np.array(column_of(values, name))  # the caller's own array stays his
             if len(column) == queries.n_documents:
                 columns[name] = settled(column if order is None else column[order], queries)
             elif len(column) == len(queries):
-                columns[name] = column.view()
+                columns[name] = column
             else:
                 raise DataError(
                     f"The carried column '{name}' has {len(column)} values for {queries.n_documents} documents in "

@@ -107,6 +107,14 @@ def check_flag(name: str, value: Any) -> None:
         raise DataError(f"{name} must be True or False, not {value!r}.")
 
 
+def asked(regroup: bool | None, *, default: bool) -> bool:
+    """Whether scattered rows of a query are to be brought together; None: what the reader does of itself."""
+    if regroup is None:
+        return default
+    check_flag("regroup", regroup)
+    return bool(regroup)
+
+
 def check_callbacks(callbacks: Any, seen: str) -> None:
     """Refuse what cannot be called with what there is to see, such as "a Round"."""
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
@@ -258,6 +266,35 @@ def check_length(array: Array, n: int, name: str, of: str) -> None:
         raise DataError(f"{name} must have one dimension, not {array.ndim}.")
     if len(array) != n:
         raise DataError(f"There are {len(array)} {name} for {n} {of}; there must be one for each.")
+
+
+def index_of(values: Any) -> Any:
+    """The index of a pandas column or frame; None for anything else."""
+    index = getattr(values, "index", None)
+    return index if hasattr(index, "get_indexer") else None
+
+
+def common_index(**given: Any) -> Any:
+    """The pandas index that the columns and frames among the arguments share; None where they have none in common.
+
+    Raises:
+        DataError: two of them have the same rows in different orders.
+    """
+    indexes = {name: index for name, value in given.items() if (index := index_of(value)) is not None}
+    first = next(iter(indexes), None)
+    if first is None:
+        return None
+    common = indexes[first]
+    for name, index in indexes.items():
+        if index is common or index.equals(common):
+            continue
+        if len(index) == len(common) and index.is_unique and common.is_unique and index.isin(common).all():
+            raise DataError(
+                f"{first} and {name} have the same index in different orders, and are taken row by row; bring them "
+                f"into one order first: {name} = {name}.loc[{first}.index]."
+            )
+        return None  # other labels: row by row, as arrays
+    return common
 
 
 def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Array:

@@ -30,7 +30,7 @@ def convert(
     format: str | None = None,
     to: str | None = None,
     scores: PathLike | None = None,
-    regroup: bool = False,
+    regroup: bool | None = None,
     verify: bool = False,
     threads: int | None = None,
     **options: Any,
@@ -53,7 +53,9 @@ def convert(
         format: letor, parquet, arrow, csv, qrels, run or store: what the source is. Default: told by content and name.
         to: the format of the target, where its suffix does not tell.
         scores: for a TREC run as target, a file with one score for each document.
-        regroup: bring scattered rows of a query together. This reads all data into memory.
+        regroup: bring scattered rows of a query together; into a stored copy this reads all data into memory. Default:
+            what passes block by block, and text, is refused where rows are scattered; tables that are held in memory
+            are grouped.
         verify: compare the content of stored copies with the hashes they were written with, before anything else.
         threads: how many threads to use. Default: all cores. The result is the same for any number.
         **options: for the reader of the format, as in `toprank.read`.
@@ -70,16 +72,16 @@ def convert(
     kind = to or format_to_write(target)
     if (scores is None) == (kind == "run"):
         raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
-    options |= {"regroup": True} if regroup else {}
     if kind == "store":
-        return _stored(source, target, format, verify, threads, options)
+        return _stored(source, target, format, verify, threads, options | ({"regroup": True} if regroup else {}))
+    options |= {} if regroup is None else {"regroup": regroup}
     data = read(source, format=format, verify=verify, threads=threads, **options)
     if scores is None:
         write(data, target, format=kind)
     else:
         from toprank.data.trec import write_run
 
-        write_run(data, read_scores(scores, data.n_documents), target)
+        write_run(data, read_scores(scores, data.n_documents), target, order="source")
     return data
 
 

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from toprank.data.checks import Array
 from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
+from toprank.data.row_order import Order, places_of
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["RankingData", "concatenate"]
@@ -32,17 +34,20 @@ class RankingData:
         X: features, one row a document: a NumPy array, a SciPy sparse matrix (kept as CSR) or a data frame. float32
             and float64 are kept as they are, without a copy; other numbers become float64. NaN means missing.
         y: labels (grades), real numbers, higher is better. NaN and -1 mean "not judged". Default: all unjudged.
-        qid: the query of each document, whole numbers or strings. Rows of one query must be neighbours, unless
-            `regroup=True`. Default: all documents belong to one query.
+        qid: the query of each document, whole numbers or strings; rows of one query need not be neighbours, see
+            `regroup`. Default: all documents belong to one query.
         queries: instead of `qid`, the grouping itself.
         qids: with `queries`, one id for each query. Default: 0, 1, 2 …
         document_ids: one id for each document, as strings.
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
         positions: where each document was shown (click data), whole numbers.
-        source_rows: where each document stood in the file or array it came from, where `regroup` moved rows; only the
-            order of these numbers counts. Scores are given and taken in that order (see `aligned`); `select`, `keep`
-            and `concatenate` carry it along. Not part of what makes two data sets equal.
+        source_rows: where each document stood in the file or array it came from, where grouping moved rows:
+            their names where they have no ids. `in_source_order` brings values back there; `select`, `keep` and
+            `concatenate` carry it along. Not part of what makes two data sets equal.
+        source_index: the index of the pandas frame that the documents came from, in their order, by which a pandas
+            column of scores is aligned. Default: that of X, y and qid. Not part of what makes two data sets equal, nor
+            of a stored copy.
         carried: further columns by name that are no features (device, language, date …): text, numbers, truth values or
             dates, one for each document or one for each query. They follow their rows into parts, and serve splits
             (`toprank.split`), slices (`toprank.compare`) and reports.
@@ -51,7 +56,11 @@ class RankingData:
             with the same columns. Not part of what makes two data sets equal.
         encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
             bring their own.
-        regroup: bring scattered rows of a query together (stable: queries by first appearance, rows in their order).
+        regroup: scattered rows of a query are brought together (stable: queries by first appearance, rows in their
+            order); False: refuse them.
+
+    Everything per document, here and in what is made of the data, is in the order of X; one-dimensional arrays are
+    copied, so that nobody changes the data from outside.
 
     >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
     >>> data
@@ -69,6 +78,7 @@ class RankingData:
     query_weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
     source_rows: npt.NDArray[np.int64] | None
+    source_index: Any
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
     carried: Carried
@@ -87,17 +97,21 @@ class RankingData:
         query_weights: npt.ArrayLike | None = None,
         positions: npt.ArrayLike | None = None,
         source_rows: npt.ArrayLike | None = None,
+        source_index: Any = None,
         feature_names: Sequence[str] | None = None,
         first_feature_id: int | None = None,
         carried: Mapping[str, npt.ArrayLike] = NOTHING,
         encoding: Encoding | None = None,
-        regroup: bool = False,
+        regroup: bool | None = None,
     ) -> None:
         matrix, names, found = checks.features(X)
         n = matrix.shape[0]
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
-        order, grouping, ids = checks.grouping(qid, queries, qids, n, regroup)
+        order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.asked(regroup, default=True))
+        index = checks.common_index(X=X, y=y, qid=qid) if source_index is None else source_index
+        if index is not None and len(index) != n:
+            raise DataError(f"source_index has {len(index)} labels for {n} documents; there must be one for each.")
         per_document: dict[str, Array | None] = {
             "labels": checks.labels(np.full(n, np.nan) if y is None else y, n),
             "document_ids": None if document_ids is None else checks.identifiers(document_ids, n, "document_ids"),
@@ -109,6 +123,7 @@ class RankingData:
             matrix = matrix[order]
             if per_document["source_rows"] is None:
                 per_document["source_rows"] = np.arange(n)
+            index = None if index is None else index[order]
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
         known = encoding if encoding is not None else found
         called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
@@ -117,13 +132,14 @@ class RankingData:
         self._set(
             X=matrix,
             queries=grouping,
-            qids=ids,
-            query_weights=checks.weights(query_weights, len(grouping), "query_weights", "queries"),
+            qids=np.array(ids),
+            query_weights=_copied(checks.weights(query_weights, len(grouping), "query_weights", "queries")),
+            source_index=index,
             feature_names=called,
             first_feature_id=first_feature_id,
             carried=NOTHING if carried is NOTHING else Carried.of(carried, grouping, order),
             encoding=None if known is None else known.named(called),
-            **per_document,
+            **{name: _copied(array) for name, array in per_document.items()},
         )
 
     @classmethod
@@ -194,7 +210,9 @@ class RankingData:
     @property
     def row_names(self) -> Array:
         """What to call each document: its id, or the row of the source that it stood in where there are no ids."""
-        return self.document_ids if self.document_ids is not None else self.aligned(np.arange(self.n_documents))
+        if self.document_ids is not None:
+            return self.document_ids
+        return np.arange(self.n_documents) if self.source_rows is None else self.source_rows
 
     @cached_property
     def grades(self) -> Grades:
@@ -224,58 +242,81 @@ class RankingData:
         self.__dict__["fingerprint"] = self._fingerprint(digests)
         return self
 
-    def aligned(self, values: npt.ArrayLike) -> Array:
-        """One value for each document, in the order of the source, brought into the order of these documents.
-
-        Scores go in and out in the order of the source: `evaluate`, `compare`, `predict` … bring them here themselves.
-        Beside `data.labels` and `data.queries`, use ``data.aligned(scores)``.
-
-        The source of a part is what the part kept of it: for some queries of a file, give the values of their rows.
-        The source of data that were put together is that of the first, then that of the second …
-
-        >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"], regroup=True)
-        >>> data.aligned([10, 20, 30]).tolist()
-        [10, 30, 20]
-        >>> data.select([0]).aligned([10, 30]).tolist()
-        [10, 30]
-        """
-        array = self._one_for_each(values)
-        if self.source_rows is None:
-            return array
-        own = (self.labels, self.positions, self.document_weights, None if self.is_sparse else self.X)
-        if any(mine is not None and np.may_share_memory(array, mine) for mine in own):
-            raise DataError(
-                "The rows of these data were regrouped, and these values are a column of the regrouped data, where "
-                "values in the order of your rows are expected; give data.in_source_order(values)."
-            )
-        return array[self._source_places]
-
-    def in_source_order(self, values: npt.ArrayLike) -> Array:
-        """One value for each document, brought back into the order of the source: undoes `aligned`."""
-        array = self._one_for_each(values)
-        if self.source_rows is None:
-            return array
-        back = np.empty_like(array)
-        back[self._source_places] = array
-        return back
-
-    def as_grouped(self) -> RankingData:
-        """The same data, the order in which they lie taken for that of the source: nothing is brought anywhere."""
-        if self.source_rows is None:
-            return self
-        data = copy(self)
-        object.__setattr__(data, "source_rows", None)
-        return data
+    @cached_property
+    def rows_moved(self) -> bool:
+        """Whether grouping brought the documents into another order than that of the source."""
+        return self.source_rows is not None and bool((self.source_rows[1:] < self.source_rows[:-1]).any())
 
     @property
-    def _source_places(self) -> npt.NDArray[np.int64]:
+    def source_places(self) -> npt.NDArray[np.int64]:
         """Where each document stands among these documents, in the order of the source."""
+        if not self.rows_moved:
+            return np.arange(self.n_documents)
         rows = np.asarray(self.source_rows)
         places = np.empty(len(rows), dtype=np.int64)
         places[np.argsort(rows, kind="stable")] = np.arange(len(rows))
         return places
 
-    def _one_for_each(self, values: npt.ArrayLike) -> Array:
+    def aligned(self, values: Any, order: Order | None = None) -> Array:
+        """One value for each document, in the order of X; refused where nothing tells the order they are in.
+
+        The door of all scores: `evaluate`, `compare`, runs, reports and clicks take them as this does, and take what it
+        gives. Values are in the order of X already, unless they are a pandas column, which is aligned by its index
+        where the data came from a pandas frame. Where grouping moved rows (`rows_moved`), a plain array is taken only
+        if `predict` returned this very array for these data, or with `order`.
+
+        Args:
+            values: one for each document; of a part of data, one for each document of the part.
+            order: how they stand, whatever index they have: ``"data"``, as the rows of X, or ``"source"``, as the rows
+                that the data came from (of a part, those of them that it kept; of data that were put together, those
+                of the first, then those of the second …).
+
+        >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"])
+        >>> data.aligned([10, 20, 30], order="source").tolist(), data.aligned([10, 30, 20], order="data").tolist()
+        ([10, 30, 20], [10, 30, 20])
+        """
+        array = self._one_for_each(values)
+        places = None if order == "data" else places_of(self, values, order)
+        return self.returning(array if places is None else array[places])
+
+    def in_source_order(self, values: npt.ArrayLike) -> Array:
+        """One value for each document, in the order of X, brought into the order of the rows that the data came from.
+
+        >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"])
+        >>> data.in_source_order(data.labels).tolist()
+        [0.0, 1.0, 2.0]
+        """
+        array = self._one_for_each(values)
+        if not self.rows_moved:
+            return array
+        back = np.empty_like(array)
+        back[self.source_places] = array
+        return back
+
+    def returning(self, values: Array) -> Array:
+        """What was computed for these documents, in their order; `aligned` knows this very array again."""
+        if self.rows_moved:
+            self.__dict__.setdefault("_returned", WeakValueDictionary())[id(values)] = values
+        return values
+
+    def returned(self, values: Any) -> bool:
+        """Whether this is the very array that was computed for these documents (see `returning`)."""
+        known = self.__dict__.get("_returned")
+        return known is not None and known.get(id(values)) is values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_returned"}  # it holds weak references
+
+    def as_grouped(self) -> RankingData:
+        """The same data, the order in which they lie taken for that of the source."""
+        if self.source_rows is None:
+            return self
+        data = copy(self)
+        object.__setattr__(data, "source_rows", None)
+        data.__dict__.pop("rows_moved", None)
+        return data
+
+    def _one_for_each(self, values: Any) -> Array:
         array = np.asarray(values)
         if array.ndim == 0 or len(array) != self.n_documents:
             raise DataError(
@@ -409,9 +450,13 @@ class RankingData:
         )
 
 
-_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "source_rows")
+_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "source_rows", "source_index")
 _OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions"]
 CSR_PARTS = ("data", "indices", "indptr")
+
+
+def _copied(array: Array | None) -> Array | None:
+    return None if array is None else np.array(array)
 
 
 def _read_only(array: Array) -> Array:
@@ -435,7 +480,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Several data sets as one, in order. A query that appears in two parts is refused.
 
     Optional columns must be there in all parts or in none, and all parts must have the same features. The source of the
-    whole (see `RankingData.aligned`) is that of the first part, then that of the second …
+    whole (see `RankingData.source_rows`) is that of the first part, then that of the second …
     """
     if not parts:
         raise DataError("There is nothing to concatenate.")
@@ -491,6 +536,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         qids=qids,
         **{name: joined(name) for name in ("labels", *_OPTIONAL)},
         source_rows=_joined_sources(parts),
+        source_index=_joined_indexes(parts),
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,
         carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
@@ -503,6 +549,10 @@ def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
     if all(part.source_rows is None for part in parts):
         return None
     starts = np.cumsum([0] + [part.n_documents for part in parts])
-    return np.concatenate(
-        [start + part.aligned(np.arange(part.n_documents)) for start, part in zip(starts, parts, strict=False)]
-    )
+    return np.concatenate([start + part.source_places for start, part in zip(starts, parts, strict=False)])
+
+
+def _joined_indexes(parts: Sequence[RankingData]) -> Any:
+    """The index of the frames that all parts came from; None where one came from none."""
+    indexes = [part.source_index for part in parts]
+    return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])

@@ -157,7 +157,7 @@ class SyntheticData(RankingData):
     def __init__(self, X: Any, y: npt.ArrayLike, *, probabilities: npt.ArrayLike, **rest: Any) -> None:
         if rest.get("regroup"):
             raise DataError("regroup is not offered here: the probabilities would no longer fit the documents.")
-        super().__init__(X, y, **rest)
+        super().__init__(X, y, **(rest | {"regroup": False}))
         object.__setattr__(self, "probabilities", _checked(probabilities, self.n_documents))
 
     @classmethod

@@ -472,10 +472,12 @@ def _short_names(files: Sequence[PathLike]) -> list[str]:
 
 def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingData, list[Finding]]:
     """The data of a file, regrouped where its queries are scattered, and the finding that says so."""
-    from toprank.data.files import read
+    from toprank.data.files import common_format, read
 
+    tables = ("parquet", "arrow", "csv")  # which readers group without a word
+    strict = {"regroup": False} if common_format([file], options.get("format")) in tables else {}
     try:
-        return read(file, **options), []
+        return read(file, **(strict | options)), []
     except DataError as refusal:
         try:
             data = read(file, **(options | {"regroup": True}))

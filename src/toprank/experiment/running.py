@@ -211,7 +211,7 @@ class _Run:
         """Look up every cell of a fold; two names for one thing make one cell."""
         prints = {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
         highest = max(_max_grade(fold.train), _max_grade(fold.valid))
-        judged = fold.test.without_features().as_grouped()  # what judging needs, and no more memory than that
+        judged = fold.test.without_features().replace(source_rows=None)  # what judging needs, in no more memory
         place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged, highest)
         self.store.write_test(prints["test"], place.test)
         one = self.experiment
@@ -338,7 +338,13 @@ class _Run:
         for name, convention in self.experiment.conventions.items():
             try:
                 found[name] = evaluate(
-                    scores, place.test, measures, convention=convention, max_grade=top or None, threads=threads
+                    scores,
+                    place.test,
+                    measures,
+                    convention=convention,
+                    max_grade=top or None,
+                    order="data",
+                    threads=threads,
                 )
             except DataError as problem:
                 reasons[name] = problem.args[0]

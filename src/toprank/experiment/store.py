@@ -213,7 +213,8 @@ class CellStore:
     def test(self, fingerprint: str) -> RankingData:
         """Labels, queries and ids of a test set, without features."""
         try:
-            return open_store(self._test(fingerprint)).as_grouped()  # two sources may make the same test data
+            kept = open_store(self._test(fingerprint))
+            return kept.replace(source_rows=None)  # two sources may make the same test data
         except (FileError, FormatError):
             raise FileError(
                 f"The test labels of this fold are not in {self.folder} any more; run the experiment again."

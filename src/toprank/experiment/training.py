@@ -111,7 +111,7 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             chosen = task.entry.choose(fold, task.metric, task.convention, task.seed, task.threads)
-            test, graded = fold.test.as_grouped(), hasattr(chosen.ranker, "predict_proba")
+            test, graded = fold.test, hasattr(chosen.ranker, "predict_proba")
             scores = np.asarray(chosen.ranker.predict(test), dtype=np.float64)
             relevance = chosen.ranker.predict_proba(test)[:, 1:].sum(axis=1) if graded else None  # P(grade ≥ 1)
     except ToprankError as problem:

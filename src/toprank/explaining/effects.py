@@ -130,7 +130,7 @@ def effect(
     check_whole("points", points, 2)
     check_whole("documents", documents, 1)
     check_whole("seed", seed, 0)
-    known = ranker.translated(data).as_grouped()
+    known = ranker.translated(data)
     one = Feature(ranker, known, feature_number(ranker, data, feature))
     values = one.levels[:points] if one.is_category else np.unique(np.quantile(one.present, np.linspace(0, 1, points)))
     if np.isnan(one.values).any():

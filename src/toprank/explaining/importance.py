@@ -159,14 +159,14 @@ def importance(
     (3, True)
     """
     _check(ranker, data, rule, repeats, confidence, seed)
-    known = ranker.translated(data).as_grouped()
+    known = ranker.translated(data)
     names = feature_names(ranker, data)
     if isinstance(features, str | int):
         features = [features]
     wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, one) for one in features]
     if not wanted:
         raise DataError("There are no features to look at; name at least one, or leave features out.")
-    options = {**evaluate_options, "threads": threads}
+    options = {**evaluate_options, "threads": threads, "order": "data"}
     before = evaluate(ranker.predict(known), known, metric, **options)
     if len(before.names) > 1:
         raise DataError(

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.data.checks import index_of
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.data.slices import Sliceable
 from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
 from toprank.data.warnings import warn_one_query
@@ -37,13 +39,14 @@ def evaluate(
     relevant_from: float = 1.0,
     unjudged: Unjudged | None = None,
     weighted: bool = False,
+    order: Order | None = None,
     threads: int | None = None,
 ) -> Evaluation:
     """Score a ranking.
 
     Args:
-        scores: one number for each document, higher ranks first; in the order of the rows that the data came from,
-            also where these were regrouped (see `RankingData.aligned`). NaN is refused.
+        scores: one number for each document, higher ranks first: in the order of ``data.X``, or of the labels where
+            these are given; a pandas column is aligned by its index. NaN is refused.
         data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
         metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
         qid: the query of each document, where `data` are plain labels; rows need not be grouped.
@@ -54,6 +57,9 @@ def evaluate(
             (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
             have any.
         weighted: weight the mean by the query weights of the data.
+        order: how the scores stand, where grouping moved the rows of the data and they are neither what
+            ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, as the rows
+            of ``data.X``, or ``"source"``, as the rows that the data came from. See `RankingData.aligned`.
         threads: number of threads; the result does not depend on it.
 
     >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
@@ -65,12 +71,13 @@ def evaluate(
     if not isinstance(data, RankingData):
         if qid is None:
             warn_one_query(np.size(data), "evaluate", stacklevel=2)
-        data = RankingData(np.empty((np.size(data), 0)), data, qid=qid, regroup=True)
+        data = RankingData(np.empty((np.size(data), 0)), data, qid=qid)
+        if data.source_index is None or index_of(scores) is None:
+            order = "source"  # row by row, as the labels were given
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
-    values = checked_scores(scores, data.n_documents)
-    if data.source_rows is not None:
-        values, data = checked_scores(data.aligned(scores), data.n_documents), data.as_grouped()
+    checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
+    values = checked_scores(data.aligned(scores, order), data.n_documents)
     data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)
     permutation = _tie_order(data) if rules_of.ties == "document-id" else None
     codes = data.grades.codes
@@ -134,7 +141,7 @@ def evaluate_views(
 class Judge:
     """One metric bound to data, to be asked again and again (early stopping, line searches): `judge(scores)`.
 
-    Scores are in the order of `judge.data`, which is that of the documents, regrouped or not.
+    Scores are in the order of the documents.
 
     >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
     >>> Judge(data, "mrr")([0.1, 0.9])
@@ -150,7 +157,7 @@ class Judge:
         max_grade: float | None = None,
         threads: int | None = None,
     ) -> None:
-        self.data, self.measure, self.convention = data.as_grouped(), parse(metric), Convention.of(convention)
+        self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
         self.name = str(metric)  # as it was asked for
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
@@ -182,7 +189,7 @@ class Judge:
     def per_query(self, scores: npt.ArrayLike) -> FloatArray:
         """The value of each query; NaN where it is left out."""
         options = {"convention": self.convention, "max_grade": self.max_grade, "threads": self.threads}
-        result = evaluate(scores, self.data, [self.measure], **options)  # type: ignore[arg-type]
+        result = evaluate(scores, self.data, [self.measure], order="data", **options)  # type: ignore[arg-type]
         values: FloatArray = result.per_query[str(self.measure)]
         return values
 

@@ -240,7 +240,7 @@ def monitor(
         check_data("monitor", data)
         if data.n_queries < 2:
             raise DataError(f"monitor compares queries, and the {side} data have one; give it two at least.")
-        sides.append(data.as_grouped().select(sampled(data.queries, rng)))
+        sides.append(data.select(sampled(data.queries, rng)))
     draws = Draws(sides[0].n_queries, sides[1].n_queries, resamples, rng)
     blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
     columns = _columns(ranker, sides)

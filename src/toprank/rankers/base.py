@@ -19,6 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined
@@ -222,8 +223,8 @@ class Ranker(Recorded):
             qid: the query of each row, where X are features and the ranker looks at whole queries.
 
         Returns:
-            one score for each row of X; of data, for each row of what they came from, in its order, also where they
-            were regrouped (see `RankingData.aligned`).
+            one score for each row: of features in their order, of data in the order of `data.X`, wherever grouping
+            brought the rows; `data.in_source_order(scores)` is that of the rows as they were given.
         """
         del qid  # scores of this ranker do not depend on the other documents of the query
         return by_row(X, finite(self._scores(self._prediction_rows(X))))
@@ -258,7 +259,7 @@ class Ranker(Recorded):
             data = self._with_queries(data, qid)
         elif qid is not None:
             raise DataError("The data know their queries already; leave qid out.")
-        scores = self.predict(data.as_grouped())
+        scores = self.predict(data)
         if len(scores) > 1 and (scores == scores[0]).all():
             warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
         names, best = data.row_names, best_rows(scores, data.queries, k)
@@ -269,10 +270,10 @@ class Ranker(Recorded):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if qid is not None:
-            return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_, regroup=True)
+            return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_)
         if names is None or not (hasattr(X, "columns") or hasattr(X, "schema")):
             raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
-        return RankingData.from_frame(X, like=self, label=False, regroup=True)
+        return RankingData.from_frame(X, like=self, label=False)
 
     def score(
         self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: Any = None
@@ -293,7 +294,8 @@ class Ranker(Recorded):
                 "another number. Give score the qid of each row; under scikit-learn's pipelines, searches and "
                 "cross-validation, call sklearn.set_config(enable_metadata_routing=True) first and pass qid on."
             )
-        return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid).mean["ndcg@10"]
+        order: Order = "data" if isinstance(X, RankingData) else "source"
+        return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid, order=order).mean["ndcg@10"]
 
     # ---- explanations ----
 
@@ -438,7 +440,7 @@ class Ranker(Recorded):
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
             if X.first_feature_id is not None:
                 self.first_feature_id_ = X.first_feature_id
-            return X.as_grouped() if isinstance(X, RankingData) else X
+            return X
         if y is None:
             told = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{told}")
@@ -456,20 +458,20 @@ class Ranker(Recorded):
             warn_one_query(len(labels), "Training", stacklevel=5)
         more: dict[str, Any] = {"document_weights": weights}
         more |= {} if mixed else {"feature_names": getattr(self, "feature_names_in_", None)}
-        data = RankingData(matrix, labels, qid=qid, regroup=qid is not None, **more)
-        return self._training_data(data, None, None, None) if mixed else data.as_grouped()
+        data = RankingData(matrix, labels, qid=qid, **more)
+        return self._training_data(data, None, None, None) if mixed else data
 
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
             X, y, *qid = valid
             names = getattr(self, "feature_names_in_", None)
             known: dict[str, Any] = {"feature_names": names, "encoding": self.encoding_}
-            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, regroup=bool(qid), **known)
+            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, **known)
         if not isinstance(valid, RankingData | Source):
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
         self._check_dense(valid)
         translated: RankingData | Source = self.translated(valid)
-        return translated.as_grouped() if isinstance(translated, RankingData) else translated
+        return translated
 
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -624,8 +626,8 @@ def _in_parts(data: Any) -> bool:
 
 
 def by_row(X: Any, values: FloatArray) -> FloatArray:
-    """What was computed for the documents of data, in the order of the rows that these came from."""
-    return np.asarray(X.in_source_order(values)) if isinstance(X, RankingData) else values
+    """What was computed for rows, in their order; data know it again (`RankingData.aligned`)."""
+    return X.returning(values) if isinstance(X, RankingData) else values
 
 
 def finite(scores: FloatArray) -> FloatArray:

@@ -104,7 +104,7 @@ class BlendRanker(Ranker):
         self._adopt(members, shares, data if valid is None else valid)
 
     def _adopt(self, members: list[Any], shares: FloatArray, data: RankingData) -> None:
-        self.rankers_, self.weights_, data = members, shares, data.as_grouped()
+        self.rankers_, self.weights_ = members, shares
         spreads = np.array([score_spread(member.predict(data), data.queries) for member in members])
         self.scales_ = np.where(spreads > 0, spreads, 1.0)  # a member that scores all alike changes nothing
 
@@ -145,8 +145,8 @@ class BlendRanker(Ranker):
                 "one query."
             )
         names = getattr(self, "feature_names_in_", None)
-        data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_, regroup=qid is not None)
-        return by_row(data, self._blended(data))
+        data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_)
+        return data.in_source_order(self._blended(data))
 
     @override
     def _formula(self) -> Part:
@@ -159,7 +159,7 @@ class BlendRanker(Ranker):
         return any(getattr(member, "_needs_qid", False) for member in self.rankers_)
 
     def _blended(self, data: RankingData) -> FloatArray:
-        scores, data = np.zeros(data.n_documents), data.as_grouped()
+        scores = np.zeros(data.n_documents)
         for member, factor in zip(self.rankers_, (self.weights_ / self.scales_).tolist(), strict=True):
             if factor:
                 scores += factor * member.predict(data)

@@ -51,7 +51,7 @@ class AskedQuery:
         number = _query_number(data, qid)
         names = data.row_names
         rows = slice(*data.queries.offsets[number : number + 2].tolist())
-        part = ranker.translated(data.select([number]).as_grouped())
+        part = ranker.translated(data.select([number]))
         if part.n_documents * part.n_features > _MOST:
             raise DataError(
                 f"Query {data.qids[number]} has {part.n_documents:,} documents with {part.n_features:,} features, too "

@@ -128,7 +128,7 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "each row, or a RankingData, which without qid is one query. In a Pipeline: predict(X, qid=qid), after "
                 "sklearn.set_config(enable_metadata_routing=True)."
             )
-        grouped = RankingData(matrix, qid=qid, regroup=qid is not None)
+        grouped = RankingData(matrix, qid=qid)
         return grouped.in_source_order(self._widened(grouped))
 
     def _with_columns(self, data: RankingData, qid: Any) -> RankingData:

@@ -26,6 +26,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole, numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.row_order import Order
 from toprank.errors import DataError, Remedy
 from toprank.losses import make as make_loss
 from toprank.metrics.gains import Discount
@@ -338,6 +339,7 @@ class GradeProbabilities(Ranker):
         gain: str | Sequence[float] | None = None,
         discount: str = "log2",
         level: float = 0.95,
+        order: Order | None = None,
     ) -> ExpectedValue:
         """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
 
@@ -347,11 +349,12 @@ class GradeProbabilities(Ranker):
 
         Args:
             data: queries; their labels are not looked at.
-            scores: what to rank by, in the order of `predict`; None: the expected gains.
+            scores: what to rank by, in the order of ``data.X``; None: the expected gains.
             k: cut-off of DCG; None: the whole list.
             gain: G, a name or a table; None: that of training.
             discount: the weights of the ranks.
             level: of the intervals.
+            order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
         """
         check_data("expected_dcg", data)
         check_is_fitted(self)
@@ -365,9 +368,10 @@ class GradeProbabilities(Ranker):
                 "not calibrate P(grade | x): a DCG expected of it may be wrong many times over.",
                 remedy=_CALIBRATE,
             )
-        probabilities = self.predict_proba(data.as_grouped())
+        probabilities = self.predict_proba(data)
         gains = self.gains_ if gain is None else self._gains(gain)
-        values = probabilities @ gains if scores is None else numbers(data.aligned(scores), "scores").astype(np.float64)
+        own = scores is None
+        values = probabilities @ gains if own else numbers(data.aligned(scores, order), "scores").astype(np.float64)
         if values.shape != (data.n_documents,) or not np.isfinite(values).all():
             raise DataError("expected_dcg needs one finite score for each document.")
         weights = rank_weights(values, data.queries, k, Discount.of(discount))
@@ -422,7 +426,7 @@ class GradeProbabilities(Ranker):
         check_data("calibration_curve", data)
         if not data.judged.all():
             raise DataError("calibration_curve compares with judgments; take data.keep(data.judged).")
-        predicted = self.predict_proba(data.as_grouped())
+        predicted = self.predict_proba(data)
         check_whole("at_least", at_least, 1, below=predicted.shape[1])
         happened = (data.labels >= at_least).astype(np.float64)
         return calibration_curve(predicted[:, at_least:].sum(axis=1), happened, bins)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import evaluate
@@ -33,7 +34,8 @@ class MetricScorer:
             )
         estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
         scores = estimator.predict(X, qid=qid) if _takes_queries(estimator) else estimator.predict(X)
-        result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules)
+        order: Order | None = "data" if isinstance(X, RankingData) else None
+        result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules, order=order)
         value = result.mean[str(self._measure)]
         return value if self._measure.higher_is_better else -value
 

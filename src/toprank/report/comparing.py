@@ -15,6 +15,7 @@ from toprank.comparison import Comparison
 from toprank.comparison.runs import are_runs
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import Evaluation, evaluate
@@ -45,6 +46,7 @@ def from_comparison(
     date: str | None = None,
     sources: Mapping[str, RankingData] | None = None,
     metrics: Any = None,
+    order: Order | None = None,
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Content:
@@ -63,6 +65,7 @@ def from_comparison(
         date: Shown in the report, where given.
         sources: Further data whose fingerprints belong to the report (training, validation).
         metrics: The metrics as they were given to `compare`, where they are functions of your own.
+        order: How scores and probabilities stand, as it was given to `compare`.
         threads: Number of threads; the report does not depend on it.
         **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`, `complete` …).
 
@@ -83,14 +86,18 @@ def from_comparison(
 
         made = {"name": name, "title": title, "command": command, "date": date, "metrics": metrics}
         return content_of_runs(comparison, data, scores, **made, threads=threads, **evaluate_options)
-    columns = {system: np.asarray(scores[system], dtype=np.float64).reshape(-1) for system in comparison.systems}
-    options = {**evaluate_options, "convention": comparison.convention or "standard", "threads": threads}
+    columns = {
+        system: np.asarray(data.aligned(scores[system], order), dtype=np.float64).reshape(-1)
+        for system in comparison.systems
+    }
+    told = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
+    options = evaluate_options | told
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
-    columns = {system: data.aligned(column) for system, column in columns.items()}
     check_same(comparison, evaluations)
     one = next(iter(evaluations.values()))
-    rankers, given = dict(rankers or {}), dict(probabilities or {})
+    rankers = dict(rankers or {})
+    given = {system: data.aligned(table, order) for system, table in (probabilities or {}).items()}
     for kind, names in (("ranker", rankers), ("system with probabilities", given)):
         for system in names:
             if system not in comparison.systems:
@@ -150,7 +157,6 @@ def _part(
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
     ids = data.row_names
-    data = data.as_grouped()
     return Part(
         name=name,
         qids=data.qids,

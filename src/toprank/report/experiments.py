@@ -164,8 +164,7 @@ def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
     """Ids of the documents; without them, the rows of the fold's test data, counted from 1."""
     if test.document_ids is not None:
         return np.asarray(test.document_ids, dtype=object)
-    rows = test.aligned(np.arange(1, test.n_documents + 1))
-    return np.array([f"{fold} row {row}" for row in rows.tolist()], dtype=object)
+    return np.array([f"{fold} row {row + 1}" for row in test.row_names.tolist()], dtype=object)
 
 
 def _whole(tests: list[RankingData], documents: Documents) -> RankingData:
@@ -191,7 +190,8 @@ def _at_cutoffs(
         found = []
         for of, test in zip(facts, tests, strict=True):
             options: dict[str, Any] = {"convention": convention, "max_grade": of.get("max_grade") or None}
-            found.append(evaluate(results.scores(dataset, of["name"], system), test, asked, **options).per_query)
+            scores = results.scores(dataset, of["name"], system)
+            found.append(evaluate(scores, test, asked, order="data", **options).per_query)
         pooled = {str(one): np.concatenate([per_query[str(one)] for per_query in found]) for one in asked}
         return {
             name: float(np.nanmean(values)) if not np.isnan(values).all() else np.nan for name, values in pooled.items()

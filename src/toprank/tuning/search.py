@@ -57,7 +57,7 @@ def as_data(given: Any) -> Any:
     """Ranking data of (X, y, qid); other things are left to be refused."""
     if isinstance(given, tuple) and len(given) == 3:
         X, y, qid = given
-        return RankingData(X, y, qid=qid, regroup=True)
+        return RankingData(X, y, qid=qid)
     return given
 
 

@@ -46,12 +46,18 @@ ROWS_AT_A_TIME = 8192
 
 
 def gather(
-    batches: Iterable[Any], layout: Layout, n_rows: int, *, regroup: bool, ids_from_text: bool = False
+    batches: Iterable[Any],
+    layout: Layout,
+    n_rows: int,
+    *,
+    regroup: bool | None,
+    ids_from_text: bool = False,
+    index: Any = None,
 ) -> RankingData:
     """Ranking data from record batches that hold at least the columns of a layout.
 
     More than `n_rows` are welcome, at the cost of a copy. Query ids that are all plain whole numbers are taken for
-    numbers where they come from text, which has no types.
+    numbers where they come from text, which has no types. `index` is that of the frame, if it has one.
     """
     X, columns = fill(batches, layout, n_rows)
     n = len(X)
@@ -61,11 +67,12 @@ def gather(
     qid = values.pop("qid", None)
     if ids_from_text and qid is not None:
         qid = whole_numbers(qid)
-    order, queries, qids = checks.grouping(qid, None, None, n, regroup)
+    order, queries, qids = checks.grouping(qid, None, None, n, checks.asked(regroup, default=True))
     carried = {name: carried_values(name, columns[f"carried {name}"], ids_from_text) for name in layout.carried}
     if order is not None:
         X, values = X[order], {role: column[order] for role, column in values.items()}
         carried = {name: column[order] for name, column in carried.items()}
+        index = None if index is None else index[order]
     query_weights = values.get("query_weight")
     if query_weights is not None:
         query_weights = one_for_each_query(query_weights, queries, qids)
@@ -79,6 +86,7 @@ def gather(
         query_weights=query_weights,
         positions=values.get("position"),
         source_rows=order,
+        source_index=index,
         feature_names=layout.feature_names,
         carried=carried,
         encoding=layout.encoding,
@@ -213,7 +221,7 @@ def from_frame(
     position: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
-    regroup: bool = False,
+    regroup: bool | None = None,
     like: Any = None,
 ) -> RankingData:
     """Ranking data from a pandas or polars frame, an Arrow table or record batch.
@@ -244,7 +252,8 @@ def from_frame(
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
             numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
             text. Default: those that a table written by toprank carries.
-        regroup: bring scattered rows of a query together. Scores stay in the order of the frame's rows, in and out.
+        regroup: scattered rows of a query are brought together (queries by first appearance, rows in their order);
+            False: refuse them. See `RankingData.aligned` for what that means for scores.
         like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes.
             A level that is not known there is a missing value; where a column has no known one at all, a warning says
             so. What a ranker is to score needs no label.
@@ -257,7 +266,7 @@ def from_frame(
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
     layout = learnt(layout, table.to_batches())
-    return gather(table.to_batches(), layout, table.num_rows, regroup=regroup)
+    return gather(table.to_batches(), layout, table.num_rows, regroup=regroup, index=checks.index_of(frame))
 
 
 def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Encoding | None]:
@@ -292,7 +301,7 @@ def is_mixed(frame: Any) -> bool:
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
     """The data as a table: columns qid, document_id, label, position, weight, query_weight (those that there are), what
     is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns. Rows
-    that were regrouped come in the order of their source, as scores do.
+    are in the order of X; a pandas frame has the index of the one that the data came from.
 
     >>> data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
     >>> to_frame(data).to_pydict()
@@ -301,9 +310,8 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
     import pyarrow as pa
 
     table = pa.Table.from_batches(batches_of(data), schema_of(data))
-    if data.source_rows is not None:
-        table = table.take(data.in_source_order(np.arange(data.n_documents)))
-    return as_frame(table, kind)
+    frame = as_frame(table, kind)
+    return frame if kind != "pandas" or data.source_index is None else frame.set_axis(data.source_index)
 
 
 def as_frame(table: Any, kind: str) -> Any:

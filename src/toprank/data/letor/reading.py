@@ -18,7 +18,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float, open_bytes
-from toprank.data.checks import IN_DOUBLE, listed_paths, precision
+from toprank.data.checks import IN_DOUBLE, asked, listed_paths, precision
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import (
     ENTRIES,
@@ -57,7 +57,7 @@ def read_letor(
     layout: Literal["dense", "sparse"] = "dense",
     n_features: int | None = None,
     first_feature_id: int | None = None,
-    regroup: bool = False,
+    regroup: bool | None = None,
     threads: int | None = None,
 ) -> RankingData:
     r"""Read LETOR / SVMrank text, plain or compressed with gzip or zstd.
@@ -81,7 +81,8 @@ def read_letor(
         layout: a dense array or a sparse matrix (CSR). A dense array out of all proportion to the text is refused.
         n_features: the number of columns. Default: up to the largest id in the files.
         first_feature_id: the feature id of the first column, 0 or 1. Default: 0 if any id is 0, else 1.
-        regroup: bring scattered rows of a query together (queries by first appearance, rows in their order).
+        regroup: bring scattered rows of a query together (queries by first appearance, rows in their order). Default:
+            refuse them, with the line.
         threads: how many threads to use. Default: all cores. The result is the same for any number.
 
     Raises:
@@ -101,7 +102,7 @@ def read_letor(
     sources = [open_bytes(name) for name in names]
     surveys = survey_chunks(sources, threads)
     n_rows = count_rows(sources, surveys)
-    grouping = Grouping.of(surveys, regroup)
+    grouping = Grouping.of(surveys, asked(regroup, default=False))
     parsed = Reader(surveys, grouping, wanted).read()
     if grouping.problem is not None:
         raise grouping.problem

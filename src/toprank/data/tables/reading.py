@@ -269,7 +269,7 @@ def read_table(
     position: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
-    regroup: bool = False,
+    regroup: bool | None = None,
     like: Any = None,
 ) -> RankingData:
     """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.

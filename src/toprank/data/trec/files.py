@@ -21,6 +21,7 @@ from toprank.data.bytesource import ByteSource, PathLike, check_size, open_bytes
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.row_order import Order
 from toprank.errors import DataError, FormatError, Remedy, joined
 
 __all__ = [
@@ -342,8 +343,17 @@ def write_qrels(judgments: Qrels | RankingData, path: PathLike) -> None:
 @overload
 def write_run(data: Run, scores: PathLike, /) -> None: ...
 @overload
-def write_run(data: RankingData, scores: npt.ArrayLike, path: PathLike, tag: str = "toprank") -> None: ...
-def write_run(data: RankingData | Run, scores: Any, path: PathLike | None = None, tag: str = "toprank") -> None:
+def write_run(
+    data: RankingData, scores: npt.ArrayLike, path: PathLike, tag: str = "toprank", *, order: Order | None = None
+) -> None: ...
+def write_run(
+    data: RankingData | Run,
+    scores: Any,
+    path: PathLike | None = None,
+    tag: str = "toprank",
+    *,
+    order: Order | None = None,
+) -> None:
     """Write a ranking as ``query Q0 document rank score tag``, all or nothing; also .gz and .zst.
 
     Documents are written best first and ranked as trec_eval reads them, whatever ranks a file has: by score as float32,
@@ -351,9 +361,10 @@ def write_run(data: RankingData | Run, scores: Any, path: PathLike | None = None
 
     Args:
         data: ranking data with document ids. Or a `Run`, whose rows stay in their order: ``write_run(run, path)``.
-        scores: one score per document.
+        scores: one score per document, in the order of ``data.X``.
         path: the file.
         tag: the name of the system; one word.
+        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     Raises:
         DataError: an id or the tag is not a single word, the data have no document ids, or a score is missing.
@@ -373,7 +384,7 @@ def write_run(data: RankingData | Run, scores: Any, path: PathLike | None = None
     elif path is None:
         raise DataError("Ranking data need scores to be a run: write_run(data, scores, path).")
     else:
-        run, target = run_of(scores, data, tag), path
+        run, target = run_of(scores, data, tag, order), path
     write_table(target, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
 
 
@@ -387,8 +398,8 @@ def qrels_of(data: RankingData) -> Qrels:
     return Qrels(data.qid[data.judged], ids[data.judged], data.labels[data.judged])
 
 
-def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank") -> Run:
-    """The ranking of ranking data by scores, in the order of `predict`: queries as in the data, documents by rank.
+def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank", order: Order | None = None) -> Run:
+    """The ranking of ranking data by scores (see `RankingData.aligned`): queries as in the data, documents by rank.
 
     Raises:
         DataError: the data have no document ids, or there is not one finite score for each document.
@@ -401,15 +412,15 @@ def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank") -> Ru
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (len(ids),):
         raise DataError(f"There are {values.size} scores for {len(ids)} documents; there must be one for each.")
-    run = Run(data.qid, ids, data.aligned(values), tag)
-    order = run._order(data.queries.document_query)
-    return Run(run.qids[order], run.document_ids[order], run.scores[order], tag)
+    run = Run(data.qid, ids, np.asarray(data.aligned(scores, order), dtype=np.float64), tag)
+    ranked = run._order(data.queries.document_query)
+    return Run(run.qids[ranked], run.document_ids[ranked], run.scores[ranked], tag)
 
 
 def data_of_qrels(qrels: Qrels) -> RankingData:
     """Ranking data without features whose documents and labels are the judgments, rows of a query brought together."""
     X = np.empty((len(qrels), 0), dtype=np.float32)
-    return RankingData(X, qrels.grades, qid=qrels.qids, document_ids=qrels.document_ids, regroup=True)
+    return RankingData(X, qrels.grades, qid=qrels.qids, document_ids=qrels.document_ids)
 
 
 def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
@@ -434,7 +445,6 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
         qid=run.qids,
         document_ids=run.document_ids,
         feature_names=("score", "rank"),
-        regroup=True,
     )
 
 

@@ -30,10 +30,10 @@ def explained_ranker(
     known = [name for name in part.ranked_systems if isinstance(rankers.get(name), Ranker)]
     if not known:
         return None
-    ranker, documents = rankers[known[0]], data.as_grouped()
-    pair = _pair(ranker, documents, part.hardest)
-    found = _importance(ranker, documents, part.comparison.metrics[0], options)
-    said = "" if pair is None else changes(ranker, documents, pair.query, pair.a.name, pair.b.name).sentence
+    ranker = rankers[known[0]]
+    pair = _pair(ranker, data, part.hardest)
+    found = _importance(ranker, data, part.comparison.metrics[0], options)
+    said = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).sentence
     return None if found is None and pair is None else Explained(known[0], found, pair, said)
 
 

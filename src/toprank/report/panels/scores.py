@@ -137,7 +137,7 @@ def calibrations(
                 f"{data.n_documents} documents and a column for each grade."
             )
         if name in styles:
-            found.append(calibration(name, styles[name], data.aligned(given[:, 1:].sum(axis=1)), data))
+            found.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
     return tuple(found)
 
 

@@ -1,0 +1,86 @@
+"""The one rule of row order: everything per document that data hold, give or take is in the order of `data.X`.
+
+Where grouping moved rows, a plain array of scores could be meant in two orders, so it is taken only if something tells
+which: that `predict(data)` returned this very array, that it is a pandas column with the index of the frame the data
+came from, or the caller's word, `order="data"` or `order="source"`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from toprank.compute import IntArray
+from toprank.data.checks import index_of
+from toprank.errors import DataError, UnknownNameError
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["Order", "places_of"]
+
+Order = Literal["data", "source"]
+"""How plain values lie: as the rows of `data.X`, or as the rows of the file, frame or array that the data came from."""
+
+
+def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray | None:
+    """Where the value of each document stands among `values`; None: they are in the order of the documents already.
+
+    Raises:
+        DataError: nothing tells the order of the values, or their index does not fit the data.
+    """
+    if order not in (None, "data", "source"):
+        raise UnknownNameError("order of rows", str(order), ("data", "source"))
+    if order == "data" or data.returned(values):
+        return None
+    if order == "source":
+        return data.source_places if data.rows_moved else None
+    index = index_of(values)
+    if index is not None and data.source_index is not None:
+        return _by_index(data, index)
+    if data.rows_moved:
+        raise DataError(
+            "Grouping the rows by query moved them, and nothing tells whether these values are in the order of data.X "
+            "or in that of the rows as they were given. Say so: order='data' (such as what another library makes of "
+            "data.X) or order='source' (such as a column of your own table). What predict(data) returned, and a pandas "
+            "column with the index of the frame that the data came from, need no word."
+        )
+    if index is not None and _renumbers(index):
+        raise DataError(
+            "The index of these values numbers the rows in another order than that in which they stand, and the data "
+            "came from no pandas frame whose index could settle it. Sort the values (.sort_index()), or say "
+            "order='data' to take them as they stand."
+        )
+    return None
+
+
+def _by_index(data: RankingData, index: Any) -> IntArray | None:
+    known = data.source_index
+    if (index.is_unique or not data.rows_moved) and index.equals(known):
+        return None
+    otherwise = (
+        "Give the column of that frame itself, or an array with order='data' (the order of data.X) or order='source' "
+        "(that of the rows as they were given)."
+    )
+    if not index.is_unique:
+        label = index[index.duplicated()][0]
+        raise DataError(f"The index of these values has {label!r} twice, so it does not tell their rows. {otherwise}")
+    try:
+        places = np.asarray(index.get_indexer(known), dtype=np.int64)
+    except (TypeError, ValueError):  # indexes of different depth
+        places = np.full(1, -1)
+    if not known.is_unique or (places < 0).any():
+        strange = "" if known.is_unique is False else f" (it lacks {known[int(np.argmin(places))]!r}, for example)"
+        raise DataError(
+            f"The index of these values is not that of the frame that the data came from{strange}. {otherwise}"
+        )
+    return places
+
+
+def _renumbers(index: Any) -> bool:
+    """Whether an index is 0 … n - 1 in another order: somebody sorted or shuffled what it belongs to."""
+    numbers = np.asarray(index)
+    if numbers.dtype.kind not in "iu" or not (np.diff(numbers) < 0).any():
+        return False
+    return bool(np.array_equal(np.sort(numbers), np.arange(len(numbers))))
