@@ -387,3 +387,15 @@ def test_models_of_other_libraries(library, tmp_path):
         lifted = row.X[row.order[1]].copy()
         lifted[row.features.index(change.feature)] = change.value
         assert ranker.predict(lifted[None])[0] > changes.a.score
+
+
+def test_as_many_orders_as_score_a_quarter_of_a_million_documents():
+    """2n orders of p players score 2n (p + 1) documents for each pair; drawn in twos, 16 to 1024 of them."""
+    several = Sampling()
+    assert several.twos(players=1, documents=1) == 512
+    assert several.twos(players=10_000, documents=50) == 8
+    for players, documents in ((9, 100), (31, 20), (99, 7)):
+        orders = 2 * several.twos(players, documents)
+        assert 16 < orders < 1024
+        assert orders * (players + 1) * documents <= 1 << 18 < (orders + 2) * (players + 1) * documents
+    assert [Sampling(orders).twos(3, 3) for orders in (4, 5, 10, 5000)] == [2, 2, 5, 2500]

@@ -627,3 +627,64 @@ def test_a_report_explains_the_best_ranker_and_a_pair_that_it_got_wrong():
     assert "Why it ranks so" in shown
     assert found.change.split(" ")[0] in shown
     assert tr.report.from_comparison(result, data, scores).parts[0].explained is None
+
+
+# ---- what is told is what was scored ----
+
+
+def told_value(change):
+    """The number that a change names, and whether it is itself one that does it."""
+    *word, number = change.wanted.split()
+    word = " ".join(word)
+    return float(number), word.startswith("at "), 1.0 if word in ("above", "at least") else -1.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["linear", "AdaRank", "CoordinateAscent", "trees", "blend", "network"])
+def test_a_change_turns_the_order_as_it_is_printed(kind, name):
+    """Put into the data by hand, both the value and what is printed lift the document, in the precision of the data."""
+    rng = np.random.default_rng(7)
+    X = (rng.normal(size=(60, 3)) * [1.0, 1e-3, 1e4] + [0.0, 3.3, 0.0]).astype(kind)
+    y = np.clip(np.round(X[:, 0] - X[:, 2] / 1e4), 0, 3)
+    data = RankingData(X, y, qid=np.repeat(np.arange(10), 6), feature_names=["a", "b", "c"])
+    makers = {
+        "linear": tr.LinearRanker("ListNet"),
+        "AdaRank": tr.AdaRank(max_rounds=20),
+        "CoordinateAscent": tr.CoordinateAscent(restarts=1, max_cycles=2),
+        "trees": few_trees(),
+        "blend": tr.BlendRanker([tr.LinearRanker("ListNet"), few_trees()]),
+        "network": tr.NeuralRanker("ListNet", hidden=(4,), epochs=3, device="cpu", threads=1),
+    }
+    ranker = makers[name].fit(data)
+    tried = 0
+    for query in range(10):
+        asked = AskedQuery(ranker, data, query)
+        rows = 6 * query + np.array(asked.order[:2])
+        found = tr.explaining.changes(ranker, data, query, int(rows[0]), int(rows[1]))
+        for change in found.changes:
+            number, itself, side = told_value(change)
+            assert abs(number - change.value) <= 1e-4 * abs(change.value)
+            farther = max(kind(number), kind(change.value)) if side > 0 else min(kind(number), kind(change.value))
+            beyond = kind(number) if itself else np.nextafter(farther, kind(side * np.inf))
+            for value in (change.value, beyond):
+                changed = data.X.copy()
+                changed[rows[1], "abc".index(change.feature)] = value
+                scores = ranker.predict(data.replace(X=changed))
+                assert scores[rows[1]] > scores[rows[0]]
+                tried += 1
+    assert tried > 5
+
+
+def test_dense_data_are_tried_in_every_feature(linear):
+    """A feature that neither document has, which is 0 in both, may still turn the order."""
+    from scipy import sparse
+
+    data, ranker = linear
+    for one in (data, data.replace(X=np.nan_to_num(data.X))):
+        found = tr.explaining.changes(ranker, one, one.qids[0])
+        assert found.features == data.n_features
+        assert not any("Only features that one" in note for note in found.notes)
+    thin = data.replace(X=sparse.csr_matrix(np.where(np.arange(data.n_features) == 0, 0.0, np.nan_to_num(data.X))))
+    found = tr.explaining.changes(ranker, thin, thin.qids[0])
+    assert found.features < data.n_features
+    assert found.notes[-1].startswith("Only features that one of the two documents has")

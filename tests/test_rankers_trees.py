@@ -800,3 +800,17 @@ def test_the_parameters_are_checked_once_and_frozen(data):
         TreeParameters.of(tr.TreeRanker(num_leaves=1))
     first = tr.TreeRanker(n_trees=2, threads=1).fit(data)
     assert TreeParameters.of(tr.TreeRanker(init_model=first)).before.rounds == first.best_iteration_
+
+
+def test_threads_by_what_there_is_to_do(monkeypatch):
+    """One for each quarter of a million cells begun, as many as there are at most; what was asked for as it is."""
+    from types import SimpleNamespace
+
+    from toprank.rankers import tree_parameters
+
+    monkeypatch.setattr(tree_parameters, "available_threads", lambda asked=None: 4 if asked is None else asked)
+    sizes = {2**18 - 1: 1, 2**18: 2, 3 * 2**18 - 1: 3, 3 * 2**18: 4, 2**24: 4}
+    for cells, wanted in sizes.items():
+        data = SimpleNamespace(n_documents=cells, n_features=1)
+        assert tree_parameters.training_threads(None, data) == wanted
+        assert tree_parameters.training_threads(3, data) == 3

@@ -242,3 +242,42 @@ class TestManners:
     def test_settings_are_values(self):
         assert Newton(plain=True) == Newton(plain=True) != Newton()
         assert repr(Bundle(idle=3)) == "Bundle(idle=3)"
+
+
+@pytest.mark.parametrize("solver", [Newton(), Newton(cholesky_limit=0), LBFGS(), Proximal("newton"), Proximal("fista")])
+def test_a_loss_that_falls_for_ever_does_not_converge(solver):
+    """Labels that a plane separates have no optimum without a penalty, however small the gradient becomes."""
+    X, y = classification(0, noise=0.0)
+    found = solver.solve(Logistic(X, y), np.zeros(4), Penalty.uniform(4), max_iterations=3000)
+    assert not found.converged
+    assert "Set l2 above 0" in found.message or "more iterations" in found.message
+    assert solver.solve(Logistic(X, y), np.zeros(4), Penalty.uniform(4, l2=1e-3)).converged
+    X, y = classification(0, noise=3.0)
+    assert (y * (X @ np.linalg.lstsq(X, y, rcond=None)[0])).min() < 0
+    assert solver.solve(Logistic(X, y), np.zeros(4), Penalty.uniform(4)).converged
+
+
+def test_newton_says_so_where_the_gradient_vanishes_without_an_optimum():
+    X, y = classification(0, noise=0.0)
+    found = Newton().solve(Logistic(X, y), np.zeros(4), Penalty.uniform(4))
+    assert "twice the weights have a lower value" in found.message
+    assert found.gradient_norm < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("solver", "tolerance", "limit"),
+    [
+        (Newton(), "default 1e-8", "At most 100 iterations"),
+        (LBFGS(), "default 1e-6", "At most 1,000 iterations"),
+        (Proximal(), "default 1e-6", "At most 10,000 iterations"),
+        (GradientDescent(), "default 1e-4", "At most 10,000 iterations"),
+        (Bundle(), "default 1e-6", "within 5,000 iterations"),
+        (Newton(plain=True), "1e-4 by default", "at most 20 iterations"),
+    ],
+)
+def test_solvers_stop_when_their_texts_say(solver, tolerance, limit):
+    text = " ".join(type(solver).__doc__.split())
+    assert tolerance in text
+    assert limit in text
+    said = float(tolerance.replace("default", "").replace("by", "")), int("".join(filter(str.isdigit, limit)))
+    assert solver.defaults == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from objectives import Quadratic, Watched
+from objectives import Quadratic, Watched, random_quadratic
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers import LBFGS, GradientDescent, Penalty
 
@@ -51,6 +51,14 @@ class TestLBFGS:
     def test_refuses_no_memory(self):
         with pytest.raises(DataError, match="at least 1"):
             LBFGS(memory=0)
+
+    def test_one_step_is_memory_enough(self):
+        objective = random_quadratic(0)
+        penalty = Penalty.uniform(objective.n_weights, l2=0.1)
+        one, ten = (LBFGS(memory=m).solve(objective, np.zeros(objective.n_weights), penalty) for m in (1, 10))
+        assert one.converged
+        assert one.iterations > ten.iterations  # and more of it helps
+        np.testing.assert_allclose(one.weights, ten.weights, rtol=1e-4, atol=1e-6)
 
 
 class TestGradientDescent:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -500,3 +502,11 @@ def test_the_default_of_the_command_line_is_the_one_that_was_measured():
 
     assert signature(train).parameters["system"].default == systems.DEFAULT
     assert systems.get(systems.DEFAULT).kind.family != "networks"  # a plain installation can train it
+
+
+def test_the_systems_that_the_readme_names_exist():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    named = re.search(r"\*\*Systems by name\*\*: (.*?) …", readme, re.DOTALL)
+    names = re.findall(r"`([^`]+)`", named[1])
+    assert len(names) > 10
+    assert set(names) <= set(tr.systems.names())

@@ -40,10 +40,10 @@ def convert(
     Into a stored copy LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored
     copies pass through block by block: memory holds some ten megabytes of rows at a time, for each query its id
     and size, and the columns that are carried along. The copy is the one that ``write(read(source), target)`` makes,
-    byte for byte. Queries that are split between files are joined where they meet; a query that comes back later is
-    refused, by file and place. All files of a table must have the same columns of the same types. Compressed text is
-    unpacked beside the target while the conversion runs. Nothing may write to the source meanwhile. Into any other
-    format data are held in memory on their way.
+    byte for byte but for its random id. Queries that are split between files are joined where they meet; a query that
+    comes back later is refused, by file and place. All files of a table must have the same columns of the same types.
+    Compressed text is unpacked beside the target while the conversion runs. Nothing may write to the source meanwhile.
+    Into any other format data are held in memory on their way.
 
     Args:
         source: a file, a folder of Parquet files, a stored copy, or a list of them.

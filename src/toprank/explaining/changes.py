@@ -27,7 +27,7 @@ __all__ = ["Change", "Changes", "changes", "changes_of"]
 _GRID = 65  # values of a feature at which other rankers are searched
 _FINER = 17  # and within a step of it, again and again
 _ROUNDS = 5
-_BEYOND = (1e-12, 1e-10, 1e-8, 1e-6)  # steps beyond a crossing, as a share of the value and its spread
+_BEYOND = (1e-12, 1e-10, 1e-8, 2e-7, 1e-6)  # steps beyond a crossing, as a share of the value and its spread
 _TOLD = 5
 _VALUES = 1 << 22
 Margins = Callable[[FloatArray], FloatArray]
@@ -197,23 +197,38 @@ def _of_number(feature: Feature, now: float, margins: Margins, course: Course | 
     crossings = _searched(feature, start, margins) if course is None else _along(course, start, margins)
     low, high = float(feature.present.min()), float(feature.present.max())
     for value, open_end in sorted(crossings, key=lambda one: abs(one[0] - start)):
-        beyond = _beyond(value, math.copysign(1.0, value - start), feature.spread, open_end, margins)
+        side = math.copysign(1.0, value - start)
+        beyond = _beyond(value, side, feature, open_end, margins)
         if beyond is None:
             continue
         up, down = ("above ", "below ") if open_end else ("at least ", "at most ")
         word = "" if value == start else up if value > start else down
+        told = feature.shown(value) if value == start else _told(value, beyond, side, feature, open_end, margins)
         size, seen = abs(value - start) / feature.spread, low <= beyond <= high
-        return Change(feature.name, feature.shown(now), word + feature.shown(value), beyond, size, seen)
+        return Change(feature.name, feature.shown(now), word + told, beyond, size, seen)
     return None
 
 
-def _beyond(value: float, side: float, spread: float, open_end: bool, margins: Margins) -> float | None:
-    """A value at the crossing, or just beyond it, at which the order has turned."""
-    steps = [side * step * (abs(value) + spread) for step in _BEYOND]
+def _beyond(value: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> float | None:
+    """A value at the crossing, or just beyond it, at which the order has turned, and which the data can hold."""
+    steps = [side * step * (abs(value) + feature.spread) for step in _BEYOND]
     nearest = float(np.nextafter(value, side * np.inf)) if open_end else value
-    tried = np.array([nearest, *(value + step for step in steps)])
+    tried = feature.as_held(np.array([nearest, *(value + step for step in steps)]))
     turned = np.flatnonzero(margins(tried) > 0)
     return float(tried[turned[0]]) if len(turned) else None
+
+
+def _told(value: float, beyond: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> str:
+    """The crossing in as few digits as keep what is said: rounded away from the start, and tried as it is printed."""
+    ways = [*feature.rounded(value, side), *feature.rounded(beyond, side)]
+    numbers = np.array([number for _, number in ways])
+    tried = np.nextafter(numbers, side * np.inf) if open_end else numbers
+    # What is left out is where the order turns; how far beyond it the scores show that, was found already.
+    tried = (
+        np.where(side * (beyond - tried) > 0, beyond, feature.as_held(tried)) if open_end else feature.as_held(tried)
+    )
+    kept = np.flatnonzero((margins(tried) > 0) & (side * (numbers - value) >= 0))
+    return ways[int(kept[0])][0] if len(kept) else feature.shown(beyond)
 
 
 def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[float, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import Ranker
 from toprank.rankers.explanation import cells, feature_names
+
+_DIGITS = range(6, 18)
+_TICK = 1e-6 / 86400  # dates and durations are days, told to the microsecond
 
 __all__ = ["Feature", "Features", "feature_named", "feature_number"]
 
@@ -50,6 +54,20 @@ class Feature:
     def shown(self, value: float) -> str:
         """A value as it stands in the user's table."""
         return cells(self._data, self.number, np.array([value]))[0]
+
+    def as_held(self, values: FloatArray) -> FloatArray:
+        """Numbers as the data can hold them."""
+        return values.astype(self._data.X.dtype).astype(np.float64)
+
+    def rounded(self, value: float, side: float) -> list[tuple[str, float]]:
+        """Ways to tell a value, rounded upwards (`side` 1) or downwards (−1), the shortest first; what each says."""
+        encoding = self._data.encoding
+        if encoding is not None and encoding.columns[self.number].kind != "number":
+            near = [value, float(np.nextafter(value, side * np.inf)), value + side * _TICK]
+            return [(self.shown(one), one) for one in near]
+        way = ROUND_CEILING if side > 0 else ROUND_FLOOR
+        numbers = [float(Context(prec=digits, rounding=way).create_decimal_from_float(value)) for digits in _DIGITS]
+        return [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]
 
 
 class Features:

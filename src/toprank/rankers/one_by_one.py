@@ -77,6 +77,12 @@ class _Climbed:
         return self(scores) if self.judge.higher_is_better else -self(scores)
 
 
+def _weighted_sum(ranker: AdaRank | CoordinateAscent, X: Any) -> FloatArray:
+    """(X − centre) · coef, 0 where X is missing; a row has the same bits wherever it stands."""
+    features = Features(X, Standardisation(ranker.standardisation_.centre, np.ones(X.shape[1])))
+    return features.times(slice(0, X.shape[0]), ranker.coef_)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class AdaRank(LinearTerms, Ranker):
     """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
@@ -182,8 +188,7 @@ class AdaRank(LinearTerms, Ranker):
         return Features(data.X, self.standardisation_).column(column)
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = np.nan_to_num(X - self.standardisation_.centre) @ self.coef_
-        return scores
+        return _weighted_sum(self, X)
 
     @override
     def _formula(self) -> Part:
@@ -444,8 +449,7 @@ class CoordinateAscent(LinearTerms, Ranker):
         return [*steps, *(-step for step in steps), *([-weight] if weight != 0 else [])]
 
     def _scores(self, X: Any) -> FloatArray:
-        features = Features(X, Standardisation(self.standardisation_.centre, np.ones(X.shape[1])))
-        return features.times(slice(0, X.shape[0]), self.coef_)
+        return _weighted_sum(self, X)
 
     @override
     def _formula(self) -> Part:

@@ -227,9 +227,7 @@ def descend(
     while True:
         size, steps = run.relative_gradient(point), counted(run.iterations)
         if size <= tolerance:
-            return run.solution(
-                f"Converged in {steps}: the gradient is {size:.1e} of what pulled at the start.", converged=point
-            )
+            return _ended(run, point, f"the gradient is {size:.1e} of what pulled at the start.")
         if run.iterations == max_iterations:
             return run.solution(
                 f"Not converged: after {steps} the gradient is still {size:.1e} of what pulled at the start "
@@ -239,11 +237,26 @@ def descend(
         if trial is None:
             return run.solution(f"Not converged: after {steps} no step lowers the value {point.value:.6g}. {advice}")
         if trial is point:
-            return run.solution(
-                f"Converged in {steps}: the next step would change the value by rounding only.", converged=point
-            )
+            return _ended(run, point, "the next step would change the value by rounding only.")
         point = trial
         run.tell(point, f"gradient {run.relative_gradient(point):.1e} of what pulled at the start")
+
+
+def _ended(run: Run, point: Point, reason: str) -> Solution:
+    """Converged, unless there is nothing to converge to.
+
+    Where a plane separates what a loss wants apart, and nothing holds the weights, the loss falls for ever, and its
+    gradient vanishes on the way. Twice the weights are then better still, as they never are at an optimum.
+    """
+    steps = counted(run.iterations)
+    if not (run.penalty.l2.any() or run.penalty.l1.any()) and point.weights.any():
+        twice = run.at(2 * point.weights, candidate=False)
+        if twice.is_finite and twice.value < point.value - NOISE * abs(point.value):
+            return run.solution(
+                f"Not converged: after {steps} {reason.removesuffix('.')}, but twice the weights have a lower value: "
+                "it falls for ever, as where the labels can be separated, and there is no optimum. Set l2 above 0."
+            )
+    return run.solution(f"Converged in {steps}: {reason}", converged=point)
 
 
 def negligible(slope: float, value: float) -> bool:
