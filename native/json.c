@@ -1,6 +1,6 @@
 /* Rows of numbers in JSON text: what most requests to a service consist of.
 
-`json_rows` reads arrays of numbers and nulls, and leaves whatever else there may be (words, objects, numbers that no f8
+`json_rows` reads arrays of numbers, truth values and nulls, and leaves whatever else there may be (words, objects, numbers that no f8
 can hold, mistakes) to somebody who can say what is wrong with it. One set of instructions is enough. */
 #include "decimals.h"
 
@@ -73,7 +73,7 @@ static const u1 *json_number(const u1 *text, f8 *value) {
     return read_any_number(text, 0, at - text, false, value, &after) == NUMBER ? at : NULL;
 }
 
-/* One array of d numbers or nulls: the place behind it, or NULL where it is anything else. */
+/* One array of d numbers, truth values or nulls: the place behind it, or NULL where it is anything else. */
 static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
     at = json_behind_blanks(at);
     if (*at++ != '[') return NULL;
@@ -82,6 +82,12 @@ static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
         if (*at == 'n' && memcmp(at, "null", 4) == 0) {
             row[j] = NAN;
             at += 4;
+        } else if (*at == 't' && memcmp(at, "true", 4) == 0) {
+            row[j] = 1;
+            at += 4;
+        } else if (*at == 'f' && memcmp(at, "false", 5) == 0) {
+            row[j] = 0;
+            at += 5;
         } else {
             const u1 *behind = json_usual_number(at, row + j);
             at = LIKELY(behind != NULL) ? behind : json_number(at, row + j);
@@ -93,7 +99,7 @@ static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
     return json_behind_blanks(at);
 }
 
-/* Arrays of d numbers or nulls (NaN), each followed by a comma, and then a zero byte within the last WINDOW ones, which
+/* Arrays of d numbers, truth values (1, 0) or nulls (NaN), each followed by a comma, and then a zero byte within the last WINDOW ones, which
 are all zeros. -1; or the number of the first array that is anything else. */
 KERNEL(i8, json_rows)(i8 t, i8 n, i8 d, const u1 text[t], f8 rows[n][d]) {
     if (t < WINDOW || d < 1) return 0;

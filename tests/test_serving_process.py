@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,10 @@ class Process:
 
     def _read(self):
         for line in self.process.stderr:
-            self.lines.append(json.loads(line) if line.startswith("{") else {"event": "text", "says": line})
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.lines.append({"event": "text", "says": line})
 
     def event(self, name, count=1):
         """The line of that event, once it is there."""
@@ -118,7 +122,7 @@ def test_it_is_ready_answers_and_stops(folder):
         assert process.stop() == 0
         events = [line["event"] for line in process.lines]
         assert events[-2:] == ["stopping", "stopped"]
-        assert not {"text", "failure"} & set(events[events.index("ready") :])  # a slow start is told in words
+        assert not {"text", "failure"} & set(events)  # lines of JSON from the first byte
 
 
 def test_what_cannot_start_says_why(folder, tmp_path):
@@ -132,6 +136,39 @@ def test_what_cannot_start_says_why(folder, tmp_path):
     assert "cannot be read" in fails(tmp_path / "none.toprank")
     assert "--token-file" in fails(folder / "a.toprank", "--host", "0.0.0.0")
     assert "no model called 'x'" in fails(folder / "a.toprank", "--shadow", "x", "--port", "0")
+
+
+def test_a_slow_start_writes_nothing_but_lines_of_json(monkeypatch, capsys):
+    """Other commands say that they are at work; this one's standard error is read by programs."""
+    from typer.main import get_command
+
+    from toprank.cli.main import app
+
+    def start(*_, **__):
+        time.sleep(0.05)
+        warnings.warn("A remark.", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr("toprank.showing.progress.SILENCE", 0.0)
+    monkeypatch.setattr("toprank.serving.starting._start", start)
+    monkeypatch.setattr(warnings, "filters", [])  # a remark is a remark here, not an error
+    assert get_command(app).main(["serve", "m.toprank"], standalone_mode=False) in (None, 0)
+    [line] = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["says"]) == ("warning", "A remark.")
+
+
+def test_a_body_whose_end_is_told_twice_ends_the_connection(folder):
+    """Else what one reader takes for the rest of the body is the next request to another: it is not answered."""
+    with started(folder / "a.toprank") as process:
+        for order in ((0, 1), (1, 0)):
+            lines = ("Content-Length: 5", "Transfer-Encoding: chunked")
+            head = "\r\n".join(["POST /v1/rank HTTP/1.1", "Host: x", *(lines[one] for one in order), "", ""])
+            with socket.create_connection(process.address, timeout=PATIENCE) as client:
+                client.sendall(head.encode() + b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                answer = b"".join(iter(lambda: client.recv(65536), b""))
+            assert answer.startswith(b"HTTP/1.1 400")
+            assert answer.count(b"HTTP/1.1") == 1
+            assert b"alive" not in answer
 
 
 def test_a_request_under_way_is_answered_after_sigterm(folder):
@@ -335,6 +372,19 @@ def test_the_page_ranks_and_shows_markup_as_text_by_keyboard_alone(folder):
         assert process.stop() == 0
 
 
+def test_the_page_has_a_field_for_the_token_from_the_start(folder, tmp_path):
+    (tmp_path / "token").write_text("a-long-random-word")
+    with started(folder / "a.toprank", "--token-file", tmp_path / "token") as process, Browser() as browser:
+        page = browser.open(f"http://127.0.0.1:{process.address[1]}/")
+        assert page.run("document.getElementById('token').checkVisibility()")
+        page.run("document.getElementById('token').focus()")
+        page.type("a-long-random-word")
+        page.press("Tab")
+        page.run("new Promise(done => { const look = () => models.length ? done() : setTimeout(look, 20); look(); })")
+        assert page.run("document.getElementById('model').value") == "a"
+        assert process.stop() == 0
+
+
 def test_the_example_of_the_page_is_one_that_its_model_takes(tmp_path):
     import pandas as pd
 
@@ -373,3 +423,6 @@ def test_the_page_needs_nothing_else_and_says_so(folder):
                 assert "://" not in content
                 assert "innerHTML" not in content
                 assert not re.search(r"\son\w+=|style=", content)
+                if path == "/":  # who needs a token must not have to fail first to be asked for it
+                    [field] = [line for line in content.splitlines() if 'id="token"' in line]
+                    assert "hidden" not in field

@@ -28,11 +28,14 @@ from toprank.cli import (
 __all__ = ["app"]
 
 
+_JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
+
+
 class _Command(TyperCommand):
     """What goes wrong is told with the options of the command; it says that it works."""
 
     def invoke(self, ctx: Any) -> Any:
-        quiet = bool(ctx.params.get("quiet"))
+        quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for one in self.params for option in one.opts]
         with common.speaking_of(options), common.step(f"toprank {ctx.info_name} is at work …", quiet):
             return super().invoke(ctx)

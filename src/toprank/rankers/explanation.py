@@ -6,12 +6,14 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Column
 from toprank.errors import DataError, Remedy
 from toprank.metrics.ranking import ranking
 from toprank.rankers.contributions import Sampling, with_rows
@@ -28,6 +30,7 @@ _NAMED = 3  # features that a sentence names
 _DRAWN = 15
 _MOST = 1 << 27  # values of a query that are held as a dense array
 _MIDNIGHT = " 00:00:00+00:00"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCHED = 50_000  # ids among which similar ones are looked for
 OTHERS_FIXED = "The ranker looks at whole queries; the other documents of this one are held fixed."
 
@@ -143,8 +146,14 @@ def cells(data: RankingData, feature: int, values: FloatArray) -> list[str]:
     column = None if data.encoding is None else data.encoding.columns[feature]
     if column is None or column.kind == "number":
         return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
-    told = ["missing" if value is None else str(value) for value in column.cells(values).to_pylist()]
-    return [value.removesuffix(_MIDNIGHT) for value in told]
+    return ["missing" if math.isnan(value) else _cell(column, value) for value in values.tolist()]
+
+
+def _cell(column: Column, value: float) -> str:
+    if column.is_category:
+        return column.levels[int(value)]
+    span = timedelta(days=value)
+    return str(_EPOCH + span).removesuffix(_MIDNIGHT) if column.kind == "date" else str(span)
 
 
 def signed(value: float) -> str:
@@ -246,28 +255,29 @@ class Explanation(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the largest contribution first."""
+        return frame_of(self._columns(), kind)
+
+    def _columns(self) -> dict[str, list[Any]]:
         order = self._order(everything=True)
-        return frame_of(
-            {
-                "feature": [self.features[i] for i in order],
-                "a": [self.a_values[i] for i in order],
-                "b": [self.b_values[i] for i in order],
-                "contribution": [float(self.values[i]) for i in order],
-                "error": [0.0 if self.errors is None else float(self.errors[i]) for i in order],
-            },
-            kind,
-        )
+        return {
+            "feature": [self.features[i] for i in order],
+            "a": [self.a_values[i] for i in order],
+            "b": [self.b_values[i] for i in order],
+            "contribution": [float(self.values[i]) for i in order],
+            "error": [0.0 if self.errors is None else float(self.errors[i]) for i in order],
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        frame = self.to_frame("arrow").to_pylist()
+        columns = self._columns()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {
             "query": self.query,
             "a": self.a._asdict(),
             "b": self.b._asdict(),
             "total": self.total,
             "sentence": self.sentence,
-            "contributions": frame,
+            "contributions": rows,
             "exact": self.errors is None,
             "method": self.method,
             "notes": list(self.notes),

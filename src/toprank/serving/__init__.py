@@ -32,7 +32,8 @@ def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **o
 
     Args:
         models: a model file, or several, each a path or ``NAME=PATH``; the first is the primary one.
-        **options: ``token``, ``limits``, ``shadows``, ``interleave``, ``reference`` and ``log`` of `Service`.
+        **options: ``token``, ``limits``, ``shadows``, ``interleave``, ``secret``, ``reference`` and ``log`` of
+            `Service`.
 
     >>> import tempfile, toprank as tr
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -47,6 +47,7 @@ class Done(NamedTuple):
     X: FloatArray
     scores: FloatArray
     unseen: Mapping[str, int]
+    missing: int
     written: bytes
 
 
@@ -69,17 +70,17 @@ def ranked(model: Served, asked: RankRequest, limit: int, ordered: bool) -> Done
     """The documents in order of rank, or the scores in the order of the request."""
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
-    values = scores.tolist()
+    values, missing = scores.tolist(), int(np.isnan(X).sum())
     if not ordered:
         if asked.top is not None:
             raise RefusedError(
                 422, "/v1/score gives all scores, in the order of the documents; top belongs to /v1/rank."
             )
         found = [_Scored(one, score) for one, score in zip(ids, values, strict=True)]
-        return Done(X, scores, unseen, _encode(_Scores(model.name, model.version, found)))
+        return Done(X, scores, unseen, missing, _encode(_Scores(model.name, model.version, found)))
     order = model.order(scores, asked.top) if ids else []
     listed = [_Ranked(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
-    return Done(X, scores, unseen, _encode(_Ranking(model.name, model.version, listed)))
+    return Done(X, scores, unseen, missing, _encode(_Ranking(model.name, model.version, listed)))
 
 
 def both(models: tuple[Served, Served], asked: RankRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:

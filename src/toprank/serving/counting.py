@@ -94,6 +94,7 @@ class Counters:
         self.shadow_overlap = Spread("toprank_shadow_overlap_at_10", "Share of the first 10 in both.", SHARES, *pair)
         self.impressions = Count("toprank_interleaved_lists", "Interleaved lists that were made.")
         self.clicks = Count("toprank_interleaved_clicks", "Clicks on interleaved lists, by the model's team.", "model")
+        self.drift_failed = Count("toprank_drift_failures", "Comparisons with the reference that failed.", "model")
         self._gauges: list[tuple[str, str, Labels, Gauge]] = []
 
     def gauge(self, name: str, told: str, labels: Labels, read: Gauge) -> None:

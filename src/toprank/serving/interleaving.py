@@ -3,25 +3,27 @@
 As two captains choose teams: a coin says who begins each round, then each model puts its best document that is not in
 the list yet there, as a member of its team. Documents of both are equally well placed, so clicks on a team's documents
 are votes for its model (Radlinski, Kurup & Joachims 2008). A list is a win for the model whose team has more clicks.
+
+A list is not remembered: its id says all that clicks need, signed (`impressions.py`), so that any replica with the same
+secret understands them. Only lists that were clicked are kept, for a click that is told twice counts once.
 """
 
 from __future__ import annotations
 
 import random
-import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toprank.serving.impressions import Seal, Shown
 from toprank.serving.models import Served
+from toprank.serving.preference import preference
 from toprank.serving.requests import RefusedError
 
-__all__ = ["Interleaving", "preference", "team_draft"]
+__all__ = ["Interleaving", "team_draft"]
 
-_KEPT = 100_000  # lists that are remembered until clicks come
-_BYTES = 1 << 28  # that all of them may take, about: a list may be long, and so may ids
-_EACH = 200  # bytes of a document in a list, beside its id
+_KEPT = 100_000  # lists with clicks that are remembered
 _LONGEST = 1000  # documents of a list
 
 
@@ -48,35 +50,36 @@ def team_draft(a: Sequence[int], b: Sequence[int], top: int, rng: random.Random)
 
 
 @dataclass
-class _List:
-    """A list that was shown: whose team each document is in, and which were clicked."""
+class _Clicked:
+    """What was clicked of a list."""
 
-    teams: dict[Any, int]
-    versions: tuple[str, str]
-    clicked: set[Any] = field(default_factory=set)
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes, about."""
-        return sum(_EACH + len(str(document)) for document in self.teams)
+    made: int
+    places: int = 0
+    """A bit for each place that was clicked."""
+    votes: list[int] = field(default_factory=lambda: [0, 0])
 
     @property
     def outcome(self) -> int | None:
         """1: the first model won, −1: the second, 0: neither; None: nothing was clicked."""
-        if not self.clicked:
-            return None
-        balance = sum(1 if self.teams[document] == 0 else -1 for document in self.clicked)
-        return (balance > 0) - (balance < 0)
+        return (self.votes[0] > self.votes[1]) - (self.votes[0] < self.votes[1]) if self.places else None
 
 
 class Interleaving:
-    """Lists of two models, and what became of them; counts belong to the versions that made the lists."""
+    """Lists of two models, and what became of them; counts belong to the versions that made the lists.
 
-    def __init__(self, a: str, b: str, rng: random.Random | None = None) -> None:
+    Args:
+        a: the name of the first model.
+        b: the name of the second.
+        rng: throws the coins.
+        secret: signs the ids of lists; without one, they hold for this process alone.
+    """
+
+    def __init__(self, a: str, b: str, rng: random.Random | None = None, secret: bytes | None = None) -> None:
         self.names = (a, b)
-        self._rng = rng or random.Random()
-        self._lists: OrderedDict[str, _List] = OrderedDict()
-        self._size = 0
+        self.shared = secret is not None
+        self._rng, self._seal = rng or random.Random(), Seal(self.names, secret)
+        self._clicked: OrderedDict[bytes, _Clicked] = OrderedDict()
+        self._forgotten = -1  # when the newest list was made of those that were clicked and forgotten
         self._counts: dict[tuple[str, str], dict[int | None, int]] = {}
 
     def shown(
@@ -84,28 +87,50 @@ class Interleaving:
     ) -> tuple[str, list[Any]]:
         """A new list: its impression, and the ids of its documents."""
         drafted = team_draft(*rankings, min(top, _LONGEST), self._rng)
-        impression, versions = secrets.token_urlsafe(16), (models[0].version, models[1].version)
-        made = self._lists[impression] = _List({ids[document]: team for document, team in drafted}, versions)
-        self._size += made.size
-        while len(self._lists) > _KEPT or (self._size > _BYTES and len(self._lists) > 1):
-            self._size -= self._lists.popitem(last=False)[1].size
+        versions = (models[0].version, models[1].version)
+        impression = self._seal.made([(ids[document], team) for document, team in drafted], versions)
         self._count(versions, None, 1)
         return impression, [ids[document] for document, _ in drafted]
 
     def click(self, impression: str, documents: Sequence[Any]) -> list[str]:
         """Note clicks; a document that was clicked before counts once. Gives the models whose teams were clicked."""
-        made = self._lists.get(impression)
-        if made is None:
+        shown = self._seal.opened(impression)
+        if shown is None or (shown.key not in self._clicked and shown.made <= self._forgotten):
             raise RefusedError(
-                404, f"There is no interleaved list {impression!r}; it may be too old, or of another process."
+                404,
+                f"There is no interleaved list {impression[:40]!r}; it may be too old, or of a process with another "
+                "secret (--secret-file) or other models to interleave.",
             )
-        if strange := [document for document in documents if document not in made.teams]:
-            raise RefusedError(422, f"Document {strange[0]!r} is not in this list.")
-        new = [document for document in dict.fromkeys(documents) if document not in made.clicked]
-        self._count(made.versions, made.outcome, -1)
-        made.clicked.update(new)
-        self._count(made.versions, made.outcome, 1)
-        return [self.names[made.teams[document]] for document in new]
+        found = [(document, shown.place(document)) for document in dict.fromkeys(documents)]
+        for document, place in found:
+            if place is None:
+                raise RefusedError(422, f"Document {document!r} is not in this list.")
+        return self._noted(shown, [place for _, place in found if place is not None])
+
+    def _noted(self, shown: Shown, places: Sequence[tuple[int, int]]) -> list[str]:
+        if not places:
+            return []
+        if (known := self._clicked.get(shown.key)) is None:
+            known = self._remembered(shown)
+        else:
+            self._count(shown.versions, known.outcome, -1)
+        new = []
+        for place, team in places:
+            if not known.places >> place & 1:
+                known.places |= 1 << place
+                known.votes[team] += 1
+                new.append(self.names[team])
+        self._count(shown.versions, known.outcome, 1)
+        return new
+
+    def _remembered(self, shown: Shown) -> _Clicked:
+        """A list that is clicked for the first time; for its sake the one that was first so long ago is forgotten."""
+        if shown.own:
+            self._count(shown.versions, None, -1)
+        known = self._clicked[shown.key] = _Clicked(shown.made)
+        if len(self._clicked) > _KEPT:
+            self._forgotten = max(self._forgotten, self._clicked.popitem(last=False)[1].made)
+        return known
 
     def _count(self, versions: tuple[str, str], outcome: int | None, by: int) -> None:
         counts = self._counts.setdefault(versions, dict.fromkeys((1, 0, -1, None), 0))
@@ -120,33 +145,3 @@ class Interleaving:
                 for versions, counts in list(self._counts.items())
             ],
         }
-
-
-def preference(wins: int, losses: int, ties: int, unclicked: int) -> dict[str, Any]:
-    """What counts of lists say: the share of wins among lists with a winner, its interval, a test of "no difference".
-
-    The test is the exact sign test, the interval Clopper and Pearson's at 95%. Both take lists for independent; those
-    of one person, or one query asked again and again, are less than that.
-
-    >>> told = preference(wins=60, losses=40, ties=7, unclicked=300)
-    >>> told["share"], round(told["p"], 4), [round(end, 3) for end in told["interval"]]
-    (0.6, 0.0569, [0.497, 0.697])
-    >>> preference(0, 0, 0, 5)["words"]
-    'No list had a winner yet.'
-    """
-    decided = wins + losses
-    told = {"lists": decided + ties + unclicked, "wins": wins, "losses": losses, "ties": ties, "unclicked": unclicked}
-    if decided == 0:
-        return {**told, "share": None, "interval": None, "p": None, "words": "No list had a winner yet."}
-    from scipy.stats import binomtest
-
-    result = binomtest(wins, decided)
-    interval = result.proportion_ci(0.95)
-    low, high = float(interval.low), float(interval.high)
-    better = "the first" if wins > losses else "the second"
-    words = (
-        f"Users prefer {better} model (p = {result.pvalue:.2g})."
-        if result.pvalue < 0.05
-        else f"No preference is proven (p = {result.pvalue:.2g})."
-    )
-    return {**told, "share": wins / decided, "interval": [low, high], "p": float(result.pvalue), "words": words}

@@ -10,7 +10,7 @@ __all__ = ["document"]
 
 _SAFE = 2**53 - 1
 _ID: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": -_SAFE, "maximum": _SAFE}]}
-_VALUE: dict[str, Any] = {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]}
+_VALUE: dict[str, Any] = {"anyOf": [{"type": kind} for kind in ("number", "boolean", "string", "null")]}
 _NUMBER = {"type": "number"}
 _COUNT = {"type": "integer", "minimum": 0}
 _TEXT = {"type": "string"}
@@ -115,7 +115,7 @@ _REFUSALS = {
     415: "The body does not say that it is JSON.",
     422: "What is asked cannot be answered: columns, ids or values are wrong.",
     501: "This model cannot do that.",
-    503: "There is too much to do, or the service is stopping.",
+    503: "There is too much to do, or the service is stopping; Retry-After says in how many seconds to ask again.",
 }
 _POSTS = {
     "/v1/rank": ("RankRequest", "Ranking", "Rank the documents of a query."),

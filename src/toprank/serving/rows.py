@@ -1,7 +1,8 @@
 """Values of documents become the matrix that a model scores: every column there, none unknown, null = missing.
 
-Arrays of numbers, which most requests are, go straight from their text into the matrix (`native/json.c`). Whatever is
-not plainly that (objects, categories, mistakes) takes the long way, which has a sentence for everything.
+A truth value is 1 or 0, as it is in a table. Arrays of numbers, which most requests are, go straight from their text
+into the matrix (`native/json.c`). Whatever is not plainly that (objects, categories, mistakes) takes the long way,
+which has a sentence for everything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SHOWN = 5
 _LONG = 100  # characters of a name that are told
 _LEVELS = 100  # of a category, that are listed
 _DAY = 86_400.0
-_LONG_WAY = msgspec.json.Decoder(list[list[float | str | None] | dict[str, float | str | None]])
+_LONG_WAY = msgspec.json.Decoder(list[list[float | bool | str | None] | dict[str, float | bool | str | None]])
 _PLACE = re.compile(r" at \$\[(\d+)\](?:\[(\d+|\.\.\.)\])?$")
 _NOTHING: Mapping[str, int] = {}
 
@@ -180,7 +181,8 @@ Reader = Callable[[Any], float | None]
 def _texts(column: Column) -> Reader:
     def code(value: Any) -> float | None:
         if not isinstance(value, str):
-            raise ValueError(f"it holds categories, whose levels are texts, not numbers such as {value:g}.")
+            shown = msgspec.json.encode(value).decode()
+            raise ValueError(f"it holds categories, whose levels are texts, not values such as {shown}.")
         return column.codes.get(value)
 
     return code

@@ -21,9 +21,9 @@ from typing_extensions import override
 from toprank.errors import DataError, FileError
 from toprank.serving.service import Service
 
-__all__ = ["listening", "read_token", "serve"]
+__all__ = ["listening", "read_secret", "read_token", "serve"]
 
-_SHORTEST = 16  # characters of a token
+_SHORTEST = 16  # characters of a token or secret
 _LOOK = 1.0  # seconds between looks at the files and the connections
 _KEEP_ALIVE = 30
 _BACKLOG = 2048
@@ -38,17 +38,26 @@ def read_token(path: Path | None, host: str) -> str | None:
                 "and give it as --token-file. (On 127.0.0.1, the default, only this machine can.)"
             )
         return None
+    return _word(path, "token")
+
+
+def read_secret(path: Path | None) -> str | None:
+    """The secret of a file, which signs the ids of interleaved lists."""
+    return None if path is None else _word(path, "secret")
+
+
+def _word(path: Path, kind: str) -> str:
     try:
-        token = path.read_text(encoding="ascii").strip()
+        word = path.read_text(encoding="ascii").strip()
     except OSError as problem:
         raise FileError(f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: a token consists of letters, digits and signs of ASCII.") from None
-    if len(token) < _SHORTEST or not token.isprintable() or " " in token:
+        raise DataError(f"{path}: a {kind} consists of letters, digits and signs of ASCII.") from None
+    if len(word) < _SHORTEST or not word.isprintable() or " " in word:
         raise DataError(
-            f"{path}: a token is one word of at least {_SHORTEST} characters, such as `openssl rand -hex 32`."
+            f"{path}: a {kind} is one word of at least {_SHORTEST} characters, such as `openssl rand -hex 32`."
         )
-    return token
+    return word
 
 
 def _is_loopback(host: str) -> bool:

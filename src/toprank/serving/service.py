@@ -1,30 +1,32 @@
 """The service as an ASGI application: who may ask, how much, for how long, and what is answered.
 
 There are a dozen endpoints and no router: a path is a key of a dictionary. Small requests are answered on the loop
-itself, which takes a fraction of a millisecond; large ones and slow models work on threads, with a limit to the time.
+itself, which takes a fraction of a millisecond. Large ones, slow models and models that see the whole set, whose time
+grows with its square, work on threads, with a limit to the time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import re
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
-import numpy as np
 
 from toprank.errors import DataError, ToprankError
 from toprank.serving import answers, openapi, page
+from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
 from toprank.serving.interleaving import Interleaving
 from toprank.serving.logs import Log
-from toprank.serving.models import Models
+from toprank.serving.models import Models, Served
 from toprank.serving.requests import Clicks, ExplainRequest, RankRequest, RefusedError, understood
+from toprank.serving.settings import Limits
 from toprank.serving.shadowing import Shadow
 
 if TYPE_CHECKING:
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "Service"]
 
 _LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
-_THREADS = 2
-_WAITING = 64  # requests that may wait for a thread
+_MANY = 200  # documents likewise, however small: twice those that a model was found quick with
+_SCRAPES = 8  # requests for numbers that may wait for each other
+_NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # ids of requests that are taken over: one word, that fits a line
 _DISCARDED = 8  # so many times the limit of a body is read and thrown away, so that the client hears why
 _JSON = b"application/json"
 _PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -44,17 +47,6 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request may ask of the service."""
-
-    body: int = 8 << 20
-    """Bytes."""
-    documents: int = 10_000
-    seconds: float = 10.0
-    """For a body to arrive, and for the work on it."""
 
 
 class Answer(NamedTuple):
@@ -71,34 +63,6 @@ class _GoneError(Exception):
     """The client has left."""
 
 
-class _Threads:
-    """Threads for what would keep others waiting; how much waits for them has a limit, and so has the time it takes."""
-
-    def __init__(self, count: int, name: str) -> None:
-        self._pool, self._waiting = ThreadPoolExecutor(count, thread_name_prefix=name), 0
-
-    async def result(self, function: Callable[[], Result], seconds: float) -> Result:
-        """What the function gives, within so many seconds."""
-        if self._waiting >= _WAITING:
-            raise RefusedError(503, "There is more to do than this service can; ask again later.")
-        self._waiting += 1
-        work = asyncio.get_running_loop().run_in_executor(self._pool, function)
-        work.add_done_callback(self._worked)
-        try:
-            return await asyncio.wait_for(asyncio.shield(work), seconds)
-        except TimeoutError:
-            raise RefusedError(503, f"The answer took longer than {seconds:g} s; ask for fewer documents.") from None
-
-    def _worked(self, work: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        if not work.cancelled():
-            work.exception()  # asked for, so that nobody is told of one that nobody waits for any more
-
-    def close(self) -> None:
-        """Let them go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
 class Service:
     """An ASGI application that ranks with some models.
 
@@ -108,6 +72,7 @@ class Service:
         limits: of a request.
         shadows: models that score the requests to the primary one, too, without being answered with.
         interleave: two models whose rankings are interleaved at /v1/interleave.
+        secret: signs the ids of interleaved lists; services that share it take each other's clicks.
         reference: queries as the primary model was trained for; drift from them is told at /metrics.
         log: where lines are written.
     """
@@ -120,18 +85,23 @@ class Service:
         limits: Limits | None = None,
         shadows: tuple[str, ...] = (),
         interleave: tuple[str, str] | None = None,
+        secret: str | None = None,
         reference: RankingData | None = None,
         log: Log | None = None,
     ) -> None:
         self.models, self.limits, self.log = models, limits or Limits(), log or Log()
         self.counters = Counters()
         self.draining = False
-        self._token = None if token is None else b"Bearer " + token.encode()
-        # An estimate for a long query may go on for minutes after its client was told that it takes too long.
-        self._threads, self._explaining = _Threads(_THREADS, "serving"), _Threads(1, "explaining")
+        self._token = None if token is None else token.encode()
+        # What takes too long goes on for minutes after its client was told so; it must not keep others waiting.
+        self._threads = Threads(self.limits.threads, self.limits.queue, "serving")
+        self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
         self._check_roles(shadows, interleave)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
-        self._interleaving = None if interleave is None else Interleaving(*interleave)
+        signed = None if secret is None else secret.encode()
+        self._interleaving = None if interleave is None else Interleaving(*interleave, secret=signed)
+        if self._interleaving is not None and not self._interleaving.shared:
+            self.log("remark", says=_ONE_PROCESS)
         self._watch = None if reference is None else _watch(reference, models, self.counters)
         self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
         self._routes: dict[str, tuple[str, Callable[..., Awaitable[Answer]]]] = {
@@ -174,7 +144,7 @@ class Service:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        start = time.perf_counter()
+        start, name = time.perf_counter(), _name_of(scope["headers"])
         endpoint = scope["path"] if scope["path"] in self._routes else "other"
         try:
             answer = await self._answer(scope, receive)
@@ -185,28 +155,34 @@ class Service:
             answer = _refused(problem.status, str(problem))
         except ToprankError as problem:
             answer = _refused(422, str(problem))
+        except ModuleNotFoundError as problem:  # of a small installation
+            answer = _refused(501, f"This needs {problem.name}, which is not installed where the service runs.")
         except Exception as problem:  # noqa: BLE001 - a client gets a sentence, whatever is wrong with us
-            self.log("failure", endpoint=endpoint, error=type(problem).__name__, where=_where(problem))
+            self.log("failure", request=name, endpoint=endpoint, error=type(problem).__name__, where=_where(problem))
             answer = _refused(500, "The service failed at this request; its log says where.")
-        length = (b"content-length", str(len(answer.body)).encode())
-        headers = [(b"content-type", answer.kind), length, *_PLAIN, *answer.headers, *(_LEAVE if self.draining else ())]
+        own = (
+            (b"content-type", answer.kind),
+            (b"content-length", b"%d" % len(answer.body)),
+            (b"x-request-id", name.encode()),
+        )
+        headers = [*own, *_PLAIN, *answer.headers, *(_LEAVE if self.draining else ())]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
         took = time.perf_counter() - start
         self.counters.requests.add(endpoint, str(answer.status))
         self.counters.seconds.add(took, endpoint)
-        self.log.request(endpoint, answer.status, took, **answer.told)
+        self.log.request(endpoint, answer.status, took, request=name, **answer.told)
 
     async def _answer(self, scope: Message, receive: Receive) -> Answer:
-        path = scope["path"]
+        path, headers = scope["path"], dict(scope["headers"])
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # Where the body ends is told twice; a proxy may believe the other one, and take the rest for a request.
+            return _refused(400, "Give the length of the body or send it in chunks, but not both.", _LEAVE)
         if path not in self._routes:
             raise RefusedError(404, f"There is nothing at {path[:200]}; /openapi.json tells what there is.")
         method, answer = self._routes[path]
-        headers = dict(scope["headers"])
-        if self._token is not None and path not in self._open:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._token):
-                return _refused(401, "This service asks for a token: Authorization: Bearer ….", _BEARER)
+        if path not in self._open and not self._may_ask(headers.get(b"authorization", b"")):
+            return _refused(401, "This service asks for a token: Authorization: Bearer ….", _BEARER)
         if scope["method"] != method and (method, scope["method"]) != ("GET", "HEAD"):
             return _refused(405, f"{path} takes {method}.", ((b"allow", method.encode()),))
         if method == "GET":
@@ -214,6 +190,10 @@ class Service:
         if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON:
             raise RefusedError(415, "The body must be JSON, and say so: Content-Type: application/json.")
         return await answer(await self._body(headers, receive))
+
+    def _may_ask(self, authorization: bytes) -> bool:
+        scheme, _, given = authorization.partition(b" ")
+        return self._token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token))
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         limit, parts, size = self.limits.body, list[bytes](), 0
@@ -238,8 +218,9 @@ class Service:
             raise RefusedError(413, f"The body is larger than {limit:,} bytes, which is all that this service reads.")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _work(self, function: Callable[[], Result], aside: bool) -> Result:
-        """The result of a function, made here and now or on a thread with a limit to its time."""
+    async def _work(self, function: Callable[[], Result], asked: RankRequest, size: int, *models: Served) -> Result:
+        """The result of a function, made here and now, or on a thread where that may take long."""
+        aside = size > _LARGE or len(asked.documents) > _MANY or any(model.slow for model in models)
         return await self._threads.result(function, self.limits.seconds) if aside else function()
 
     # ---- endpoints ----
@@ -247,12 +228,12 @@ class Service:
     async def _ranked(self, body: bytes, *, ordered: bool) -> Answer:
         asked = understood(RankRequest, body)
         model = self.models.get(asked.model)
-        aside = model.slow or len(body) > _LARGE
-        done = await self._work(partial(answers.ranked, model, asked, self.limits.documents, ordered), aside)
+        ranked = partial(answers.ranked, model, asked, self.limits.documents, ordered)
+        done = await self._work(ranked, asked, len(body), model)
         name, n = model.name, len(done.scores)
         self.counters.documents.add(n, name)
-        if missing := int(np.isnan(done.X).sum()):
-            self.counters.missing.add(name, by=missing)
+        if done.missing:
+            self.counters.missing.add(name, by=done.missing)
         for feature, times in done.unseen.items():
             self.counters.unseen.add(name, feature, by=times)
         if n and name == self.models.primary:
@@ -277,8 +258,8 @@ class Service:
         if asked.model is not None:
             raise RefusedError(422, "An interleaved list is of two models that the service was told; leave model out.")
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
-        aside = any(model.slow for model in models) or len(body) > _LARGE
-        ids, *rankings = await self._work(partial(answers.both, models, asked, self.limits.documents), aside)
+        both = partial(answers.both, models, asked, self.limits.documents)
+        ids, *rankings = await self._work(both, asked, len(body), *models)
         impression, listed = interleaving.shown(models, (rankings[0], rankings[1]), ids, asked.top or len(ids))
         self.counters.impressions.add()
         ranking = [{"id": one, "rank": rank} for rank, one in enumerate(listed, start=1)]
@@ -292,7 +273,8 @@ class Service:
         return Answer(200, _json({"counted": True}))
 
     async def _analysed(self) -> Answer:
-        return Answer(200, _json(await self._work(self._known_interleaving().analysis, aside=True)))
+        analysis = self._known_interleaving().analysis
+        return Answer(200, _json(await self._telling.result(analysis, self.limits.seconds)))
 
     def _known_interleaving(self) -> Interleaving:
         if self._interleaving is None:
@@ -305,7 +287,7 @@ class Service:
         return Answer(200, _json({"primary": self.models.primary, "models": [one.described() for one in self.models]}))
 
     async def _counted(self) -> Answer:
-        text = await self._work(self.counters.text, aside=True)
+        text = await self._telling.result(self.counters.text, self.limits.seconds)
         return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _described(self) -> Answer:
@@ -340,14 +322,18 @@ class Service:
 
     def close(self) -> None:
         """Let the threads go."""
-        for threads in (self._threads, self._explaining):
+        others = (*self._shadows, *(() if self._watch is None else (self._watch,)))
+        for threads in (self._threads, self._explaining, self._telling, *others):
             threads.close()
-        for shadow in self._shadows:
-            shadow.close()
 
 
+_ONE_PROCESS = (
+    "Ids of interleaved lists hold for this process alone: clicks that reach another one, or this one after a restart, "
+    "are refused. Give all replicas the same --secret-file."
+)
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)
+_AGAIN = ((b"retry-after", b"1"),)
 
 
 def _watch(reference: RankingData, models: Models, counters: Counters) -> Watch:
@@ -357,8 +343,15 @@ def _watch(reference: RankingData, models: Models, counters: Counters) -> Watch:
 
 
 def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
-    more = _LEAVE if status in (408, 413) else ()  # the rest of the body may still be under way
+    # After 408 and 413 the rest of the body may still be under way.
+    more = _LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
     return Answer(status, _json({"error": sentence}), headers=(*headers, *more))
+
+
+def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """The id of a request: the client's, or that of a proxy before us, where it is one; else a new one."""
+    given = next((value for key, value in headers if key == b"x-request-id"), b"")
+    return given.decode() if _NAMED.fullmatch(given) else secrets.token_hex(8)
 
 
 def _json(value: Any) -> bytes:

@@ -1,20 +1,22 @@
 """What the primary model is asked, beside what it was trained for: drift, told at /metrics.
 
-The last requests are kept, and compared with the reference when somebody asks for the numbers, once a minute at most.
+The last requests are kept. Who asks for the numbers gets those of the last comparison; where that is more than a minute
+ago, a thread makes another, and nobody waits for it.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
+from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import ToprankError
 from toprank.monitoring import Drift, monitor
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
@@ -22,7 +24,8 @@ from toprank.serving.models import Models, Served
 __all__ = ["Watch"]
 
 _LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
-_SECONDS = 60.0
+_SECONDS = 60.0  # between two comparisons
+_OLD = 600.0  # seconds after which a comparison says nothing of today
 _RESAMPLES = 200
 _TOLD = {
     "alarms": "What calls for somebody to look.",
@@ -36,6 +39,13 @@ _TOLD = {
 }
 
 
+class _Found(NamedTuple):
+    version: str
+    when: float
+    model: str
+    drift: Drift
+
+
 class Watch:
     """The last requests to the primary model against `reference`, which has the columns of its training."""
 
@@ -43,9 +53,11 @@ class Watch:
         self._reference, self._models = reference, models
         self._kept: deque[FloatArray] = deque()
         self._size, self._version = 0, ""
-        self._lock, self._comparing = Lock(), Lock()
-        self._found: tuple[str, Drift] | None = None
-        self._when = -_SECONDS
+        self._lock, self._comparing = Lock(), False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="drift")
+        self._found: _Found | None = None
+        self._due = 0.0  # when to compare again
+        self._failed = counters.drift_failed
         monitor(models.get(None).ranker, reference, reference, resamples=99)  # which says what does not fit, at once
         counters.gauge("toprank_drift_requests", "Requests that drift is measured on.", (), self._count)
         for name, told in _TOLD.items():
@@ -57,39 +69,43 @@ class Watch:
         with self._lock:
             if model.version != self._version:
                 self._kept.clear()
-                self._size, self._version = 0, model.version
+                self._size, self._version, self._due = 0, model.version, 0.0
             self._kept.append(X)
             self._size += X.size
             while len(self._kept) > _KEPT or (self._size > _VALUES and len(self._kept) > 1):
                 self._size -= self._kept.popleft().size
 
     def drift(self) -> tuple[str, Drift] | None:
-        """The model's name and what has moved; None before enough was asked. At most a minute old."""
-        with self._comparing:
-            now = time.monotonic()
-            if now - self._when < _SECONDS:
-                return self._found
-            model = self._models.get(None)
-            with self._lock:
-                asked = list(self._kept) if model.version == self._version else []
-            if len(asked) < _LEAST:
-                return None
-            self._when, self._found = now, self._compared(model, asked)
-            return self._found
+        """The model's name and what has moved; None before enough was asked, and compared."""
+        model, now = self._models.get(None), monotonic()
+        with self._lock:
+            enough = model.version == self._version and len(self._kept) >= _LEAST
+            if enough and not self._comparing and now >= self._due:
+                self._comparing, self._due = True, now + _SECONDS
+                self._pool.submit(self._compare, model, list(self._kept))
+            found = self._found
+        known = found is not None and found.version == model.version and now - found.when <= _OLD
+        return (found.model, found.drift) if known and found is not None else None
 
-    def _compared(self, model: Served, asked: list[FloatArray]) -> tuple[str, Drift] | None:
-        names = getattr(model.ranker, "feature_names_in_", None)
-        sizes = [len(X) for X in asked]
-        new = RankingData(
-            np.concatenate(asked),
-            qid=np.repeat(np.arange(len(asked)), sizes),
-            feature_names=names,
-            encoding=model.ranker.encoding_,
-        )
+    def _compare(self, model: Served, asked: list[FloatArray]) -> None:
+        found = None
         try:
-            return model.name, monitor(model.ranker, self._reference, new, resamples=_RESAMPLES)
-        except ToprankError:  # a model that was replaced may take what the reference does not have
-            return None
+            new = RankingData(
+                np.concatenate(asked),
+                qid=np.repeat(np.arange(len(asked)), [len(X) for X in asked]),
+                feature_names=getattr(model.ranker, "feature_names_in_", None),
+                encoding=model.ranker.encoding_,
+            )
+            drift = monitor(model.ranker, self._reference, new, resamples=_RESAMPLES)
+            found = _Found(model.version, monotonic(), model.name, drift)
+        except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
+            self._failed.add(model.name)
+        with self._lock:
+            self._found, self._comparing = found, False
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _count(self) -> dict[tuple[str, ...], float]:
         return {(): float(len(self._kept))}

@@ -21,7 +21,6 @@ async function ask(path, body) {
   if (body) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
   const told = await answer.json();
-  if (answer.status === 401) at("token-label").hidden = false;
   if (!answer.ok) throw new Error(told.error);
   return told;
 }

@@ -1,0 +1,90 @@
+"""`python -m toprank.serving`: `toprank serve` for an image that has only what scoring needs (packaging/)."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from toprank.errors import ToprankError, told
+from toprank.serving import check_installed
+from toprank.serving.settings import Option, Settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve, and give the status of the process: 0 (as asked), 1 (cannot start), 2 (wrong usage), 130, 143."""
+    # The first process of a container is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        check_installed()
+        from toprank.serving.starting import start
+
+        given = vars(_parser().parse_args(arguments))
+        models, quiet = given.pop("models"), given.pop("quiet")
+        if given["interleave"] is not None:
+            given["interleave"] = tuple(given["interleave"])
+        start(models, Settings(**given), requests=not quiet)
+        return 0
+    except ToprankError as problem:
+        return _failed(told(problem.args[0]), 1)
+    except KeyboardInterrupt:
+        return _failed("Interrupted.", 130)
+    except MemoryError:
+        return _failed("There is not enough memory for this.", 1)
+    except OSError as problem:
+        about = "" if problem.filename is None else f"{problem.filename}: "
+        return _failed(f"{about}{problem.strerror or problem}.", 1)
+
+
+def _failed(sentence: str, status: int) -> int:
+    sys.stderr.write(f"toprank: {sentence}\n")
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The options of `Settings`."""
+    parser = argparse.ArgumentParser("python -m toprank.serving", description="Answer HTTP requests with models.")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="A model file, or NAME=FILE; the first is primary.")
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in fields(Settings):
+        kind, option = get_args(hints[field.name])
+        shown = "" if field.default is None else f" (default: {field.default})"
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            default=field.default,
+            help=option.help + shown,
+            **_taken(kind, option),
+        )
+    parser.add_argument("--quiet", "-q", action="store_true", help="No line for each request.")
+    return parser
+
+
+def _taken(kind: Any, option: Option) -> dict[str, Any]:
+    """How a value of a type is taken from the command line."""
+    if isinstance(kind, UnionType):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if get_origin(kind) is list:
+        return {"action": "append"}
+    if get_origin(kind) is tuple:
+        return {"nargs": len(get_args(kind))}
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        if (option.least is not None and not value >= option.least) or (
+            option.most is not None and not value <= option.most
+        ):
+            raise ValueError
+        return value
+
+    read.__name__ = "value" if option.least is None else f"value (at least {option.least:g})"
+    return {"type": read}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

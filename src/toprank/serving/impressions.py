@@ -1,0 +1,98 @@
+"""The id of an interleaved list: which documents are of whose team, in a few bytes that nobody else can write.
+
+A document is told by four bytes of a keyed hash, whose last bit is turned round where it is of the second team; who
+does not know the key learns neither ids nor teams. The whole is signed, so that a replica with the same key need not
+have made the list to count its clicks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Seal", "Shown"]
+
+_HEAD = struct.Struct(">Q4s8s6s6s")  # when it was made, by which process, a random word, the two versions
+_MARK = struct.Struct(">I")
+_SIGNATURE = 16
+
+
+class Shown:
+    """A list whose id was opened."""
+
+    def __init__(self, seal: Seal, key: bytes, head: bytes, marks: bytes) -> None:
+        self.key = key
+        """What tells it from all others."""
+        self.made, process, self._word, first, second = _HEAD.unpack(head)
+        self.versions = (first.hex(), second.hex())
+        self.own = process == seal.process
+        self._seal, self._places = seal, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
+
+    def place(self, document: Any) -> tuple[int, int] | None:
+        """Where a document stands in the list, and whose team it is in; None: it is not there."""
+        mark = self._seal.mark(self._word, document)
+        for team in (0, 1):
+            if (place := self._places.get(mark ^ team)) is not None:
+                return place, team
+        return None
+
+
+class Seal:
+    """Makes ids and opens them.
+
+    Args:
+        names: the models that are interleaved; another pair has another key.
+        secret: what replicas share; without one, ids hold for this process alone.
+
+    >>> seal = Seal(("a", "b"), b"a long random word")
+    >>> shown = seal.opened(seal.made([("x", 0), (7, 1)], ("0123456789ab", "ba9876543210")))
+    >>> shown.place(7), shown.place("7"), shown.versions
+    ((1, 1), None, ('0123456789ab', 'ba9876543210'))
+    """
+
+    def __init__(self, names: tuple[str, str], secret: bytes | None) -> None:
+        self._key = hashlib.sha256(msgspec.json.encode(names) + (secret or secrets.token_bytes(32))).digest()
+        self.process = os.urandom(4)
+
+    def mark(self, word: bytes, document: Any) -> int:
+        """The four bytes that stand for a document in the list of this random word."""
+        text = msgspec.json.encode(document)
+        mark: int
+        (mark,) = _MARK.unpack(
+            hashlib.blake2b(text, digest_size=4, key=self._key, salt=word, person=b"document").digest()
+        )
+        return mark
+
+    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str]) -> str:
+        """The id of a new list of documents with their teams."""
+        while True:
+            word = os.urandom(8)
+            marks = [self.mark(word, document) for document, _ in teams]
+            if len({mark | 1 for mark in marks}) == len(marks):  # else another word, which tells them apart
+                break
+        head = _HEAD.pack(time.time_ns(), self.process, word, *map(bytes.fromhex, versions))
+        told = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
+        return base64.urlsafe_b64encode(self._signature(told) + told).rstrip(b"=").decode()
+
+    def opened(self, impression: str) -> Shown | None:
+        """The list of an id; None where nobody with our key made it."""
+        try:
+            text = base64.urlsafe_b64decode(impression + "=" * (-len(impression) % 4))
+        except ValueError:
+            return None
+        signature, head, marks = text[:_SIGNATURE], text[_SIGNATURE:][: _HEAD.size], text[_SIGNATURE + _HEAD.size :]
+        if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):
+            return None
+        return Shown(self, signature, head, marks)
+
+    def _signature(self, told: bytes) -> bytes:
+        return hashlib.blake2b(told, digest_size=_SIGNATURE, key=self._key, person=b"list").digest()

@@ -1,0 +1,67 @@
+"""What a service is told: its limits, and the options that both of its commands are made of.
+
+`toprank serve` and `python -m toprank.serving` have the options of `Settings`. The command line reads them whether the
+packages of a service are installed or not, so nothing is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+__all__ = ["Limits", "Option", "Settings"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask of the service."""
+
+    body: int = 8 << 20
+    """Bytes."""
+    documents: int = 10_000
+    seconds: float = 10.0
+    """For a body to arrive, and for the work on it."""
+    threads: int = 2
+    """On which large requests are worked on, and those to slow models."""
+    queue: int = 256
+    """Requests that may wait for one of these threads; the next are told to come back."""
+
+
+class Option(NamedTuple):
+    """What an option is told as, and between which values it must be."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a service."""
+
+    host: Annotated[str, Option("The address to listen on; others than loopback need a token.")] = "127.0.0.1"
+    port: Annotated[int, Option("The port to listen on; 0 takes a free one.", 0, 65535)] = 8080
+    token_file: Annotated[
+        Path | None, Option("A file with the token that clients must present as Authorization: Bearer.")
+    ] = None
+    shadow: Annotated[
+        list[str] | None, Option("A model that scores what the primary is asked, unseen; repeat for more.")
+    ] = None
+    interleave: Annotated[
+        tuple[str, str] | None, Option("Two models whose rankings /v1/interleave mixes, for clicks to tell.")
+    ] = None
+    secret_file: Annotated[
+        Path | None, Option("A file with a secret that replicas share: each takes clicks on lists of the others.")
+    ] = None
+    max_documents: Annotated[int, Option("Documents of a request at most.", 1)] = Limits.documents
+    max_body: Annotated[int, Option("Bytes of a request at most.", 1024)] = Limits.body
+    timeout: Annotated[float, Option("Seconds for a body to arrive, and for the answer.", 0.1)] = Limits.seconds
+    threads: Annotated[int, Option("Threads for large requests and slow models; small ones need none.", 1)] = (
+        Limits.threads
+    )
+    queue: Annotated[int, Option("Requests that may wait for a thread; the next are told to come back.", 0)] = (
+        Limits.queue
+    )
+    drain: Annotated[float, Option("Seconds after SIGTERM in which requests are welcome, but told to leave.", 0)] = 1.0
+    reload: Annotated[bool, Option("Load model files that are replaced.")] = True

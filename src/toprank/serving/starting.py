@@ -1,0 +1,68 @@
+"""The start of a service: what both of its commands do once they know their options."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toprank.errors import told
+from toprank.serving.logs import Log
+from toprank.serving.models import Models, named_files
+from toprank.serving.running import listening, read_secret, read_token, serve
+from toprank.serving.service import Service
+from toprank.serving.settings import Limits, Settings
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["start"]
+
+
+def start(
+    models: Sequence[str],
+    settings: Settings,
+    *,
+    requests: bool = True,
+    reference: Callable[[Models], RankingData] | None = None,
+) -> None:
+    """Answer until SIGTERM or Ctrl-C.
+
+    Args:
+        models: model files, or NAME=FILE; the first is the primary one.
+        settings: all else.
+        requests: whether each request is a line of the log.
+        reference: gives queries as the primary model was trained for.
+    """
+    log = Log(requests=requests)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: log("warning", says=_said(message))
+        _start(models, settings, log, reference)
+
+
+def _start(
+    models: Sequence[str], settings: Settings, log: Log, reference: Callable[[Models], RankingData] | None
+) -> None:
+    files, token = named_files(models), read_token(settings.token_file, settings.host)
+    secret = read_secret(settings.secret_file)
+    with listening(settings.host, settings.port) as bound:
+        known = Models(files)
+        service = Service(
+            known,
+            token=token,
+            limits=Limits(
+                settings.max_body, settings.max_documents, settings.timeout, settings.threads, settings.queue
+            ),
+            shadows=tuple(settings.shadow or ()),
+            interleave=settings.interleave,
+            secret=secret,
+            reference=None if reference is None else reference(known),
+            log=log,
+        )
+        serve(service, bound, watch=settings.reload, drain=settings.drain)
+
+
+def _said(message: Any) -> str:
+    """A warning as a command says it."""
+    sentence = message.args[0] if isinstance(message, Warning) and message.args else message
+    return told(sentence) if isinstance(sentence, str) else str(message)

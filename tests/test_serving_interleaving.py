@@ -1,0 +1,273 @@
+"""Interleaved lists: the draft is fair, any replica with the secret takes their clicks, and the test is exact."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+import toprank as tr
+from services import counted, documents, refused, rows, save_models, serving
+from toprank.errors import DataError, FileError
+from toprank.serving import interleaving as interleaving_module
+from toprank.serving.impressions import Seal
+from toprank.serving.interleaving import Interleaving, team_draft
+from toprank.serving.logs import Log
+from toprank.serving.models import Models
+from toprank.serving.preference import preference
+from toprank.serving.running import read_secret
+
+GOOD = {"id": "a", "values": [1, 2, 3]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
+    return models.get("a"), models.get("b")
+
+
+def made(interleaving, served, ids, top=10):
+    """A list of documents that one model ranks as given, the other the other way round."""
+    order = list(range(len(ids)))
+    return interleaving.shown(served, (order, order[::-1]), ids, top)
+
+
+@given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 10), st.integers(0, 1000))
+def test_team_draft_takes_the_best_that_is_left_of_each_team_in_turn(a, b, top, seed):
+    drafted = team_draft(a, b, top, random.Random(seed))
+    assert len(drafted) == len({document for document, _ in drafted}) == min(top, 8)
+    teams = [team for _, team in drafted]
+    for place in range(0, len(teams) - 1, 2):
+        assert {*teams[place : place + 2]} == {0, 1}  # each round, each captain chooses once
+    taken = set()
+    for document, team in drafted:
+        ranking = (a, b)[team]
+        assert document == next(one for one in ranking if one not in taken)
+        taken.add(document)
+
+
+def test_each_model_begins_half_of_the_rounds():
+    rng = random.Random(0)
+    first = sum(team_draft([0, 1], [1, 0], 2, rng)[0][1] for _ in range(4000))
+    assert abs(first - 2000) < 5 * math.sqrt(1000)
+
+
+def test_interleaved_lists_and_their_clicks(folder):
+    with serving(folder, "linear", "other", interleave=("linear", "other")) as client:
+        X = rows(6)
+        told = client.post("/v1/interleave", json={"query": "q", "documents": documents(X), "top": 4}).json()
+        assert [one["rank"] for one in told["ranking"]] == [1, 2, 3, 4]
+        ids = [one["id"] for one in told["ranking"]]
+        refused(
+            client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ["x"]}), 422, "not in this"
+        )
+        refused(client.post("/v1/clicks", json={"impression": "x", "clicked": []}), 404, "no interleaved list")
+        for _ in range(2):  # told twice, counted once
+            assert client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids[:1]}).json()[
+                "counted"
+            ]
+        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
+        assert comparison["wins"] + comparison["losses"] == comparison["lists"] == 1
+        assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 1
+        client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids})
+        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
+        assert (comparison["ties"], comparison["lists"], comparison["p"]) == (1, 1, None)  # two clicks for each team
+        refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "leave model out")
+        assert client.post("/v1/interleave", json={"documents": []}).json()["ranking"] == []
+    with serving(folder, "linear") as client:
+        refused(client.post("/v1/interleave", json={"documents": []}), 404, "--interleave")
+
+
+def test_models_of_other_columns_are_not_interleaved(folder):
+    with serving(folder, "linear", "fewer", interleave=("linear", "fewer")) as client:
+        refused(client.post("/v1/interleave", json={"documents": [GOOD]}), 422, "different columns")
+
+
+def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(folder):
+    """Simulated users click the better documents, or any; the test's level is kept, and a preference is found."""
+    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
+    served = (models.get("a"), models.get("b"))
+    rng, found = random.Random(1), {}
+    for kind in ("prefers a", "any"):
+        interleaving = Interleaving("a", "b", random.Random(2))
+        for _ in range(300):
+            good, bad = list(range(10)), random.Random(3).sample(range(10), 10)
+            impression, ids = interleaving.shown(served, (good, bad), list(range(10)), 4)
+            clicked = min(ids) if kind == "prefers a" else rng.choice(ids)
+            interleaving.click(impression, [clicked])
+        (found[kind],) = interleaving.analysis()["comparisons"]
+    assert found["prefers a"]["p"] < 1e-3
+    assert found["prefers a"]["interval"][0] > 0.5
+    assert found["prefers a"]["words"].startswith("Users prefer the first")
+    assert found["any"]["p"] > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses"), [(9, 3), (0, 1), (1, 0), (5, 5), (0, 40), (40, 0), (520, 480), (30_000, 29_000)]
+)
+def test_the_test_is_the_sign_test_and_the_interval_clopper_and_pearsons(wins, losses):
+    told, wanted = preference(wins, losses, 5, 100), binomtest(wins, wins + losses)
+    assert told["p"] == pytest.approx(wanted.pvalue, rel=1e-8)
+    assert told["interval"] == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8)
+    assert told["share"] == wins / (wins + losses)
+    assert told["lists"] == wins + losses + 105
+
+
+def test_a_preference_is_proven_below_five_percent():
+    first = next(wins for wins in range(5, 20) if binomtest(wins, wins + 3).pvalue < 0.05)
+    assert preference(first, 3, 0, 0)["words"].startswith("Users prefer the first")
+    assert preference(3, first, 0, 0)["words"].startswith("Users prefer the second")
+    assert preference(first - 1, 3, 0, 0)["words"].startswith("No preference is proven")
+
+
+# ---- clicks that reach another process ----
+
+
+def test_any_replica_with_the_secret_takes_clicks_and_no_other_does(folder):
+    options = {"interleave": ("linear", "other"), "secret": "a long random word"}
+    with serving(folder, "linear", "other", **options) as one, serving(folder, "linear", "other", **options) as two:
+        told = one.post("/v1/interleave", json={"query": "q", "documents": documents(rows(6))}).json()
+        clicks = {"impression": told["impression"], "clicked": [told["ranking"][0]["id"]]}
+        for _ in range(2):  # told twice, counted once
+            assert two.post("/v1/clicks", json=clicks).json() == {"counted": True}
+        refused(two.post("/v1/clicks", json={**clicks, "clicked": ["x"]}), 422, "'x' is not in this list")
+        (here,), (there,) = (client.get("/v1/interleaving").json()["comparisons"] for client in (one, two))
+        assert (here["lists"], here["unclicked"], here["wins"] + here["losses"]) == (1, 1, 0)
+        assert (there["lists"], there["unclicked"], there["wins"] + there["losses"]) == (1, 0, 1)
+        assert here["versions"] == there["versions"]
+        assert sum(value for key, value in counted(two).items() if "interleaved_clicks_total" in key) == 1
+    for other in ({**options, "secret": "another random word"}, {**options, "interleave": ("other", "linear")}):
+        with serving(folder, "linear", "other", **other) as three:
+            refused(three.post("/v1/clicks", json=clicks), 404, "--secret-file")
+
+
+def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder):
+    lines = {}
+    for secret in (None, "a long random word"):
+        written = io.StringIO()
+        with serving(folder, "linear", "other", interleave=("linear", "other"), secret=secret, log=Log(written)) as one:
+            told = one.post("/v1/interleave", json={"documents": documents(rows(3))}).json()
+        lines[secret] = [json.loads(line) for line in written.getvalue().splitlines()]
+        with serving(folder, "linear", "other", interleave=("linear", "other"), secret=secret) as two:
+            status = two.post("/v1/clicks", json={"impression": told["impression"], "clicked": []}).status_code
+        assert status == (404 if secret is None else 200)
+    remarks = [line["says"] for line in lines[None] if line["event"] == "remark"]
+    assert len(remarks) == 1
+    assert "this process alone" in remarks[0]
+    assert "--secret-file" in remarks[0]
+    assert "remark" not in [line["event"] for line in lines["a long random word"]]
+
+
+@given(st.data())
+def test_a_forged_id_is_no_list(data):
+    seal = Seal(("a", "b"), b"a long random word")
+    text = seal.made([("x", 0), ("y", 1)], ("0" * 12, "1" * 12))
+    raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    place = data.draw(st.integers(0, len(raw) - 1))
+    raw[place] ^= 1 << data.draw(st.integers(0, 7))
+    assert seal.opened(base64.urlsafe_b64encode(raw).decode()) is None
+    assert seal.opened(data.draw(st.text(max_size=80))) is None
+    assert seal.opened(text[: data.draw(st.integers(0, len(text) - 2))]) is None
+
+
+def test_an_id_tells_neither_documents_nor_teams():
+    seal = Seal(("a", "b"), None)
+    texts = [base64.urlsafe_b64decode(seal.made([("document", team)], ("0" * 12, "1" * 12)) + "==") for team in (0, 1)]
+    assert b"document" not in texts[0]
+    marks = {seal.opened(seal.made([("document", 0)], ("0" * 12, "1" * 12))).place("document") for _ in range(20)}
+    assert marks == {(0, 0)}
+    ends = {base64.urlsafe_b64decode(seal.made([("d", 0)], ("0" * 12, "1" * 12)) + "==")[-4:] for _ in range(20)}
+    assert len(ends) == 20  # the same document, of the same team, is another mark in each list
+    assert {end[-1] & 1 for end in ends} == {0, 1}
+
+
+def test_documents_whose_marks_are_alike_get_others(monkeypatch):
+    """Of 2³¹ marks two may be one; then the list is marked anew."""
+    seal, drawn = Seal(("a", "b"), None), []
+    honest = seal.mark
+
+    def alike(word, document):
+        if word not in drawn:
+            drawn.append(word)
+        return honest(word, "same" if word == drawn[0] else document) ^ (document == "y" and word == drawn[0])
+
+    monkeypatch.setattr(seal, "mark", alike)
+    shown = seal.opened(seal.made([("x", 0), ("y", 1)], ("0" * 12, "1" * 12)))
+    assert len(drawn) == 2
+    assert (shown.place("x"), shown.place("y")) == ((0, 0), (1, 1))
+
+
+def test_the_number_1_and_the_word_are_two_documents(served):
+    interleaving = Interleaving("a", "b")
+    impression, ids = made(interleaving, served, [1, "1"])
+    assert set(map(type, ids)) == {int, str}
+    assert len(interleaving.click(impression, [1])) == len(interleaving.click(impression, ["1"])) == 1
+
+
+def test_long_lists_are_cut_at_a_thousand(served):
+    interleaving = Interleaving("a", "b")
+    for length, wanted in ((999, 999), (1000, 1000), (1001, 1000)):
+        impression, ids = made(interleaving, served, list(range(length)), top=length)
+        assert len(ids) == wanted
+        assert sorted(set(interleaving.click(impression, ids))) == ["a", "b"]
+        assert len(impression) < 6 * wanted + 100
+
+
+def test_lists_without_clicks_are_not_remembered_and_those_with_clicks_up_to_a_limit(served, monkeypatch):
+    monkeypatch.setattr(interleaving_module, "_KEPT", 2)
+    interleaving = Interleaving("a", "b")
+    shown = [made(interleaving, served, ["x"])[0] for _ in range(6)]
+    assert not interleaving._clicked
+    assert interleaving.click(shown[0], []) == []  # nothing was clicked: nothing to remember
+    assert not interleaving._clicked
+    for one in shown[1:3]:
+        assert len(interleaving.click(one, ["x"])) == 1
+    assert len(interleaving.click(shown[0], ["x"])) == 1  # older than both, but none was forgotten before it came
+    assert len(interleaving._clicked) == 2
+    for old in (shown[1], "x"):
+        with pytest.raises(tr.ToprankError, match="too old"):
+            interleaving.click(old, ["x"])
+    assert interleaving.click(shown[2], ["x"]) == []  # remembered: counted once
+    assert len(interleaving.click(shown[3], ["x"])) == 1
+    (comparison,) = interleaving.analysis()["comparisons"]
+    assert comparison["wins"] + comparison["losses"] == 4
+    assert comparison["unclicked"] == 2
+
+
+def test_a_list_is_won_by_the_team_with_more_clicks(served):
+    interleaving = Interleaving("a", "b")
+    impression, ids = made(interleaving, served, list("wxyz"))
+    teams = {document: interleaving._seal.opened(impression).place(document)[1] for document in ids}
+    first, second = ([one for one in ids if teams[one] == team] for team in (0, 1))
+
+    def counts():
+        (told,) = interleaving.analysis()["comparisons"]
+        return told["wins"], told["losses"], told["ties"], told["unclicked"]
+
+    assert counts() == (0, 0, 0, 1)
+    for clicked, wanted in ((first[0], (1, 0, 0, 0)), (second[0], (0, 0, 1, 0)), (second[1], (0, 1, 0, 0))):
+        interleaving.click(impression, [clicked, clicked])
+        assert counts() == wanted
+
+
+def test_a_secret_is_a_word_of_a_file(tmp_path):
+    assert read_secret(None) is None
+    (tmp_path / "s").write_text("0123456789abcdef\n")
+    assert read_secret(tmp_path / "s") == "0123456789abcdef"
+    (tmp_path / "s").write_text("0123456789abcde\n")
+    with pytest.raises(DataError, match="a secret is one word of at least 16"):
+        read_secret(tmp_path / "s")
+    with pytest.raises(FileError, match="cannot be read"):
+        read_secret(tmp_path / "none")
