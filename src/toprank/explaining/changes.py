@@ -219,15 +219,19 @@ def _beyond(value: float, side: float, feature: Feature, open_end: bool, margins
 
 
 def _told(value: float, beyond: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> str:
-    """The crossing in as few digits as keep what is said: rounded away from the start, and tried as it is printed."""
+    """The crossing in as few digits as keep what is said: rounded away from the start, and tried as it is printed.
+
+    Thresholds of trees lie a last digit beside the number that they mean, so an open end may be off by as much.
+    """
     ways = [*feature.rounded(value, side), *feature.rounded(beyond, side)]
     numbers = np.array([number for _, number in ways])
-    tried = np.nextafter(numbers, side * np.inf) if open_end else numbers
-    # What is left out is where the order turns; how far beyond it the scores show that, was found already.
-    tried = (
-        np.where(side * (beyond - tried) > 0, beyond, feature.as_held(tried)) if open_end else feature.as_held(tried)
-    )
-    kept = np.flatnonzero((margins(tried) > 0) & (side * (numbers - value) >= 0))
+    if open_end:  # nothing short of `beyond` is said to turn the order
+        last_digit = _BEYOND[0] * (abs(value) + feature.spread)
+        said = side * (value - numbers) <= last_digit
+        tried = side * np.maximum(side * np.nextafter(numbers, side * np.inf), side * beyond)
+    else:
+        said, tried = np.ones(len(ways), bool), numbers
+    kept = np.flatnonzero(said & (margins(feature.as_held(tried)) > 0))
     return ways[int(kept[0])][0] if len(kept) else feature.shown(beyond)
 
 

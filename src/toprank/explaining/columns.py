@@ -60,14 +60,15 @@ class Feature:
         return values.astype(self._data.X.dtype).astype(np.float64)
 
     def rounded(self, value: float, side: float) -> list[tuple[str, float]]:
-        """Ways to tell a value, rounded upwards (`side` 1) or downwards (−1), the shortest first; what each says."""
+        """Ways to tell a value, and what each says: as it is shown, then rounded up (`side` 1) or down (−1)."""
         encoding = self._data.encoding
         if encoding is not None and encoding.columns[self.number].kind != "number":
             near = [value, float(np.nextafter(value, side * np.inf)), value + side * _TICK]
             return [(self.shown(one), one) for one in near]
         way = ROUND_CEILING if side > 0 else ROUND_FLOOR
         numbers = [float(Context(prec=digits, rounding=way).create_decimal_from_float(value)) for digits in _DIGITS]
-        return [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]
+        told = [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]
+        return [(self.shown(value), float(self.shown(value))), *told]
 
 
 class Features:
