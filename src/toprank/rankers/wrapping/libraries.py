@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,10 @@ class Library:
         if hasattr(self.estimator, "decision_function"):
             return _column(self.estimator.decision_function(X), self.name)
         return np.asarray(self.estimator.predict_proba(X)[:, 1], np.float64)
+
+    def importances(self) -> FloatArray:
+        """How much each column matters, as the estimator tells it."""
+        return np.asarray(self.estimator.feature_importances_, np.float64)
 
     # ---- files ----
 
@@ -178,6 +183,8 @@ class _XGBoost(Library):
 
 
 class _CatBoost(Library):
+    takes_categories = True
+
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
         given = self.estimator.get_params()
         if "allow_writing_files" not in given:
@@ -203,23 +210,49 @@ class _CatBoost(Library):
             more = {"group_weight": spread}
             if data.document_weights is not None:
                 raise DataError(f"{self.name} takes weights of documents or of queries, but the data have both.")
-        return Pool(data.X, data.labels, **of_queries, **more)
+        categories = () if data.encoding is None else data.encoding.categories
+        return Pool(_for_catboost(data.X, categories), data.labels, cat_features=list(categories), **of_queries, **more)
 
     def scores(self, X: Any) -> FloatArray:
+        X = _for_catboost(X, self.estimator.get_cat_feature_indices())
         if len(getattr(self.estimator, "classes_", ())) > 2:
             return super().scores(X)
         raw = {} if self.ranks else {"prediction_type": "RawFormulaVal"}  # a ranker has no other
         return _column(self.estimator.predict(X, **raw), self.name)
+
+    def importances(self) -> FloatArray:
+        """Of a ranker CatBoost tells others by itself, for which it would have to see the data again."""
+        return np.asarray(self.estimator.get_feature_importance(type="PredictionValuesChange"), np.float64)
 
     def as_saved(self) -> Trained:
         import json
 
         from toprank.rankers.foreign.catboost_json import read
 
+        if self.estimator.get_cat_feature_indices():
+            raise DataError(
+                "it has learnt from categories, which CatBoost turns into numbers by tables of the training data that "
+                "a model file does not hold. Save the estimator the way its library does, or number the categories "
+                "yourself"
+            )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.json"
             self.estimator.save_model(str(path), format="json")
             return read(json.loads(path.read_bytes()))
+
+
+def _for_catboost(X: Any, categories: Sequence[int]) -> Any:
+    """Rows as CatBoost takes them: categories as whole numbers, −1 where missing, and sparse ones that it may write."""
+    if not isinstance(X, np.ndarray):
+        return X.copy()
+    if not categories:
+        return X
+    import pandas as pd
+
+    frame = pd.DataFrame(X)
+    for place in categories:
+        frame[place] = np.nan_to_num(X[:, place], nan=-1.0).astype(np.int64)
+    return frame
 
 
 def library_of(estimator: Any) -> Library:

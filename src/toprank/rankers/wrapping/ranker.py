@@ -78,7 +78,7 @@ class WrappedRanker(Ranker):
 
     @property
     def takes_categories(self) -> bool:  # type: ignore[override]
-        """LightGBM and XGBoost take codes of categories; others see a column for each level."""
+        """LightGBM, XGBoost and CatBoost take codes of categories; others see a column for each level."""
         return library_of(self.as_fitted.estimator).takes_categories
 
     @property
@@ -119,7 +119,7 @@ class WrappedRanker(Ranker):
 
     @available_if(lambda ranker: hasattr(getattr(ranker, "estimator_", None), "feature_importances_"))
     def _importances(self) -> FloatArray:
-        found = np.asarray(self.estimator_.feature_importances_, np.float64)
+        found = library_of(self.estimator_).importances()
         found = found if self.one_hot_ is None else self.one_hot_.by_feature(found)
         total = found.sum()
         return found / (total if total > 0 else 1.0)
