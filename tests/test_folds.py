@@ -83,6 +83,60 @@ def test_seeds_differ():
     assert len({tuple(ids(split(example(), seed=seed)[0])) for seed in range(20)}) == 20
 
 
+def _tested_in(data, stable, k=5):
+    return {qid: fold.name for fold in folds(data, k, seed=3, stable=stable) for qid in fold.test.qids.tolist()}
+
+
+def _part_of(data, stable):
+    parts = split(data, (0.5, 0.3, 0.2), seed=3, stable=stable)
+    return {qid: number for number, part in enumerate(parts) for qid in part.qids.tolist()}
+
+
+@pytest.mark.parametrize("divided", [_tested_in, _part_of])
+@pytest.mark.parametrize("words", [False, True])
+def test_stable_parts_keep_their_queries_when_others_go(divided, words):
+    n = 1000
+    data = RankingData(np.zeros((n, 1)), np.zeros(n), qid=[f"query {i}" for i in range(n)] if words else range(n))
+    whole = divided(data, stable=True)
+    assert len(whole) == n
+    for left in (np.arange(n) != 417, np.arange(n) >= 300, np.arange(n)[::-1]):
+        part = data.select(left)
+        assert divided(part, stable=True) == {qid: whole[qid] for qid in part.qids.tolist()}
+
+
+def test_balanced_parts_move_when_a_query_goes_as_the_page_says():
+    n = 200
+    data = RankingData(np.zeros((n, 1)), np.zeros(n), qid=range(n))
+    before, moved = _tested_in(data, stable=False), []
+    for gone in range(0, n, 10):
+        after = _tested_in(data.select(np.arange(n) != gone), stable=False)
+        moved.append(np.mean([after[qid] != before[qid] for qid in after]))
+    assert 0.3 < np.mean(moved) < 0.7  # all behind it in the order of the hashes: half of them on average
+
+
+def test_stable_parts_have_their_shares_as_chance_has_it():
+    n, shares = 20_000, np.array([0.5, 0.3, 0.2])
+    data = RankingData(np.zeros((n, 1)), np.zeros(n), qid=np.arange(n))
+    for seed in range(3):
+        sizes = np.array([part.n_queries for part in split(data, shares, seed=seed, stable=True)])
+        assert (np.abs(sizes - n * shares) < 4.5 * np.sqrt(n * shares * (1 - shares))).all()
+        tests = np.array([fold.test.n_queries for fold in folds(data, 4, seed=seed, stable=True)])
+        assert tests.sum() == n
+        assert (np.abs(tests - n / 4) < 4.5 * np.sqrt(n * 0.25 * 0.75)).all()
+
+
+def test_what_cannot_be_stable_is_refused(tmp_path):
+    data = RankingData(np.zeros((3, 1)), np.zeros(3), qid=range(3), carried={"day": [1, 2, 3]})
+    with pytest.raises(DataError, match=r"none of 3 queries falls into part number .* leave stable out"):
+        split(data, (0.998, 0.001, 0.001), stable=True)
+    with pytest.raises(DataError, match="By time a query goes by its date"):
+        split(data, (0.5, 0.5), by="day", stable=True)
+    with pytest.raises(DataError, match="By time a query goes by its date"):
+        folds(data, 1, by="day", stable=True)
+    with pytest.raises(DataError, match="brings its own folds; stable=True"):
+        folds(tmp_path, stable=True)
+
+
 @pytest.mark.parametrize("fractions", [(), (0.5, 0.4), (1.5, -0.5), (0.5, 0.5, 0.0), (np.nan, 1.0)])
 def test_bad_fractions_are_refused(fractions):
     with pytest.raises(DataError, match="positive and add up to 1"):

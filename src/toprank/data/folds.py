@@ -1,7 +1,9 @@
 """Cross-validation by query: the folds that LETOR collections bring along, K-fold, and hold-out splits.
 
-Whole queries move together. Which part a query falls into depends on its id and the seed alone, through a hash: the
-same on every platform and NumPy version, and whatever the order of the file. With `by`, the order of time decides.
+Whole queries move together, by a hash of id and seed: the same on every platform and NumPy version, and whatever the
+order of the file. Parts are balanced, so that a query's part depends on which others there are, and moves when queries
+come or go; with `stable` it depends on id and seed alone, and sizes are as the hash gives them. With `by`, the order of
+time decides.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ def folds(
     *,
     seed: int = 0,
     by: str | None = None,
+    stable: bool = False,
     **read_options: Any,
 ) -> Folds:
     """Train / validation / test folds, from a LETOR folder or by dividing data.
@@ -94,6 +97,10 @@ def folds(
         by: a carried column of dates or numbers: k folds as a window that expands. Time is cut into k + 2 periods of
             about as many queries; fold i trains on the first i, validates on the next and tests on the one behind
             it. A query goes by its latest date, queries of one date stay together. k may then be 1 or more.
+        stable: the part of a query depends on its id, the seed and k alone: it stays where it is when the data grow,
+            and no query that was tested on comes to be trained on. Parts are then as large as a hash makes them (about
+            n / k ± √(n / k) queries). Default: parts are of one size, give or take a query, and many queries change
+            theirs when others come or go.
         **read_options: passed to `toprank.read`.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
@@ -103,7 +110,7 @@ def folds(
     if isinstance(source, RankingData):
         if read_options:
             raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
-        return _divided(source, k, seed, by)
+        return _divided(source, k, seed, by, stable)
     from toprank.data.files import carrying, format_of, is_readable_folder, read
 
     given: Any = source
@@ -113,16 +120,23 @@ def folds(
     if not path.is_dir() or is_readable_folder(path):
         if by is not None:
             read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
-        return _divided(read(path, **read_options), k, seed, by)
+        return _divided(read(path, **read_options), k, seed, by, stable)
     if by is not None:
         raise DataError(f"{path} brings its own folds; by='{by}' applies only to data that are divided here.")
+    if stable:
+        raise DataError(f"{path} brings its own folds; stable=True applies only to data that are divided here.")
     if k != _N_PARTITIONS:
         raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
 
 def split(
-    data: RankingData, fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0, by: str | None = None
+    data: RankingData,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    *,
+    seed: int = 0,
+    by: str | None = None,
+    stable: bool = False,
 ) -> tuple[RankingData, ...]:
     """Divide the queries into parts of about the given fractions; queries keep their order within a part.
 
@@ -133,6 +147,9 @@ def split(
         by: a carried column of dates or numbers: the first part is then the earliest, the last the latest, and nothing
             is random. A query goes by its latest date, queries of one date stay together, and a border lies at the
             change of date that is nearest to the wanted share.
+        stable: the part of a query depends on its id, the seed and the fractions alone, and stays when queries come or
+            go; parts have the wanted shares as nearly as a hash gives them. Default: parts have the wanted sizes, and
+            queries near a border change sides when others come or go.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
     >>> [part.n_queries for part in split(data)]
@@ -143,8 +160,11 @@ def split(
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
     if by is not None:
-        _refuse_seed(seed)
+        _refuse_chance(seed, stable)
         number = periods(data, by, shares.tolist())
+        return tuple(data.select(number == place) for place in range(len(shares)))
+    if stable:
+        number = _stable_parts(data.qids, seed, shares)
         return tuple(data.select(number == place) for place in range(len(shares)))
     ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
     sizes = np.diff(ends, prepend=0)
@@ -156,11 +176,11 @@ def split(
     return tuple(data.select(np.sort(part)) for part in np.split(order, ends[:-1]))
 
 
-def _divided(data: RankingData, k: int, seed: int, by: str | None) -> Folds:
+def _divided(data: RankingData, k: int, seed: int, by: str | None, stable: bool) -> Folds:
     if by is None:
-        return _k_fold(data, k, seed)
+        return _k_fold(data, k, seed, stable)
     check_whole("k", k, 1)
-    _refuse_seed(seed)
+    _refuse_chance(seed, stable)
     number = periods(data, by, [1 / (k + 2)] * (k + 2))
 
     def load(fold: int) -> Fold:
@@ -170,12 +190,14 @@ def _divided(data: RankingData, k: int, seed: int, by: str | None) -> Folds:
     return Folds([f"Fold{fold + 1}" for fold in range(k)], load)
 
 
-def _refuse_seed(seed: int) -> None:
+def _refuse_chance(seed: int, stable: bool) -> None:
     if seed != 0:
         raise DataError("By time nothing is random; leave the seed out.")
+    if stable:
+        raise DataError("By time a query goes by its date, not by its id; leave stable out.")
 
 
-def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
+def _k_fold(data: RankingData, k: int, seed: int, stable: bool) -> Folds:
     check_whole("k", k, 1)
     if k < 3:
         raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
@@ -183,9 +205,11 @@ def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
         raise DataError(
             f"{data.n_queries} queries cannot be divided into {k} parts;", remedy=Remedy("lower k.", "lower --folds.")
         )
-    order = _shuffled(data.qids, seed)
-    part = np.empty(data.n_queries, dtype=np.int64)
-    part[order] = np.arange(data.n_queries) % k
+    if stable:
+        part = _stable_parts(data.qids, seed, np.full(k, 1 / k))
+    else:
+        part = np.empty(data.n_queries, dtype=np.int64)
+        part[_shuffled(data.qids, seed)] = np.arange(data.n_queries) % k
 
     def load(number: int) -> Fold:
         after = (number + 1) % k
@@ -197,9 +221,26 @@ def _k_fold(data: RankingData, k: int, seed: int) -> Folds:
 
 def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
     """Query numbers ordered by a hash of seed and id."""
-    check_whole("seed", seed, 0)
-    keys = [hashlib.blake2b(f"{seed}/{qid}".encode(), digest_size=8).digest() for qid in qids.tolist()]
+    keys = _hashes(qids, seed)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+def _stable_parts(qids: npt.NDArray[Any], seed: int, shares: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The part of each query by its own hash, a number from 0 to 1: whatever the other queries are."""
+    places = np.frombuffer(b"".join(_hashes(qids, seed)), dtype=">u8") / 2.0**64
+    number = np.searchsorted(np.cumsum(shares)[:-1], places, side="right").astype(np.int64)
+    sizes = np.bincount(number, minlength=len(shares))
+    if sizes.min() < 1:
+        raise DataError(
+            f"By the hashes of their ids, none of {len(qids)} queries falls into part number {int(np.argmin(sizes))} "
+            "(from 0); leave stable out, which makes parts of the wanted sizes, or try another seed."
+        )
+    return number
+
+
+def _hashes(qids: npt.NDArray[Any], seed: int) -> list[bytes]:
+    check_whole("seed", seed, 0)
+    return [hashlib.blake2b(f"{seed}/{qid}".encode(), digest_size=8).digest() for qid in qids.tolist()]
 
 
 # Folders
