@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import toprank as tr
+from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.gains import Discount
 from toprank.rankers.base import ConstantScoresWarning
@@ -311,6 +313,49 @@ def test_calibration_on_what_says_too_little(truth, fitted):
             fitted.calibrate(truth.select(np.arange(few)))
     with pytest.raises(DataError, match="the data that the ranker was trained on"):
         fitted.calibrate(truth)
+
+
+def disguised(data, more):
+    """The training data in other clothes."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(data.n_documents)
+    scattered = tr.RankingData(data.X[order], data.labels[order], qid=data.qid[order], regroup=True)
+    return {
+        "permuted queries": data.select(rng.permutation(data.n_queries)),
+        "permuted documents": scattered,
+        "half of the queries": data.select(np.arange(0, data.n_queries, 2)),
+        "half of the documents": data.keep(np.arange(data.n_documents) % 2 == 0),
+        "in double precision": data.replace(X=data.X.astype(np.float64)),
+        "sparse": data.replace(X=scipy.sparse.csr_array(data.X)),
+        "and a query more": tr.concatenate([data, more.select([0])]),
+    }
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_training_data_are_known_again(truth, saved, tmp_path):
+    train, valid = tr.split(truth, (0.6, 0.4))
+    train = train.replace(X=train.X.astype(np.float32))
+    ranker = tr.ExpectedGainRanker("Cosine", l2=1e-2).fit(train)
+    if saved:
+        ranker.save(tmp_path / "m.toprank")
+        ranker = tr.load(tmp_path / "m.toprank")
+    for data in disguised(train, valid).values():
+        with pytest.raises(DataError, match="that the ranker was trained on"):
+            ranker.calibrate(data)
+    with pytest.warns(SameDataWarning, match="[45].% of the documents to calibrate on were trained on"):
+        ranker.calibrate(tr.concatenate([valid, train.select(np.arange(valid.n_queries))]))
+    ranker.calibrate(truth.resample(7))  # grades drawn anew for the same documents are held out; warnings are errors
+    ranker.calibrate(valid)
+    assert ranker.calibration_.queries == valid.n_queries
+
+
+def test_rows_that_everybody_has_are_no_evidence():
+    """Features of few values: new queries have the rows of training, and may well be calibrated on."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (600, 3)).astype(float)
+    data = tr.RankingData(X, (X.sum(axis=1) > 1).astype(float), qid=np.repeat(np.arange(60), 10))
+    ranker = tr.ExpectedGainRanker().fit(data.select(np.arange(40)))
+    ranker.calibrate(data.select(np.arange(40, 60)))
 
 
 @pytest.mark.parametrize("loss", ["Cosine", "Multinomial"])

@@ -177,6 +177,7 @@ class Ranker(Recorded):
             "queries": data.n_queries,
             "documents": data.n_documents,
             "features": data.n_features,
+            **(self._remembered(data) if isinstance(data, RankingData) else {}),
         }
         if self.encoding_ is not None and self.encoding_.categories and not self.takes_categories:
             before = getattr(self, "init_model", None)  # whose columns are those to go on with
@@ -196,6 +197,10 @@ class Ranker(Recorded):
     def n_columns_(self) -> int:
         """Number of the columns that the ranker sees."""
         return self.n_features_in_ if self.one_hot_ is None else self.one_hot_.width
+
+    def _remembered(self, data: RankingData) -> dict[str, Any]:  # noqa: ARG002
+        """What more of the training data `training_` keeps, for those who ask later."""
+        return {}
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:

@@ -26,8 +26,10 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole, numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.row_hashes import KnownRows, row_hashes
 from toprank.data.row_order import Order
-from toprank.errors import DataError, Remedy
+from toprank.data.warnings import SameDataWarning
+from toprank.errors import DataError, Remedy, warn_user
 from toprank.losses import make as make_loss
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
@@ -44,6 +46,7 @@ __all__ = [
 
 _TINY = 1e-12  # a probability of 0 has no log odds
 _MOST = 0.95  # beyond it all documents of a query would have practically one grade
+_TOLD, _MOSTLY = 5, 0.8  # of the rows that can be told from those of training: enough to speak of, and nearly all
 _DRAWS = 2000
 _SEED = 0  # the same question gets the same answer
 _QUERIES, _DOCUMENTS = 512, 1024  # held at a time, times the draws
@@ -414,11 +417,33 @@ class GradeProbabilities(Ranker):
                 f"Calibration learns from how queries differ, and here are {held_out.n_queries}; give it three at "
                 "least, better a hundred."
             )
-        if held_out.fingerprint == self.training_.get("fingerprint"):
+        self._check_unseen(held_out)
+
+    def _check_unseen(self, held_out: RankingData) -> None:
+        """Refuse rows that were trained on, in any order and beside any others; say so where some of them were."""
+        back = "Calibrate on queries held back: train, valid = tr.split(data, (0.8, 0.2))."
+        known = KnownRows.from_plain(self.training_.get("rows"))
+        met = known.met(row_hashes(self.translated(held_out).X), held_out.labels)
+        same = held_out.fingerprint == self.training_.get("fingerprint")
+        drawn_anew = met.relabelled > 0.1 * (met.seen + met.relabelled)  # labels, of the same documents: held out
+        few = met.told < _TOLD or drawn_anew
+        if same or (not few and met.seen >= _MOSTLY * met.told and known.repeated <= 0.5):
             raise DataError(
-                "These are the data that the ranker was trained on, where it looks better than it is. Calibrate on "
-                "queries held back: train, valid = tr.split(data, (0.8, 0.2))."
+                "These are the data that the ranker was trained on, or nearly all of their documents are: it looks "
+                f"better on them than it is. {back}"
             )
+        if not few and met.seen > (known.repeated + 0.1) * met.told:
+            warn_user(
+                f"About {met.seen / met.told:.0%} of the documents to calibrate on were trained on, where the ranker "
+                f"looks better than it is. {back}",
+                SameDataWarning,
+            )
+
+    @override
+    def _remembered(self, data: RankingData) -> dict[str, Any]:
+        if getattr(self, "outputs", "grades") != "grades":
+            return {}  # there is nothing to calibrate
+        return {"rows": KnownRows.of(row_hashes(data.X), data.labels).plain()}
 
     @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
