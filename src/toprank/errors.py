@@ -129,10 +129,14 @@ class MissingExtraError(ToprankError, ImportError):
     """Something needs a package that comes with an extra; the message says how to install it."""
 
 
-def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn of what somebody asked for, at the line that did: the nearest that is not toprank's."""
+_BETWEEN = ("toprank", "sklearn", "joblib", "lightgbm", "optuna", "torch", "contextlib", "concurrent", "threading")
+"""Packages whose lines are nobody's question: ours, and those that call us because somebody called them."""
+
+
+def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Warn of what somebody asked for, at the line that did: the nearest that is not ours, nor of a library between."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "toprank":
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 
 __all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
@@ -117,7 +116,7 @@ def propensities(
     found = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
     if method != "trust" and not identified.all():
         lost = [str(k + 1) for k in np.flatnonzero(~identified)]
-        warnings.warn(assumed(method, lost), UnidentifiedWarning, stacklevel=2)
+        warn_user(assumed(method, lost), UnidentifiedWarning)
     return found
 
 
@@ -178,10 +177,9 @@ def _with_intervals(
     resamples, confidence, seed = ask
     best = estimate(np.ones(log.n_queries))
     if not best.converged:
-        warnings.warn(
+        warn_user(
             f"The fit of {method} had not come to rest when it ended; raise max_steps, or the tolerance.",
             ConvergenceWarning,
-            stacklevel=3,
         )
     again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
     lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))

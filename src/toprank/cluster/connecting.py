@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -25,7 +24,7 @@ from toprank.data.frames.layout import USUAL_NAMES, ColumnsLeftOutWarning, known
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.data.unjudged import Unjudged
-from toprank.errors import ClusterError, DataError, UnknownNameError, needs
+from toprank.errors import ClusterError, DataError, UnknownNameError, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Metrics
 from toprank.metrics.parsing import parse_all
@@ -406,7 +405,7 @@ def placed(runner: Runner, parts: Parts) -> Placed:
         nothing = SourcePartitions(runner, lambda: Placement([], []))
         ((alike, said),) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
         for sentence in said:
-            warnings.warn(sentence, ColumnsLeftOutWarning, stacklevel=3)
+            warn_user(sentence, ColumnsLeftOutWarning)
         others = iter(alike)
         sources = [next(others) if isinstance(one, FilePart) else one for one in parts.sources]
         parts = Parts(sources, parts.repair, whole=parts.whole)

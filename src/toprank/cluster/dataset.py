@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -21,7 +20,7 @@ from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_f
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding, OneHot
 from toprank.data.frames.layout import left_out
-from toprank.errors import DataError, ToprankError
+from toprank.errors import DataError, ToprankError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import blind
@@ -512,12 +511,11 @@ def _warn_of(found: Sequence[Move]) -> None:
     qids = np.unique(np.concatenate([move.qids for move in found]))
     shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
     what = "query" if len(qids) == 1 else "queries"
-    warnings.warn(
+    warn_user(
         f"{len(qids):,} {what} ({shown}) had rows in several partitions; {sum(move.n_documents for move in found):,} "
         "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
         "number them apart.",
         QueriesMovedWarning,
-        stacklevel=5,
     )
 
 

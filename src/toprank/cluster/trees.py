@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import secrets
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from toprank.cluster.running import LostError, Runner, gone
 from toprank.cluster.scoring import judged_top, settled_top
 from toprank.cluster.work import Whole
 from toprank.compute import FloatArray
-from toprank.errors import ClusterError, DataError, needs
+from toprank.errors import ClusterError, DataError, needs, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.rankers.tree_parameters import TreeParameters
@@ -409,10 +408,9 @@ class _Training:
                 state = self.checkpoints.last() or state
                 made = 0 if state is None else state.rounds
                 lost.append(made)
-                warnings.warn(
+                warn_user(
                     f"A worker was lost while trees were trained{reason}; training goes on from round {made}.",
                     WorkerLostWarning,
-                    stacklevel=6,
                 )
                 self._place_anew()
                 continue

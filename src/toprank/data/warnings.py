@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from toprank.data.dataset import RankingData
+from toprank.errors import warn_user
 
 __all__ = ["OneQueryWarning", "SameDataWarning", "same_content", "warn_one_query"]
 
@@ -23,14 +23,13 @@ class SameDataWarning(UserWarning):
     """Choices are made on the data that were learned from."""
 
 
-def warn_one_query(n_documents: int, doing: str, stacklevel: int) -> None:
+def warn_one_query(n_documents: int, doing: str) -> None:
     """Say that rows without queries are one query, where there are many of them."""
     if n_documents > FEW:
-        warnings.warn(
+        warn_user(
             f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
             "with qid=; if they are one query indeed, give all the same.",
             OneQueryWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -70,7 +70,7 @@ def evaluate(
     measures = parse_all(metrics)
     if not isinstance(data, RankingData):
         if qid is None:
-            warn_one_query(np.size(data), "evaluate", stacklevel=2)
+            warn_one_query(np.size(data), "evaluate")
         data = RankingData(np.empty((np.size(data), 0)), data, qid=qid)
         if data.source_index is None or index_of(scores) is None:
             order = "source"  # row by row, as the labels were given

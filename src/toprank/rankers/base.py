@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from os import PathLike
@@ -22,7 +21,7 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
@@ -163,14 +162,13 @@ class Ranker(Recorded):
         if valid is not None:
             valid = self._validation_data(valid)
             if same_content(data, valid):
-                warnings.warn(
+                warn_user(
                     joined(
                         "The validation data are the training data: whatever is chosen on them says nothing about new "
                         "queries. Hold some queries",
                         Remedy("back: train, valid = tr.split(data).", "back."),
                     ),
                     SameDataWarning,
-                    stacklevel=4,
                 )
         self.training_ = {
             "fingerprint": data.fingerprint,
@@ -460,7 +458,7 @@ class Ranker(Recorded):
         matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
         check_validation(qid, len(labels))
         if qid is None and not was_told(OneQueryWarning):
-            warn_one_query(len(labels), "Training", stacklevel=5)
+            warn_one_query(len(labels), "Training")
         more: dict[str, Any] = {"document_weights": weights}
         more |= {} if mixed else {"feature_names": getattr(self, "feature_names_in_", None)}
         data = RankingData(matrix, labels, qid=qid, **more)
@@ -646,10 +644,10 @@ def finite(scores: FloatArray) -> FloatArray:
 def warn_constant(message: str) -> None:
     """Say that a ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
     if not was_told(ConstantScoresWarning):
-        warnings.warn(message, ConstantScoresWarning, stacklevel=4)
+        warn_user(message, ConstantScoresWarning)
 
 
 def warn_unconverged(message: str) -> None:
     """Say that the optimum was not reached: once per fit, and once per search or cross-validation of scikit-learn."""
     if not was_told(ConvergenceWarning):
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        warn_user(message, ConvergenceWarning)

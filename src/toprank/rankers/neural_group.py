@@ -41,7 +41,7 @@ from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import write_store
-from toprank.errors import ClusterError, DataError, FileError, ToprankError, needs
+from toprank.errors import ClusterError, DataError, FileError, ToprankError, needs, warn_user
 from toprank.rankers.estimator import is_learnt
 from toprank.rankers.neural import NeuralRanker
 from toprank.rankers.neural_inputs import EpochPlan
@@ -104,7 +104,7 @@ def fit_distributed(
     vars(draft).update(learnt)
     ranker.adopt(draft)
     for warning in said:
-        warnings.warn(warning, stacklevel=3)
+        warn_user(warning)
     return ranker
 
 

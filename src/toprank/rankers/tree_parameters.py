@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +17,7 @@ import numpy as np
 from toprank.compute import FloatArray, available_threads
 from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.losses import Loss
 from toprank.rankers.watching import Round
 
@@ -43,11 +42,10 @@ def allowed_threads(threads: int, asked: bool) -> int:
     if not _forked or threads == 1:
         return threads
     if asked:
-        warnings.warn(
+        warn_user(
             "This process was forked from one that had used LightGBM, whose threads do not survive that: trees have "
             "one thread here. For more, start processes with the 'spawn' or 'forkserver' method of multiprocessing.",
             ForkedTreesWarning,
-            stacklevel=2,
         )
     return 1
 

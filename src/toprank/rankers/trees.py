@@ -4,7 +4,6 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
@@ -17,7 +16,7 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
-from toprank.errors import DataError
+from toprank.errors import DataError, warn_user
 from toprank.losses import Loss
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.contributions import ForestTerms
@@ -197,12 +196,11 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         held = held_directions(self._trees.text, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
-            warnings.warn(
+            warn_user(
                 f"TreeRanker: the trees do not keep to monotone for feature {self._named(turned)}; `directions_` says "
                 "0 there. LightGBM cannot promise it with what extra= asks for (zero_as_missing sends zeros the way of "
                 "missing values; monotone_constraints_method 'advanced' errs): train without.",
                 MonotoneWarning,
-                stacklevel=6,
             )
         return held
 

@@ -18,7 +18,7 @@ from toprank.compute import available_threads
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.drawing import Box, Markup, Scale, path, tag
-from toprank.errors import DataError, Remedy, joined, needs
+from toprank.errors import DataError, Remedy, joined, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
@@ -381,7 +381,7 @@ def _answer(search: Search, train: RankingData, stopped: str, importance: dict[s
     assert best is not None  # a search without a complete trial does not come here
     ranker = _ranker(search, best, train)
     if stopped.startswith("Interrupted"):
-        warnings.warn(f"tune: {stopped} The best of them is returned.", ConvergenceWarning, stacklevel=3)
+        warn_user(f"tune: {stopped} The best of them is returned.", ConvergenceWarning)
     interval = best["interval"]
     return Tuned(
         system=question.system.name,

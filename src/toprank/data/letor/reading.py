@@ -6,7 +6,6 @@ The survey (`toprank.data.letor.survey`) measures the text; here the second pass
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from enum import IntEnum, auto
 from functools import partial
@@ -37,7 +36,7 @@ from toprank.data.letor.survey import (
     survey_chunks,
 )
 from toprank.data.queries import Queries
-from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined, warn_user
 
 __all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_letor", "n_entries", "read_letor"]
 
@@ -297,7 +296,7 @@ class Reader:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
             path = self.surveys[0].chunk.source.path
-            warnings.warn(f"{path}: {problem}They are left out.", stacklevel=4)
+            warn_user(f"{path}: {problem}They are left out.")
             return None
         return np.dtype(f"U{longest}")
 

@@ -20,7 +20,6 @@ On a CPU Triton's interpreter runs the same kernels, for tests (TRITON_INTERPRET
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toprank.errors import warn_user
 from toprank.losses.base import Loss
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
@@ -155,11 +155,10 @@ def available(device: torch.device) -> bool:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     except Exception as problem:  # noqa: BLE001 - Triton fails in many ways: no C compiler, an old GPU, a broken cache
-        warnings.warn(
+        warn_user(
             f"Triton is installed but does not work here ({type(problem).__name__}: {problem}); losses are computed on "
             "the CPU, with scores copied there and gradients back, which is slower.",
             RuntimeWarning,
-            stacklevel=2,
         )
         return False
     return True
