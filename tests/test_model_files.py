@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +279,23 @@ def test_what_could_not_be_read_is_not_written(data, tmp_path):
     with pytest.raises(DataError, match=r"This LinearRanker cannot be saved.*l2 cannot be 'no'"):
         ranker.save(tmp_path / "m.toprank")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [tr.LinearRanker, tr.ExpectedGainRanker, tr.TreeRanker, tr.RankBoost, tr.AdaRank])
+def test_a_metric_that_is_a_value_is_saved_by_its_name(data, tmp_path, kind):
+    few = {"n_trees": 2} if kind is tr.TreeRanker else {}
+    measure, first = tr.metrics.NDCG(5, gain="linear"), tr.metrics.Custom("first", lambda labels: labels[0] / 4)
+    rules = tr.metrics.Convention.of("letor-clipped")
+    for metric, convention in ((measure, "standard"), (first, rules)):
+        ranker = kind(metric=metric, convention=convention, **few).fit(data, valid=data.select(range(5)))
+        ranker.save(tmp_path / "m.toprank")
+        back = tr.load(tmp_path / "m.toprank")
+        assert (back.metric, back.convention) == (str(metric), "standard" if metric is measure else "letor-clipped")
+        assert back.predict(data).tobytes() == ranker.predict(data).tobytes()
+    assert tr.metrics.parse(str(measure)) == measure
+    own = replace(rules, name="mine", blank="one")
+    with pytest.raises(DataError, match=r"convention is a Convention.*Name one of toprank's"):
+        kind(metric=measure, convention=own, **few).fit(data).save(tmp_path / "m.toprank")
 
 
 def test_threads_and_verbosity_belong_to_a_run_not_to_a_model(data, tmp_path):

@@ -24,6 +24,7 @@ from toprank.errors import DataError, ToprankError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import blind
+from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.rankers.source import Score, ScoreJudge, Source
 from toprank.scorers.features import Moments, Standardisation
@@ -418,7 +419,7 @@ class Placed(Source):
         return float(np.sqrt(self.rows.total(work.score_sums, standardisation, direction, total / n)[2] / n))
 
     @override
-    def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
+    def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
         rules, measure = Convention.of(convention), parse(metric)
         top = max(self.rows.each(settled_top, rules.unjudged))
 

@@ -21,6 +21,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
+from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite, warn_constant
 from toprank.rankers.files import State
 from toprank.rankers.formula import Linear, Part
@@ -105,7 +106,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     classifier: Any = None
     calibration: Literal["sigmoid", "isotonic"] | None = None
     scale: bool = True
-    metric: str = "ndcg@10"
+    metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     tolerance: float | None = None
     max_iterations: int | None = None

@@ -16,6 +16,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
+from toprank.metrics.measure import Measure
 from toprank.rankers.base import warn_constant, warn_unconverged
 from toprank.rankers.contributions import LinearTerms
 from toprank.rankers.formula import Part, centred
@@ -98,7 +99,7 @@ class LinearRanker(LinearTerms, PathRanker):
     scale: bool = True
     refine: bool = False
     start: float | FloatArray | None = None
-    metric: str = "ndcg@10"
+    metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     tolerance: float | Sequence[float] | None = None
     max_iterations: int | None = None

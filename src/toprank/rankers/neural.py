@@ -18,6 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
+from toprank.metrics.measure import Measure
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.files import State
@@ -132,7 +133,7 @@ class NeuralRanker(GradeProbabilities):
     schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = 0.01
     clip: float | None = 1.0
-    metric: str = "ndcg@10"
+    metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     early_stopping: int | None = 20
     train_metric: bool = False

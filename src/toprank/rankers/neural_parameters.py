@@ -12,6 +12,7 @@ from toprank.data.checks import check_callbacks, check_number, check_whole, is_w
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
+from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.rankers.neural_inputs import TRANSFORMS, Transform
 from toprank.rankers.watching import Epoch
@@ -58,7 +59,7 @@ class NeuralParameters:
     schedule: Literal["cosine", "constant"]
     weight_decay: float
     clip: float | None
-    metric: str
+    metric: str | Measure
     convention: str
     early_stopping: int | None
     train_metric: bool

@@ -19,6 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
+from toprank.metrics.measure import Measure
 from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
 from toprank.rankers.contributions import AdditiveTerms, Course, LinearTerms, column_of
 from toprank.rankers.formula import Forest, Part, centred, stump
@@ -113,7 +114,7 @@ class AdaRank(LinearTerms, Ranker):
     standardises: ClassVar[bool] = True
     saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
 
-    metric: str = "map"
+    metric: str | Measure = "map"
     convention: str = "standard"
     max_rounds: int = 500
     max_in_a_row: int = 2
@@ -247,7 +248,7 @@ class RankBoost(AdditiveTerms, Ranker):
 
     max_rounds: int = 300
     n_thresholds: int = 64
-    metric: str = "map"
+    metric: str | Measure = "map"
     convention: str = "standard"
     threads: int | None = None
 
@@ -370,7 +371,7 @@ class CoordinateAscent(LinearTerms, Ranker):
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
     standardises: ClassVar[bool] = True
 
-    metric: str = "ndcg@10"
+    metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     restarts: int = 3
     max_cycles: int = 25

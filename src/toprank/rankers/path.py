@@ -14,6 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.errors import DataError, Remedy
 from toprank.metrics.conventions import Convention
+from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import Ranker, warn_unconverged
 from toprank.rankers.source import Score, source_of
@@ -34,7 +35,7 @@ class PathRanker(Ranker):
     path_solutions_: list[Solution]
     solution_: Solution
 
-    metric: str
+    metric: str | Measure
     convention: str
     scale: bool
     max_iterations: int | None

@@ -22,6 +22,8 @@ from toprank import losses, solvers
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.losses.own import OwnLoss, named
+from toprank.metrics.conventions import CONVENTIONS, Convention
+from toprank.metrics.measure import Measure
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -42,15 +44,25 @@ def plain(name: str, value: Any) -> Any:
     return _described(name, value)
 
 
+_INSTEAD = {
+    "classifier": " Models with a scikit-learn classifier inside cannot be saved; train under a loss instead.",
+    "convention": " Name one of toprank's conventions, and set what differs in the metric: metric='ndcg(gain=linear)'.",
+}
+
+
 def _described(name: str, value: object) -> Any:
     if isinstance(value, losses.Loss):
         return {"own_loss": named(value)} if _is_own(value) else {"loss": losses.to_spec(value)}
+    if isinstance(value, Measure):
+        return str(value)  # which reads back, where it is one of ours; of your own it is the name
+    if isinstance(value, Convention) and CONVENTIONS.get(value.name) == value:
+        return value.name
     if isinstance(value, solvers.Solver):
         options = {field.name: plain(name, getattr(value, field.name)) for field in fields(cast(Any, value))}
         return {"solver": {"name": type(value).__name__, **options}}
     raise DataError(
         f"The parameter {name} is a {type(value).__name__}, which a model file cannot hold without running code when "
-        "it is read. Models with a scikit-learn classifier inside cannot be saved; train under a loss instead."
+        f"it is read.{_INSTEAD.get(name, '')}"
     )
 
 

@@ -204,7 +204,7 @@ class Source(ABC):
         """Standard deviation, over all documents, of the scores in a direction of the standardised features."""
 
     @abstractmethod
-    def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
+    def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
         """A metric of these data."""
 
     @abstractmethod
@@ -274,7 +274,7 @@ class InMemory(Source):
         return float(features.times(slice(0, self.n_documents), direction).std())
 
     @override
-    def judge(self, metric: str, convention: str, threads: int | None) -> ScoreJudge:
+    def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
         judge = Judge(self.data, metric, convention=convention, threads=threads)
         value = partial(_value, judge)
         return ScoreJudge(judge.name, judge.measure, judge.convention, value, judge.for_choosing)

@@ -19,6 +19,7 @@ from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.losses import Loss
+from toprank.metrics.measure import Measure
 from toprank.rankers.watching import Round
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class TreeParameters:
     categorical: Sequence[int | str]
     outputs: str
     gain: str | Sequence[float]
-    metric: str
+    metric: str | Measure
     convention: str
     early_stopping: int | None
     max_bin: int

@@ -18,6 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
 from toprank.errors import DataError, warn_user
 from toprank.losses import Loss
+from toprank.metrics.measure import Measure
 from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
@@ -139,7 +140,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     categorical: Sequence[int | str] = ()
     outputs: Literal["score", "grades"] = "score"
     gain: str | Sequence[float] = "exponential"
-    metric: str = "ndcg@10"
+    metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     early_stopping: int | None = 50
     max_bin: int = 255

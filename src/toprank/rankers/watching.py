@@ -19,6 +19,7 @@ from typing_extensions import override
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
+from toprank.metrics.measure import Measure
 from toprank.rankers.tree_text import only_trees
 from toprank.showing.progress import NOW_AND_THEN, Told
 
@@ -293,7 +294,7 @@ class RoundWatch(Watch):
 class Progress:
     """A callback that tells on standard error where the training stands, about once a second to who watches."""
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
         self.tell = Told(1.0 if sys.stderr.isatty() else NOW_AND_THEN)
 
