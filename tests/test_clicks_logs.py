@@ -754,3 +754,13 @@ def test_ubi_events_alone_are_refused():
         read(pd.DataFrame(EVENTS))
     with pytest.raises(DataError, match="No search shows anything"):
         read((pd.DataFrame(QUERIES).drop(columns="query_response_hit_ids"), pd.DataFrame(EVENTS[:1])))
+
+
+def test_files_of_a_folder_follow_each_other_as_people_count(tmp_path):
+    for number in (10, 9, 2, 100):
+        line = {"query": "a", "url": f"d{number}", "rank": 1, "click": 0}
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(line))
+    (tmp_path / "_SUCCESS").write_text("")
+    (tmp_path / "notes.md").write_text("no log")
+    log = read(tmp_path)
+    assert [str(log.document_ids[n]) for n in log.pair] == ["d2", "d9", "d10", "d100"]

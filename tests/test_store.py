@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scipy import sparse
 
+import toprank as tr
 from ragged import ranking_data
 from toprank.data import files as files_door
 from toprank.data.dataset import RankingData
@@ -342,3 +343,15 @@ def test_a_cache_that_cannot_be_written_is_an_error(text, monkeypatch):
         cached(text, {}, Reader())
     with pytest.raises(FileError, match=re.escape("absent.txt cannot be read: No such file")):
         cached(text.with_name("absent.txt"), {}, Reader())
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_copies_of_few_columns_are_joined(tmp_path, width, kind):
+    """How many rows make a block follows from the bytes of a row, which are never none."""
+    parts = [tr.synthetic(n_queries=5, n_features=width, seed=seed) for seed in (0, 1)]
+    parts = [part.replace(X=part.X.astype(kind), qids=np.arange(5) + 5 * n) for n, part in enumerate(parts)]
+    for n, part in enumerate(parts):
+        tr.write(part, tmp_path / f"{n}.toprank-data")
+    both = tr.read([tmp_path / "0.toprank-data", tmp_path / "1.toprank-data"])
+    assert both.X.tobytes() == b"".join(part.X.tobytes() for part in parts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import subprocess
+import sys
 import warnings
 from contextlib import suppress
 
@@ -360,3 +362,81 @@ def test_what_is_no_letter_is_refused_before_it_becomes_a_string(tmp_path, name)
             use(open_store(path))
     if name == "document_ids":
         assert open_store(path).document_ids[:8].tolist() == everything(dense=True).document_ids[:8].tolist()
+
+
+# ---- cut off while it is open ----
+
+_CUT = """
+import os, sys, warnings
+import numpy as np
+import toprank as tr
+from toprank.errors import FileError
+
+warnings.simplefilter("ignore")
+kind, name, path = sys.argv[1:]
+whole = tr.read(path)
+models = {
+    "linear": tr.LinearRanker("ListNet", max_iterations=3),
+    "trees": tr.TreeRanker("ListNet", n_trees=2, threads=1),
+    "grades": tr.ExpectedGainRanker("Multinomial", max_iterations=2),
+}
+fitted = models["linear"].fit(whole)
+grown = models["trees"].fit(whole)
+scores = fitted.predict(whole)
+data = tr.read(path)
+for file in sorted(os.listdir(path)):
+    if file.startswith(f"{name}."):
+        os.truncate(f"{path}/{file}", 128)
+uses = {
+    "fit": lambda: models["linear"].fit(data),
+    "grow": lambda: models["trees"].fit(data),
+    "grades": lambda: models["grades"].fit(data),
+    "predict": lambda: fitted.predict(data),
+    "forest": lambda: grown.predict(data),
+    "evaluate": lambda: tr.evaluate(scores, data),
+    "select": lambda: data.select([3, 1]),
+    "write": lambda: tr.write(data, f"{path}.txt"),
+    "check": lambda: tr.check(data),
+    "split": lambda: tr.split(data),
+    "rows": lambda: data.X[3:9] if data.is_sparse else data.select([1]),
+}
+for use, call in uses.items():
+    try:
+        call()
+        print(use, "was done")
+    except FileError as refusal:
+        print(use, "refused" if "became shorter while it was read" in str(refusal) else refusal)
+"""
+
+
+@pytest.mark.parametrize(("kind", "name"), [("dense", "X"), ("dense", "labels"), ("sparse", "X")])
+def test_a_copy_that_is_cut_off_while_it_is_open_is_refused(tmp_path, sparse_data, kind, name):
+    """In a process of its own, since to touch what is gone would end it (SIGBUS)."""
+    data = sparse_data if kind == "sparse" else sparse_data.replace(X=sparse_data.X.toarray())
+    write_store(data, tmp_path / "d.toprank-data")
+    words = [sys.executable, "-c", _CUT, kind, name, str(tmp_path / "d.toprank-data")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr[-2000:])
+    assert {line.split(None, 1)[1] for line in done.stdout.splitlines()} == {"refused"}, done.stdout
+
+
+def test_a_copy_that_is_cut_off_between_two_passes_is_refused(tmp_path):
+    """What is cut off while a fit goes on is seen by its next pass."""
+    data = tr.synthetic(n_queries=40, n_features=6, seed=0)
+    write_store(data, tmp_path / "d.toprank-data")
+    code = """
+import os, sys
+import toprank as tr
+from toprank.errors import FileError
+data = tr.read(sys.argv[1])
+linear = sys.modules[tr.LinearRanker.__module__]
+linear._tell = lambda *step: os.truncate(sys.argv[1] + "/X.npy", 128)
+try:
+    tr.LinearRanker("ListNet", solver="lbfgs", verbose=True).fit(data)
+except FileError as refusal:
+    print(refusal)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "d.toprank-data")], capture_output=True, text=True
+    )
+    assert "X.npy became shorter while it was read" in done.stdout, (done.returncode, done.stderr[-2000:])

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import os
 from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.bytesource import became_shorter
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_flag", "check_number",
-    "check_whole", "is_whole", "listed_paths",
+    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_flag",
+    "check_number", "check_whole", "is_whole", "listed_paths", "unshortened",
 ]  # fmt: skip
 
 IN_DOUBLE = Remedy(
@@ -134,6 +136,7 @@ def check_data(what: str, given: Any) -> None:
     from toprank.data.dataset import RankingData  # which these checks are the door of
 
     if isinstance(given, RankingData):
+        check_files(given)
         return
     if isinstance(given, str | os.PathLike):
         remedy = f"Read the file first: tr.read({str(given)!r})."
@@ -572,7 +575,45 @@ def longest_text(array: Array) -> int:
 _PIECE = 1 << 26  # bytes
 
 
+Matrix = TypeVar("Matrix")
+
+
+def unshortened(X: Matrix) -> Matrix:
+    """The array or sparse matrix; FileError where it is mapped, and another program has cut its file off.
+
+    To touch what is gone ends the process, and no program can prevent the other: this is asked before each pass, and
+    before each block of long ones. What is cut off between that and the loop that follows still ends the process.
+    """
+    array = getattr(X, "data", X) if hasattr(X, "tocsr") else X
+    path: Any = "A stored copy"
+    while isinstance(array, np.ndarray):
+        path, array = getattr(array, "filename", None) or path, array.base
+    if isinstance(array, mmap.mmap) and array.size() < len(array):
+        raise became_shorter(path)
+    return X
+
+
+_MAPPED = ("X", "labels", "qids", "document_ids", "document_weights", "query_weights", "positions", "source_rows")
+
+
+def check_files(data: Any) -> None:
+    """Refuse data whose files another program has cut off; see `unshortened`."""
+    for name in (
+        "X",
+        "labels",
+        "qids",
+        "document_ids",
+        "document_weights",
+        "query_weights",
+        "positions",
+        "source_rows",
+    ):
+        unshortened(getattr(data, name))
+    unshortened(data.queries.offsets)
+
+
 def in_pieces(array: Array) -> Iterator[Array]:
     """The rows of an array in pieces that are small enough for what is made of them to stay small."""
+    unshortened(array)
     rows = max(1, _PIECE // max(1, array[:1].nbytes))
     return (array[first : first + rows] for first in range(0, len(array), rows))

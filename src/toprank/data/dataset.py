@@ -394,6 +394,7 @@ class RankingData:
             whole = getattr(self, name)
             return None if whole is None else whole[index]
 
+        checks.check_files(self)
         values = {name: part(name, rows) for name in _PER_DOCUMENT}
         return RankingData.trusted(
             X=self.X[rows],

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import index_of
+from toprank.data.checks import check_files, index_of
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.data.slices import Sliceable
@@ -76,6 +76,7 @@ def evaluate(
             order = "source"  # row by row, as the labels were given
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
+    check_files(data)
     checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
     values = checked_scores(data.aligned(scores, order), data.n_documents)
     data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)

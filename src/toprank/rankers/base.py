@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
+from toprank.data.checks import check_files
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
@@ -148,6 +149,9 @@ class Ranker(Recorded):
 
     def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> None:
         data = self._training_data(X, y, qid, weights)
+        for one in (data, valid):
+            if isinstance(one, RankingData):
+                check_files(one)
         if data.n_features == 0:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
@@ -479,6 +483,7 @@ class Ranker(Recorded):
     def _prediction_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if isinstance(X, RankingData):
+            check_files(X)
             self._check_dense(X)
             rows = self.translated(X).X
         else:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
+from toprank.data.checks import unshortened
 from toprank.errors import DataError
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.tree_text import ReadTrees, read_trees
@@ -109,7 +110,7 @@ class Forest:
             score(X, scores)
         else:
             blocks = [slice(first, first + _ROWS) for first in range(0, len(scores), _ROWS)]
-            each_block(lambda rows: score(X[rows], scores[rows]), blocks, threads)
+            each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
         return scores[:, 0] if self.outputs == 1 else scores
 
     def contributions(self, X: Any, of: IntArray, against: IntArray, threads: int | None = None) -> FloatArray:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.data.checks import unshortened
 from toprank.data.queries import Queries
 from toprank.scorers.features import refuse_infinite
 
@@ -74,7 +75,7 @@ class Inputs:
 
         def work(first: int) -> None:
             last = first + _CHUNK
-            kernels.mapped_rows(self._block(X[first:last]), self.kind == "log1p", *how, out[first:last])
+            kernels.mapped_rows(self._block(unshortened(X)[first:last]), self.kind == "log1p", *how, out[first:last])
 
         each_block(work, range(0, X.shape[0], _CHUNK), threads)
         return out
@@ -96,7 +97,7 @@ class Inputs:
 
         def work(first: int) -> FloatArray:
             found = np.empty_like(out)
-            kernel(self._block(X[first : first + _CHUNK]), self.kind == "log1p", *how, *found)
+            kernel(self._block(unshortened(X)[first : first + _CHUNK]), self.kind == "log1p", *how, *found)
             return found
 
         total = np.zeros_like(out)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, blocks_of, each_block
+from toprank.data.checks import unshortened
 from toprank.errors import DataError
 
 __all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "refuse_infinite", "row_blocks"]
@@ -108,7 +109,7 @@ class Moments(NamedTuple):
 
         def moments(chunk: tuple[int, int]) -> Moments:
             found = np.empty((5, d))
-            kernels.features_moments(_plain(X[chunk[0] : chunk[1]]), shift, found)
+            kernels.features_moments(_plain(unshortened(X)[chunk[0] : chunk[1]]), shift, found)
             return cls(chunk[1] - chunk[0], shift, *found)
 
         return cls.joined(each_block(moments, chunks, threads))
@@ -175,7 +176,7 @@ class Features:
             product -= self.centre @ scaled
             return product
         out = np.empty(rows.stop - rows.start)
-        kernels.features_times(_plain(self.X[rows]), self.centre, scaled, self.complete, out)
+        kernels.features_times(_plain(unshortened(self.X)[rows]), self.centre, scaled, self.complete, out)
         return out
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
@@ -188,7 +189,7 @@ class Features:
             return out / self.spread
         out = np.empty(self.n_columns)
         kernels.features_transposed_times(
-            _plain(self.X[rows]), self.centre, np.ascontiguousarray(values), self.complete, out
+            _plain(unshortened(self.X)[rows]), self.centre, np.ascontiguousarray(values), self.complete, out
         )
         return out / self.spread
 
@@ -198,11 +199,12 @@ class Features:
             whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre
             return whole / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
-        kernels.features_standardised(_plain(self.X[rows]), self.centre, 1.0 / self.spread, out)
+        kernels.features_standardised(_plain(unshortened(self.X)[rows]), self.centre, 1.0 / self.spread, out)
         return out
 
     def column(self, j: int) -> FloatArray:
         """One column of Z."""
+        unshortened(self.X)
         raw = self.X[:, [j]].toarray()[:, 0] if self.sparse else self.X[:, j]
         column: FloatArray = np.nan_to_num((raw.astype(np.float64) - self.centre[j]) / self.spread[j])
         return column

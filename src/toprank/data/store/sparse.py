@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy import sparse
 
-from toprank.data.checks import Array, leads_outside
+from toprank.data.checks import Array, leads_outside, unshortened
 from toprank.data.dataset import csr_over
 from toprank.errors import FormatError
 
@@ -59,6 +59,7 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice) or key.step not in (None, 1):
             return super().__getitem__(key)
+        unshortened(self._indices)
         first, last, _ = key.indices(self.shape[0])
         last = max(first, last)
         if self._folder is not None:
@@ -75,6 +76,8 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
 
     def _check(self, folder: Path, first: int, last: int) -> None:
         """Refuse rows whose entries lie outside of the arrays, or outside of the columns."""
+        for array in (self._indptr, self._indices, self.data):
+            unshortened(array)
         wrong = leads_outside(self._indptr[first : last + 1], self._indices, self.shape[1])
         if wrong is not None:
             problem = f"The stored copy is damaged: X.{wrong}.npy holds indices that lie outside of X."

@@ -119,7 +119,7 @@ class StoreStream:
             step = max(1, _PART // _bytes_per_row(copy))
             for first in range(0, copy.n_documents, step):
                 rows = slice(first, min(first + step, copy.n_documents))
-                X = copy.X[rows]
+                X = checks.unshortened(copy.X)[rows]
                 if self._encoding is not None:
                     X = self._encoding.translated(X, copy.known_columns())
                 block = self._features(X, entries, is_first=row == 0)
