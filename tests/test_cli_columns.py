@@ -170,7 +170,7 @@ def test_no_column_is_an_answer(folder):
 def test_a_command_whose_option_has_another_name_says_that_one(folder):
     """`explain --qid` is a query, not a column; `serve` has no such option at all."""
     trained()[1].save("m.toprank")
-    assert "Give --qid COLUMN, or --qid ''" in refused("predict", "m.toprank", "table.csv")
+    assert "Give --qid COLUMN, or --qid ''" in refused("rank", "m.toprank", "table.csv")
     assert "Give --qid-column COLUMN, or --qid-column ''" in refused("explain", "m.toprank", "table.csv", "--qid", "s1")
     assert refused("serve", "m.toprank", "--reference", "bare.csv", "--port", "0").endswith("Call it 'qid'.")
     one = ("--qid-column", "", "--document-id", "page", "--docs", "p0", "p1")

@@ -310,3 +310,20 @@ def test_fingerprints_are_those_of_the_content(two, data, frame, tmp_path):
     assert found[0].startswith("parts-")
     half = StorePart(str(tmp_path / "d.toprank-data"), 0, 5)  # not the whole copy
     assert two.place(cluster.Parts([half])).fingerprint.startswith("parts-")
+
+
+def test_files_by_name_are_read_on_the_workers_as_tr_read_reads_them(two, tmp_path):
+    data = tr.synthetic(n_queries=30, seed=0)
+    files = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for file, queries in zip(files, np.split(np.arange(30), 3), strict=True):
+        tr.write(data.select(queries), file)
+    wanted = tr.LinearRanker().fit(data)
+    for given in ([str(file) for file in files], files, tmp_path, str(tmp_path)):
+        ranker = two.fit(tr.LinearRanker(), given, valid=files[0])
+        np.testing.assert_allclose(ranker.coef_, wanted.coef_, rtol=1e-6)
+    np.testing.assert_allclose(two.predict(ranker, files), ranker.predict(data), rtol=1e-12)
+    placed = two.place([str(file) for file in files], label="label", qid="qid")
+    assert placed.n_documents == data.n_documents
+    for wrong in ([], [data], 3):
+        with pytest.raises(DataError, match="give paths"):
+            two.fit(tr.LinearRanker(), wrong)

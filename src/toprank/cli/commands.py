@@ -22,6 +22,7 @@ from toprank.cli import (
     predicting,
     preparing,
     serving,
+    splitting,
     training,
 )
 
@@ -69,6 +70,7 @@ for _function in (
     experimenting.reproduce,
     preparing.check,
     preparing.convert,
+    splitting.split,
     evaluating.conventions,
     training.train,
     training.tune,

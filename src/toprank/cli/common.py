@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TABLES = ("parquet", "arrow", "csv")
 """Formats whose columns have names."""
+_ROLES = ("label", "qid", "document_id")  # of columns, that a model remembers
 
 
 _OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that runs", default=())
@@ -184,8 +185,32 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
         if first is not None:
             wanted["first_feature_id"] = first
     elif kind in TABLES:
-        wanted["like"] = like  # whatever else the table holds, and in whatever order
+        wanted = {**_remembered(path, like), **wanted, "like": like}  # whatever else the table holds, in whatever order
     return read_data(path, quiet, wanted)
+
+
+def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:
+    """Let a model know which columns of a table were queries and ids, so that later commands need not be told."""
+    told = {role: options[role] for role in _ROLES if isinstance(options.get(role), str)}
+    if told:
+        ranker.training_["columns"] = told
+
+
+def _remembered(table: Path, ranker: Any) -> dict[str, str]:
+    """The columns that a model knows the roles of, those that the table has."""
+    known = getattr(ranker, "training_", {}).get("columns")
+    if not isinstance(known, dict):
+        return {}
+    there = column_names(table)
+    return {role: known[role] for role in _ROLES if known.get(role) in there}
+
+
+def column_names(table: Path) -> list[str]:
+    """The columns of a table."""
+    from toprank.data.tables.sources import sources_of
+
+    [first, *_] = sources_of(table, format_told(table))
+    return list(first.schema.names)
 
 
 def format_told(path: Path) -> str:
@@ -198,10 +223,8 @@ def format_told(path: Path) -> str:
 def has_label(table: Path) -> bool:
     """Whether a column is called as labels are: it must not be taken for a feature."""
     from toprank.data.frames.layout import USUAL_NAMES
-    from toprank.data.tables.sources import sources_of
 
-    [first, *_] = sources_of(table, format_told(table))
-    return any(name.lower() in USUAL_NAMES["label"] for name in first.schema.names)
+    return any(name.lower() in USUAL_NAMES["label"] for name in column_names(table))
 
 
 def _once(path: Path) -> bool:

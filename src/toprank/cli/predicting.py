@@ -21,17 +21,19 @@ Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not l
 
 
 def load_both(
-    model: Path, data: Path, quiet: bool, reading: options.Reading, labels: bool = False
+    model: Path, data: Path, quiet: bool, reading: options.Reading, labels: bool = False, queries: bool = True
 ) -> tuple[Any, RankingData]:
-    """A model, and data in its columns; with their labels only where these are wanted."""
+    """A model, and data in its columns; with their labels and queries only where these are wanted."""
     from toprank.rankers.files import load
 
     ranker = load(model)
     _use_threads(ranker, reading.get("threads"))
     named = "features" in reading or hasattr(ranker, "feature_names_in_")
-    unlabelled = not labels and "label" not in reading and common.format_told(data) in common.TABLES
-    if unlabelled and (named or not common.has_label(data)):
+    table = common.format_told(data) in common.TABLES
+    if table and not labels and "label" not in reading and (named or not common.has_label(data)):
         reading["label"] = False
+    if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
+        reading["qid"] = False
     return ranker, common.read_alike(data, quiet, reading, like=ranker)
 
 
@@ -54,7 +56,7 @@ def predict(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Score documents: one number per line, in the order of DATA.
+    """Score documents: one number per line, in the order of DATA. A table needs no column of queries for that.
 
     For example:
 
@@ -63,7 +65,7 @@ def predict(
     """
     from toprank.data.scores import write_scores
 
-    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads}, queries=False)
     with common.progress(f"Scoring {data} …", quiet):
         scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data
     if output is not None:

@@ -92,6 +92,7 @@ def train(
         done = _train(chosen, documents, held_out, judge, settings, quiet)
     cut_off = done.interrupted or bool(stopping.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
+    common.remember_columns(done.ranker, reading)
     if not cut_off:  # after Ctrl-C there is no time for this
         if calibrate is not None:
             done.ranker.calibrate(common.read_alike(calibrate, quiet, reading, like=documents))
@@ -363,6 +364,7 @@ def tune(
         "command": typed_command(),
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
+    common.remember_columns(tuned.ranker, reading)
     cut_off = tuned.stopped.startswith("Interrupted") or bool(stopping.requested())
     facts = {name: getattr(tuned, name) for name in _OF_A_SEARCH}
     done = _Trained(tuned.ranker, chosen.name, tuned.system, tuned.metric, facts, partial(str, tuned))

@@ -207,7 +207,7 @@ def read(
 
 
 def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
-    """Data that are already in memory, cut into so many parts, or a Dask DataFrame, as partitions.
+    """Data that are already in memory, cut into so many parts, a Dask DataFrame, or files by path, as partitions.
 
     `roles` are the columns of a frame, as in `RankingData.from_frame`; `repair` by default is what data say themselves.
     """
@@ -217,6 +217,8 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
             f"{next(iter(roles))}= names a column of a frame, but these data know their columns already; leave it out, "
             "or give it to toprank.cluster.read."
         )
+    if _is_paths(data):
+        return read(data, repair=repair or "neighbours", **roles)
     if isinstance(data, Parts):
         return data if repair is None else Parts(data.sources, repair, whole=data.whole)
     if isinstance(data, RankingData):
@@ -226,9 +228,15 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
     if is_frame:
         return Parts(_frame_parts(data, roles), repair or "neighbours")
     raise DataError(
-        f"Data of type {type(data).__name__} cannot be distributed; give what toprank.cluster.read gives, a Dask "
-        "DataFrame, or a RankingData."
+        f"Data of type {type(data).__name__} cannot be distributed; give paths, what toprank.cluster.read gives, a "
+        "Dask DataFrame, or a RankingData."
     )
+
+
+def _is_paths(data: Any) -> bool:
+    """Whether these are files or folders by name, as `toprank.cluster.read` takes them."""
+    listed = data if isinstance(data, list | tuple) else [data]
+    return bool(listed) and all(isinstance(one, str | os.PathLike) for one in listed)
 
 
 def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
@@ -293,8 +301,8 @@ class Cluster:
         """Place data on the workers, to be used several times.
 
         Args:
-            data: what `toprank.cluster.read` gives, a Dask DataFrame, or a `RankingData` (cut into two partitions for
-                each worker, and sent there).
+            data: what `toprank.cluster.read` takes (a path, or several) or gives, a Dask DataFrame, or a `RankingData`
+                (cut into two partitions for each worker, and sent there).
             repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what was said
                 to `read`, else ``neighbours``.
             **roles: for a frame, the columns: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.

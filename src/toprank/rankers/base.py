@@ -253,14 +253,15 @@ class Ranker(Recorded):
         """The formula of the columns that the ranker sees."""
         raise DataError(f"A {type(self).__name__} has no formula that could be exported; save it, and serve the file.")
 
-    def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | None = None) -> dict[Any, list[Any]]:
+    def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | str | None = None) -> dict[Any, list[Any]]:
         """The best k documents of each query, best first: their ids, or row numbers where they have none.
 
         Args:
             data: a `RankingData`; a frame with the columns of training, queries and document ids, which are told by
                 their names as in `RankingData.from_frame`; or features, with `qid`.
             k: so many of each query; None: all.
-            qid: the query of each row, where features are given; rows need not be grouped.
+            qid: the query of each row, where features are given, or the column of a frame that holds the queries; rows
+                need not be grouped.
         """
         if not isinstance(data, RankingData):
             data = self._with_queries(data, qid)
@@ -272,10 +273,12 @@ class Ranker(Recorded):
         names, best = data.row_names, best_rows(scores, data.queries, k)
         return {of: names[rows].tolist() for of, rows in zip(data.qids.tolist(), best, strict=True)}
 
-    def _with_queries(self, X: Any, qid: npt.ArrayLike | None) -> RankingData:
+    def _with_queries(self, X: Any, qid: npt.ArrayLike | str | None) -> RankingData:
         """A frame or features as what they are to this ranker, without labels."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
+        if isinstance(qid, str):
+            return RankingData.from_frame(X, like=self, label=False, qid=qid)
         if qid is not None:
             return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_)
         if names is None or not (hasattr(X, "columns") or hasattr(X, "schema")):
@@ -491,14 +494,17 @@ class Ranker(Recorded):
         return rows if self.one_hot_ is None else self.one_hot_.columns(rows)
 
     def translated(self, data: RankingData | Source) -> Any:
-        """Data with the columns of training, in that order and with those codes; refused where they have others."""
+        """Data with the columns of training, in that order and with those codes, whatever else they have.
+
+        Columns that are unknown where others are absent may be those by another name, and are refused.
+        """
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         known = self.encoding_
         if mine is None or theirs is None or (tuple(mine) == theirs and data.encoding == known):
             self._check_features(data)
             return data
-        unknown = [name for name in theirs if name not in mine]
-        if unknown:
+        unknown = [name for name in theirs if name not in set(mine)]
+        if unknown and not set(mine) <= set(theirs):
             raise DataError(
                 f"The training data had no {'column' if len(unknown) == 1 else 'columns'} {listed(unknown)}. Leave "
                 f"{'it' if len(unknown) == 1 else 'them'} out, or",

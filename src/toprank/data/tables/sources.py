@@ -48,6 +48,23 @@ class Source(NamedTuple):
         fields = [pa.field(one.name, pa.string()) if one.name in texts else one for one in self.schema]
         return pa.schema(fields, metadata=self.schema.metadata)
 
+    def whole_schema(self) -> Any:
+        """All of its columns; those of CSV are text, as they are written."""
+        return self.typed(self.schema.names)
+
+    def whole_rows(self) -> Iterator[Any]:
+        """The rows with all of their columns, as they are."""
+        import pyarrow as pa
+
+        with ExitStack() as stack, _arrow_errors(self.path, self.kind):
+            if self.kind == "parquet":
+                yield from _parquet_file(self.path, stack).iter_batches(_STRIP)
+            elif self.kind == "arrow":
+                reader = _arrow_file(self.path, stack)
+                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+            else:
+                yield from _csv_rows(self.path, dict.fromkeys(self.schema.names, pa.string()), threads=True)
+
     def batches(self, layout: Layout) -> Iterator[Any]:
         """The rows, with the columns of a layout, a strip at a time; errors name this file.
 

@@ -1,0 +1,105 @@
+"""A file divided into files by query: training, validation and test.
+
+The rows of a table are copied as they are, with every column, whatever it holds; text and stored copies are read and
+written anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import IntArray
+from toprank.data.bytesource import os_errors
+from toprank.data.dataset import RankingData
+from toprank.data.files import carrying, format_of, read, write
+from toprank.data.folds import split
+from toprank.errors import DataError
+
+__all__ = ["split_file"]
+
+_NAMES = {2: ("train", "test"), 3: ("train", "vali", "test")}
+_TABLES = ("parquet", "arrow", "csv")
+_SUFFIX = {"letor": ".txt", "parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "store": ".toprank-data"}
+
+
+def split_file(
+    source: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    *,
+    by: str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> dict[Path, RankingData]:
+    """Divide the queries of a file into files: train, vali and test, or train and test, of the same format.
+
+    Args:
+        source: LETOR text, a table, a folder of Parquet files or a stored copy.
+        folder: where to write; it is made where there is none.
+        fractions: the shares of the queries, two or three.
+        by: a column of dates or numbers of a table: the test file is then the latest. See `toprank.split`.
+        seed: decides the division.
+        **options: for the reader, such as ``qid=``; see `toprank.read`.
+
+    Returns:
+        the files with their data; of a table, with queries alone.
+    """
+    file, target, kind = Path(source), Path(folder), format_of(source)
+    if len(fractions) not in _NAMES:
+        raise DataError(f"Give two fractions (train, test) or three (train, vali, test), not {len(fractions)}.")
+    if kind not in _SUFFIX:
+        raise DataError(f"{file} is of the format {kind}, which has no features to divide; give LETOR text or a table.")
+    suffix = "".join(_suffixes(file)) if file.is_file() else _SUFFIX[kind]
+    paths = [target / f"{name}{suffix}" for name in _NAMES[len(fractions)]]
+    if any(path.exists() and path.samefile(file) for path in paths):
+        raise DataError(f"{file} would be replaced by a part of itself; write into another folder.")
+    bare: dict[str, Any] = {"features": [], "label": False} if kind in _TABLES else {}
+    data = read(file, **carrying(kind, () if by is None else (by,), {**bare, **options}))
+    parts = split(data, fractions, seed=seed, by=by)
+    with os_errors(target, "written"):
+        target.mkdir(exist_ok=True)
+    if kind in _TABLES:
+        _write_rows(file, kind, paths, _part_of_each_row(data, parts))
+    else:
+        for path, part in zip(paths, parts, strict=True):
+            write(part, path, format=kind)
+    return dict(zip(paths, parts, strict=True))
+
+
+def _suffixes(file: Path) -> list[str]:
+    """What stands behind the name: a format, and a compression behind it."""
+    found = file.suffixes[-2:]
+    return found if found and found[-1].lower() in (".gz", ".zst") else found[-1:]
+
+
+def _part_of_each_row(data: RankingData, parts: Sequence[RankingData]) -> IntArray:
+    """The number of the part that each row of the source goes to."""
+    number = {qid: place for place, part in enumerate(parts) for qid in part.qids.tolist()}
+    found = data.queries.spread(np.array([number[qid] for qid in data.qids.tolist()]))
+    if data.source_rows is None:
+        return found
+    rows = np.empty_like(found)
+    rows[data.source_rows] = found
+    return rows
+
+
+def _write_rows(file: Path, kind: str, paths: Sequence[Path], number: IntArray) -> None:
+    from toprank.data.tables.sources import sources_of
+    from toprank.data.tables.writing import write_batches
+
+    sources = sources_of(file, kind)
+    for place, path in enumerate(paths):
+
+        def chosen(place: int = place) -> Iterator[Any]:
+            row = 0
+            for batch in chain.from_iterable(one.whole_rows() for one in sources):
+                yield batch.filter(number[row : row + batch.num_rows] == place)
+                row += batch.num_rows
+
+        write_batches(path, kind, sources[0].whole_schema(), chosen())

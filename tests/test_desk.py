@@ -1,0 +1,224 @@
+"""At a user's desk: what a model knows need not be said again, and a file becomes parts with one command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.data.splitting import split_file
+from toprank.errors import DataError, FileError
+
+FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
+
+
+def invoked(*arguments, status=0):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Columns by names of their own; rows of a session are scattered, and not all columns are features."""
+    rng, n = np.random.default_rng(0), 300
+    frame = pd.DataFrame(
+        {
+            "session": rng.permutation(np.repeat([f"s{number:02d}" for number in range(30)], 10)),
+            "page": [f"p{number}" for number in range(n)],
+            "rating": rng.integers(0, 3, n),
+            "bm25": rng.normal(size=n),
+            "age": rng.normal(size=n),
+            "brand": rng.choice(["acme", "zenith"], n),
+            "code": [f"{number % 7:03d}" for number in range(n)],
+            "title": [f'a "title", of {number}' if number % 3 else None for number in range(n)],
+        }
+    )
+    frame["date"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(frame["session"].str[1:].astype(int), "D")
+    return frame
+
+
+# ---- more columns than a model needs ----
+
+
+def test_data_may_have_more_columns_than_the_model_needs_as_frames_may(table):
+    roles = {"label": "rating", "qid": "session", "document_id": "page"}
+    few = tr.RankingData.from_frame(table, features=["age", "brand"], **roles)
+    more = tr.RankingData.from_frame(table, features=["brand", "bm25", "age"], **roles)
+    for ranker in (tr.LinearRanker().fit(few), tr.TreeRanker(n_trees=5, num_leaves=4, threads=1).fit(few)):
+        scores = ranker.predict(more)
+        np.testing.assert_array_equal(scores, ranker.predict(few))
+        np.testing.assert_array_equal(more.in_source_order(scores), ranker.predict(table))
+        assert ranker.rank(more) == ranker.rank(few)
+        told = ranker.explain(more, qid="s03")
+        assert told.contributions == ranker.explain(few, qid="s03").contributions
+        assert tr.evaluate(scores, more).mean == tr.evaluate(ranker.predict(few), few).mean
+    with pytest.raises(DataError, match="training data had no column 'bm25'"):  # may be another name for 'age'
+        ranker.predict(tr.RankingData.from_frame(table, features=["brand", "bm25"], **roles))
+    with pytest.raises(DataError, match="no column 'brand', which the training data have"):
+        ranker.predict(tr.RankingData.from_frame(table, features=["age"], **roles))
+
+
+def test_sparse_data_may_have_more_columns_too():
+    X = sparse.random(40, 4, 0.5, "csr", random_state=0)
+    y, qid = np.tile([0, 1], 20), np.repeat(np.arange(8), 5)
+    ranker = tr.LinearRanker().fit(tr.RankingData(X[:, [3, 1]], y, qid=qid, feature_names=["d", "b"]))
+    more = tr.RankingData(X, y, qid=qid, feature_names=list("abcd"))
+    np.testing.assert_array_equal(ranker.predict(more), ranker.predict(tr.RankingData(X[:, [3, 1]])))
+
+
+def test_queries_of_a_frame_are_a_column_by_name(table):
+    roles = {"label": "rating", "qid": "session", "document_id": "page"}
+    data = tr.RankingData.from_frame(table, features=["age", "bm25"], **roles)
+    ranker, renamed = tr.LinearRanker().fit(data), table.rename(columns={"page": "document_id"})
+    with pytest.raises(DataError, match="qid="):
+        ranker.rank(renamed)
+    assert ranker.rank(renamed, qid="session") == ranker.rank(data)
+    arrays = ranker.rank(table[["age", "bm25"]], qid=table["session"].to_numpy())
+    assert {qid: [table["page"][row] for row in rows] for qid, rows in arrays.items()} == ranker.rank(data)
+
+
+# ---- commands remember ----
+
+
+@pytest.fixture
+def folder(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table.to_parquet("all.parquet")
+    table.drop(columns="rating").to_csv("new.csv", index=False)
+    return tmp_path
+
+
+ROLES = ("--label", "rating", "--qid", "session", "--document-id", "page", "--features", "bm25,age")
+
+
+def test_a_model_remembers_its_columns(folder, table):
+    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    for file in ("all.parquet", "new.csv"):
+        for name, *more in (("rank", "--json"), ("predict",), ("explain", "--qid", "s03", "--json")):
+            said = ("--qid-column", "session") if name == "explain" else ("--qid", "session")
+            told = invoked(name, "m.toprank", file, *more, *said, "--document-id", "page").stdout
+            assert invoked(name, "m.toprank", file, *more).stdout == told
+    assert "rating" not in invoked("explain", "m.toprank", "all.parquet", "--repeats", "1", "-q").stdout  # known labels
+    lists = json.loads(invoked("rank", "m.toprank", "new.csv", "--json").stdout)
+    assert set(lists) == set(table["session"])
+    assert lists["s03"][0].startswith("p")
+    renamed = table.rename(columns={"session": "qid", "page": "document_id"})
+    renamed.to_parquet("renamed.parquet")  # by names that need not be told
+    assert json.loads(invoked("rank", "m.toprank", "renamed.parquet", "--json").stdout) == lists
+    renamed.rename(columns={"qid": "visit"}).to_parquet("other.parquet")
+    assert json.loads(invoked("rank", "m.toprank", "other.parquet", "--qid", "visit", "--json").stdout) == lists
+    invoked("tune", "all.parquet", *ROLES, "--system", "LeastSquares", "--trials", "1", "-q", "--model", "t.toprank")
+    assert invoked("rank", "t.toprank", "new.csv", "--json").stdout
+
+
+def test_a_model_file_that_remembers_nonsense_is_no_worse_for_it(folder):
+    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    ranker = tr.load("m.toprank")
+    for nonsense in ("session", ["session"], {"qid": 3}, {"qid": ["session"]}, {"threads": "session"}):
+        ranker.training_["columns"] = nonsense
+        ranker.save("n.toprank")
+        assert invoked("predict", "n.toprank", "new.csv").stdout
+
+
+def test_scores_need_no_queries(folder, table):
+    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    table[["title", "age", "bm25"]].to_csv("alone.csv", index=False)
+    scores = [float(line) for line in invoked("predict", "m.toprank", "alone.csv").stdout.split()]
+    np.testing.assert_allclose(scores, tr.load("m.toprank").predict(table), rtol=1e-12)
+    result = invoked("rank", "m.toprank", "alone.csv", status=1)  # a ranking does
+    assert "--qid" in str(result.exception)
+
+
+def test_a_model_that_sees_queries_still_asks_for_them(folder, table, monkeypatch):
+    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    table[["age", "bm25"]].to_csv("alone.csv", index=False)
+    monkeypatch.setattr(tr.LinearRanker, "sees_queries", True)
+    assert "--qid" in str(invoked("predict", "m.toprank", "alone.csv", status=1).exception)
+
+
+# ---- split ----
+
+
+@pytest.mark.parametrize("file", ["all.parquet", "all.csv", "all.tsv.gz", "all.feather", "parts"])
+def test_a_table_is_divided_by_query_and_its_rows_stay_as_they_are(folder, table, file):
+    plain = table.assign(date=table["date"].dt.strftime("%Y-%m-%d"))
+    if file == "parts":
+        (folder / "parts").mkdir()
+        for number in range(3):
+            table[number * 100 : number * 100 + 100].to_parquet(f"parts/{number}.parquet")
+    elif file.endswith("parquet"):
+        table.to_parquet(file)
+    elif file.endswith("feather"):
+        table.to_feather(file)
+    else:
+        plain.to_csv(file, index=False, sep="\t" if ".tsv" in file else ",")
+    invoked("split", file, "-o", "out", "--qid", "session", "-q")
+    suffix = ".parquet" if file == "parts" else file.removeprefix("all")
+    names = [f"{name}{suffix}" for name in ("train", "vali", "test")]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == sorted(names)
+
+    def read(path):
+        if suffix == ".parquet":
+            return pd.read_parquet(path)
+        if suffix == ".feather":
+            return pd.read_feather(path)
+        return pd.read_csv(path, sep="\t" if ".tsv" in suffix else ",", dtype={"code": str})
+
+    parts = [read(f"out/{name}") for name in names]
+    assert [part["session"].nunique() for part in parts] == [18, 6, 6]
+    together = pd.concat(parts).sort_values("page", key=lambda page: page.str[1:].astype(int))
+    wanted = plain if suffix in (".csv", ".tsv.gz") else table
+    pd.testing.assert_frame_equal(together.reset_index(drop=True), wanted, check_dtype=False)
+    for part in parts:  # rows keep their order
+        numbers = part["page"].str[1:].astype(int)
+        assert (numbers.diff().dropna() > 0).all()
+    data = tr.RankingData.from_frame(table, qid="session", label="rating", features=["age"])
+    for part, wanted in zip(parts, tr.split(data), strict=True):
+        assert set(part["session"]) == set(wanted.qids)
+
+
+def test_by_time_the_test_file_is_the_latest(folder, table):
+    said = invoked("split", "all.parquet", "-o", "out", "--qid", "session", "--by", "date").stderr
+    assert "out/vali.parquet: 6 queries, 60 documents" in said
+    dates = [pd.read_parquet(f"out/{name}.parquet")["date"] for name in ("train", "vali", "test")]
+    assert dates[0].max() < dates[1].min() <= dates[1].max() < dates[2].min()
+    invoked("split", "all.parquet", "-o", "two", "--qid", "session", "--by", "date", "--fractions", "0.8,0.2", "-q")
+    assert sorted(path.name for path in (folder / "two").iterdir()) == ["test.parquet", "train.parquet"]
+    assert pd.read_parquet("two/test.parquet")["date"].min() == table["date"].max() - pd.Timedelta(5, "D")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".toprank-data"])
+def test_text_and_stored_copies_are_divided(tmp_path, suffix):
+    data = tr.synthetic(n_queries=20, seed=0)
+    tr.write(data, tmp_path / f"all{suffix}")
+    found = split_file(tmp_path / f"all{suffix}", tmp_path / "out", seed=3)
+    whole = tr.read(tmp_path / f"all{suffix}")
+    for path, wanted in zip(found, tr.split(whole, seed=3), strict=True):
+        assert path.name.endswith(suffix)
+        read = tr.read(path, n_features=whole.n_features, first_feature_id=1) if ".txt" in suffix else tr.read(path)
+        np.testing.assert_array_equal(read.X, wanted.X)
+        assert read.qids.tolist() == wanted.qids.tolist()
+    assert sum(part.n_queries for part in found.values()) == 20
+
+
+def test_what_cannot_be_divided_is_said(folder):
+    for words, given in (
+        ("--fractions takes numbers", ("--fractions", "many")),
+        ("--seed nothing", ("--by", "date", "--seed", "1")),
+    ):
+        assert words in invoked("split", "all.parquet", "-o", "out", "--qid", "session", *given, status=2).output
+    for fractions in ([1.0], [0.25] * 4):
+        with pytest.raises(DataError, match="two fractions"):
+            split_file("all.parquet", "out", fractions, qid="session")
+    split_file("all.parquet", "out", qid="session")
+    with pytest.raises(DataError, match="a part of itself"):
+        split_file("out/train.parquet", "out", qid="session")
+    with pytest.raises(FileError, match="no/such cannot be written"):
+        split_file("all.parquet", "no/such", qid="session")
