@@ -223,21 +223,54 @@ def test_users_prefer_the_better_ranker_and_neither_of_two_that_are_the_same(met
         assert "No list had a winner" in str(found)
 
 
-@pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
-def test_two_rankers_that_are_as_good_as_each_other_are_told_apart_as_seldom_as_the_level_says(method):
-    """One is better for some queries, the other for as many: lists of one query speak with one voice."""
+def of_logs(method, seeds, scores, likes, seen):
+    """Of logs of 15 queries each whether the test sees a difference at .2, and the interval of 80 % holds .5."""
     wrong, covered = [], []
-    for seed in range(60):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((15 * 4, 2))
-        data, liked = RankingData(X, qid=np.repeat(np.arange(15), 4)), 1 / (1 + np.exp(-X.sum(axis=1)))
-        log = shown_to_users(interleave(X[:, 0], X[:, 1], data, 600, k=4, method=method, seed=seed), liked, seed)
-        given = {"a": X[:, 0], "b": X[:, 1], "data": data} if method == "probabilistic" else {}
+        data, liked, (a, b) = RankingData(X, qid=np.repeat(np.arange(15), 4)), likes(X), scores(X)
+        log = interleave(a, b, data, 600, k=4, method=method, seed=seed)
+        log = replace(log, clicks=PBM.known(seen).draw(log, liked[log.pair], liked[log.pair], rng))
+        given = {"a": a, "b": b, "data": data} if method == "probabilistic" else {}
         found = interleaving(log, method=method, confidence=0.8, **given)
         wrong.append(found.p < 0.2)
         covered.append(found.interval[0] <= 0.5 <= found.interval[1])
-    assert binomtest(sum(wrong), 60, 0.2, alternative="greater").pvalue > 0.005
-    assert binomtest(sum(covered), 60, 0.8).pvalue > 0.005
+    return sum(wrong), sum(covered), len(wrong)
+
+
+def moved(X):
+    """The second puts the last of the first's documents first: clicks on it speak loudly, on all others softly."""
+    return -np.tile([0, 1, 2, 3], len(X) // 4), -np.tile([1, 2, 3, 0], len(X) // 4)
+
+
+def blind(X):
+    return np.full(len(X), 0.6)
+
+
+USERS_OF_BOTH = {
+    "as good": (lambda X: X.T, lambda X: 1 / (1 + np.exp(-X.sum(axis=1))), THETA),
+    "blind": (moved, blind, THETA),
+    "blind, first alone": (moved, blind, np.array([1.0, 0.0, 0.0, 0.0])),
+}
+
+
+@pytest.mark.parametrize("users", USERS_OF_BOTH)
+@pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
+def test_two_rankers_that_are_as_good_as_each_other_are_told_apart_as_seldom_as_the_level_says(method, users):
+    """One is better for some queries, the other for as many: lists of one query speak with one voice."""
+    wrong, covered, n = of_logs(method, range(30), *USERS_OF_BOTH[users])
+    assert binomtest(wrong, n, 0.2, alternative="greater").pvalue > 0.001
+    assert binomtest(covered, n, 0.8).pvalue > 0.001
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("users", USERS_OF_BOTH)
+@pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
+def test_the_level_of_interleaving_holds_over_many_logs(method, users):
+    wrong, covered, n = of_logs(method, range(1000, 1400), *USERS_OF_BOTH[users])
+    assert binomtest(wrong, n, 0.2).pvalue > 0.001
+    assert binomtest(covered, n, 0.8).pvalue > 0.001
 
 
 def test_the_test_of_interleaving_is_over_queries():
@@ -261,6 +294,48 @@ def test_probabilistic_credit_is_the_share_of_the_chances():
     second = (1 / (total - 1 / 8), 1 / 27 / (total - 1))  # of drawing x, y gone
     expected = sum((one - other) / (one + other) for one, other in (first, second))
     assert interleaving(log, a=a, b=b, data=data, method="probabilistic").credit == pytest.approx(expected)
+
+
+def test_probabilistic_credit_is_added_up_and_not_counted_by_its_sign():
+    """Of the first query ten lists speak softly for a, and one loudly for b; of the second all for a."""
+    rng = np.random.default_rng(1)
+    data = RankingData(np.zeros((12, 1)), qid=np.repeat(["q", "r", "s"], 4), document_ids=list("abcdefghijkl"))
+    a, b = rng.standard_normal((2, 12))
+    log = replace(interleave(a, b, data, 60, k=3, method="probabilistic"), clicks=rng.random(180) < 0.4)
+    votes, clicked = [], np.flatnonzero(log.clicks)
+    for row in clicked:
+        chance = []
+        for scores in (a, b):
+            rows = np.flatnonzero(data.queries.document_query == log.query[row])
+            order = rows[np.argsort(-scores[rows], kind="stable")].tolist()
+            gone = log.pair[log.offsets[log.session[row]] : row].tolist()
+            left = {one: 1 / (order.index(one) + 1) ** 3 for one in order if one not in gone}
+            chance.append(left[int(log.pair[row])] / sum(left.values()))
+        votes.append((chance[0] - chance[1]) / sum(chance))
+    found = interleaving(log, a=a, b=b, data=data, method="probabilistic")
+    assert found.credit == pytest.approx(sum(votes) / 60)
+    assert found.share == pytest.approx(0.5 + np.mean(votes) / 2)
+    of_query = np.bincount(log.query[clicked], votes)
+    assert found.p == pytest.approx(tr.significance.randomization_test(of_query).p)
+    assert f"{found.credit:+.4f}" in str(found)
+    assert "lists won" not in str(found)
+
+
+@pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
+def test_lists_are_as_long_as_they_should_be(method):
+    data = RankingData(np.arange(9.0)[:, None], qid=np.repeat(["q", "r", "s"], [1, 3, 5]))
+    log = interleave(data.X[:, 0], -data.X[:, 0], data, 40, k=3, method=method)
+    assert (np.diff(log.offsets) == np.minimum(data.queries.sizes, 3)[log.session_query]).all()
+    assert set(log.session_query) == {0, 1, 2}
+    for session in range(40):
+        shown = log.pair[log.offsets[session] : log.offsets[session + 1]]
+        assert len(set(shown.tolist())) == len(shown)
+        assert (data.queries.document_query[shown] == log.session_query[session]).all()
+    if method == "team-draft":  # each captain takes the best that is left, from the top or from the bottom
+        team, place = log.columns["team"], log.position
+        firsts = place == 1
+        best = np.where(team == "a", data.queries.offsets[log.query + 1] - 1, data.queries.offsets[log.query])
+        assert (log.pair[firsts] == best[firsts]).all()
 
 
 def test_drafts_hold_the_best_of_both_without_repeats():

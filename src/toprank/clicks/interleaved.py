@@ -5,7 +5,9 @@ each ranker puts its best document that is not in the list yet there. A click is
 
 Probabilistic (Hofmann, Whiteson & de Rijke 2011): for each place a coin says which ranker draws, with chances that fall
 as 1/rank³ among its documents that are left. A click is shared between the rankers by how likely each is to have drawn
-its document, whoever did: no coin is left in the outcome, so fewer clicks are needed.
+its document, whoever did: no coin is left in the outcome, so fewer clicks are needed. The shares less each other have
+mean 0 where users click whatever stands there, but no symmetry: few clicks may speak loudly for one ranker, and many
+softly for the other. So shares are added up and tested, and not which ranker they favour.
 """
 
 from __future__ import annotations
@@ -127,10 +129,10 @@ class Interleaving(Shown):
         losses: lists whose clicks favour b.
         ties: lists with clicks that favour neither.
         unclicked: lists without clicks.
-        share: of wins among lists with a winner; NaN where there is none.
+        share: of wins among lists with a winner; for ``probabilistic`` a's share of the clicks. NaN where none is.
         interval: of the share, over queries (Student's t with the jackknife's standard error).
         p: of the randomization test of "no difference", over queries: lists of one query are no independent witnesses,
-            and one query says nothing of others.
+            and one query says nothing of others. What is tested is wins less losses, for ``probabilistic`` the credit.
         credit: mean over lists of a's clicks less b's.
         method: how the lists were made.
         names: of the two.
@@ -154,13 +156,21 @@ class Interleaving(Shown):
         decided = self.wins + self.losses
         if decided == 0:
             return ["No list had a winner."]
-        better = a if self.wins > self.losses else b
+        better = a if self.share > 0.5 else b
         words = f"Users prefer {better}" if self.p < 1 - self.confidence else "No preference is proven"
         low, high = self.interval
-        head = ("lists won by " + a, "by " + b, "tied", "unclicked", f"share of {a}", f"{self.confidence:.0%} interval")
-        counts = (f"{self.wins:,}", f"{self.losses:,}", f"{self.ties:,}", f"{self.unclicked:,}")
-        row = (*counts, f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
-        return [f"{words} (p = {self.p:.2g}, {self.method}).", Table(head, [row], names=0)]
+        ends = (f"share of {a}", f"{self.confidence:.0%} interval")
+        told = (f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
+        table = Table(
+            ("lists won by " + a, "by " + b, "tied", "unclicked", *ends),
+            [(f"{self.wins:,}", f"{self.losses:,}", f"{self.ties:,}", f"{self.unclicked:,}", *told)], names=0,
+        )  # fmt: skip
+        if self.method == "probabilistic":  # lists won would tell another tale than shares do
+            lists, clicked = (f"{n:,}" for n in (decided + self.ties + self.unclicked, decided + self.ties))
+            table = Table(
+                ("lists", "clicked", "credit a list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *told)], 0
+            )
+        return [f"{words} (p = {self.p:.2g}, {self.method}).", table]
 
 
 def interleaving(
@@ -199,10 +209,14 @@ def interleaving(
     wins, losses = int(won.sum()), int(lost.sum())
     share, interval, p = float("nan"), (float("nan"), float("nan")), 1.0
     if wins + losses:
-        share = wins / (wins + losses)
-        of_query = [np.bincount(log.session_query, side * 1.0, minlength=log.n_queries) for side in (won, lost)]
+        for_a, for_b = won * 1.0, lost * 1.0
+        if method == "probabilistic":
+            clicks = np.add.reduceat(log.clicks * 1.0, log.offsets[:-1])
+            for_a, for_b = (clicks + credit) / 2, (clicks - credit) / 2
+        of_query = [np.bincount(log.session_query, side, minlength=log.n_queries) for side in (for_a, for_b)]
         decided = np.asarray(of_query[0] + of_query[1], dtype=np.float64)
         asked = decided > 0
+        share = float(of_query[0].sum() / decided.sum())
         p = randomization_test((of_query[0] - of_query[1])[asked]).p
         rests = means_without(of_query[0][asked] / decided[asked], decided[asked])
         low, high = jackknife(share, rests, decided[asked] / decided.sum(), confidence)
