@@ -1,6 +1,7 @@
 """Click models: probabilities against all patterns of clicks, expectations against all paths, fits against truth."""
 
 import itertools
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toprank as tr
 from toprank import kernels
-from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, UBM, Cascade, ClickLog, DocumentCTR, GlobalCTR, RankCTR
+from toprank.clicks import (
+    CCM,
+    DBN,
+    DCM,
+    PBM,
+    SDBN,
+    UBM,
+    Cascade,
+    ClickLog,
+    DocumentCTR,
+    GlobalCTR,
+    RankCTR,
+    UnidentifiedWarning,
+    rate_prior,
+)
+from toprank.clicks.corrections import curves_of
 from toprank.clicks.fitting import maximise
 from toprank.clicks.models import last_click
 from toprank.errors import DataError
+from toprank.rankers.base import ConvergenceWarning
 
 MODELS = [GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM]
 chance = st.floats(0.01, 0.99)
@@ -258,8 +276,9 @@ def test_refusals():
         PBM(prior=(0, 1)).fit(log)
     with pytest.raises(DataError, match="query_weights"):
         DBN().fit(log, query_weights=[1, 2, 3])
+    swapped = ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [1, 0, 0, 1])
     with pytest.raises(DataError, match="position 5"):
-        PBM().fit(log).chances(ClickLog.of(["q"], ["a"], [5], [0]))
+        PBM().fit(swapped).chances(ClickLog.of(["q"], ["a"], [5], [0]))
     with pytest.raises(DataError, match="whole numbers from 1"):
         ClickLog.of(["q"], ["a"], [0], [1])
     with pytest.raises(DataError, match="several queries"):
@@ -273,3 +292,150 @@ def test_leaps_never_lower_the_objective():
     found = maximise(step, np.array([0.01, 0.9]), 1e-12, 1000)
     np.testing.assert_allclose(found.at, 0.5, atol=1e-4)
     assert found.steps < 60  # of the thousand that 0.99^n takes
+
+
+@pytest.mark.parametrize("model", [PBM, UBM, DCM, SDBN, DBN, CCM])
+def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
+    rng = np.random.default_rng(3)
+    log, *_ = simulated(model, shown(300, rng), rng)
+    for steps in (4, 5, 6):  # a leap may be the last step, or the one that there is no step for
+        with pytest.warns(
+            ConvergenceWarning, match=rf"{model.__name__} had not come to rest .*max_steps \(it is {steps}"
+        ):
+            early = model(max_steps=steps).fit(log)
+        assert not early.converged_
+        assert early.steps_ <= steps
+        assert f"not converged after {early.steps_} steps" in str(early)
+    assert model(tolerance=1e-6).fit(log).converged_
+    if model.shared:
+        with pytest.warns(ConvergenceWarning) as told:
+            model(max_steps=5).intervals(log, groups=3)
+        assert [str(one.message).partition(": what")[0] for one in told] == [
+            f"The fit of {model.__name__} had not come to rest when it ended (4 of 4 fits)"
+        ]
+
+
+def test_a_log_that_few_swaps_join_is_fitted_to_its_end():
+    """It takes some two thousand steps; after a thousand another one is likelier by far."""
+    data = tr.synthetic(n_queries=300, n_documents=(8, 20), seed=0)
+    users = PBM.known(1 / np.arange(1, 11) ** 0.9)
+    log = tr.clicks.simulate(data, data.X[:, 0], users, 20_000, k=10, exploration=0.005)
+    found = PBM(prior=(0.04, 0.16)).fit(log)
+    with pytest.warns(ConvergenceWarning):
+        early = PBM(prior=(0.04, 0.16), max_steps=1_000).fit(log)
+    assert found.converged_
+    assert np.abs(early.examination_ - found.examination_).max() > 0.1
+    likely = [one.session_log_likelihoods(log).sum() for one in (early, found)]
+    assert likely[1] > likely[0] + 1
+
+
+def test_priors_have_the_rate_of_what_each_model_holds_for_looked_at():
+    log = ClickLog.of(
+        ["q"] * 7, list("abcabcd"), [1, 2, 3, 1, 2, 3, 4], [0, 1, 0, 0, 0, 0, 0], session=[0] * 3 + [1] * 4
+    )
+    clicked = ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [1, 0, 1, 0])
+    for model, looked, looked_at_clicked in (
+        (GlobalCTR, 7, (2, 4)), (RankCTR, 7, (2, 4)), (DocumentCTR, 7, (2, 4)),
+        (Cascade, 6, (1, 1)), (DCM, 6, (2, 3)), (SDBN, 6, (2, 3)),
+        (PBM, 2, (1, 1)), (UBM, 2, (1, 1)), (DBN, 2, (1, 1)), (CCM, 2, (1, 1)),
+    ):  # fmt: skip
+        for of_log, (clicks, shown) in ((log, (0 if looked == 2 else 1, looked)), (clicked, looked_at_clicked)):
+            rate = (clicks + 0.5) / (shown + 1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnidentifiedWarning)
+                found = model().fit(of_log).prior_
+            assert found == pytest.approx((2 * rate, 2 * (1 - rate))), model
+
+
+@pytest.mark.parametrize("model", [DocumentCTR, SDBN, DCM])
+def test_models_foretell_better_with_the_rate_of_what_was_looked_at_than_with_that_of_the_first_position(model):
+    data = tr.synthetic(n_queries=200, n_documents=(15, 25), n_features=5, seed=0)
+    users = PBM.known(1 / np.arange(1, 11))
+    log = tr.clicks.simulate(data, data.expected_gain(), users, 3_000, k=10, exploration=0.1, popularity=1.0, seed=1)
+    old, new = log.select(np.arange(2_000)), log.select(np.arange(2_000, 3_000))
+    likely = [model(prior=prior, tolerance=1e-7).fit(old).log_likelihood(new) for prior in (None, rate_prior(old))]
+    assert likely[0] > likely[1] + 0.1
+
+
+def one_order(n=400, depth=3):
+    """Every query shows its documents at their own positions alone."""
+    rng = np.random.default_rng(0)
+    query, place = np.repeat(np.arange(n) % 20, depth), np.tile(np.arange(1, depth + 1), n)
+    clicks = rng.random(n * depth) < 0.5 / place
+    return ClickLog.of(query, [f"{q}/{k}" for q, k in zip(query, place, strict=True)], place, clicks)
+
+
+@pytest.mark.parametrize("model", [PBM, UBM])
+def test_positions_that_no_document_joins_are_told_and_may_be_anything(model):
+    log = one_order()
+    with pytest.warns(
+        UnidentifiedWarning, match=rf"No document joins positions 2, 3 to the first: what {model.__name__}"
+    ):
+        fitted = model().fit(log)
+    looked = fitted.identified_ if model is PBM else fitted.identified_[:, 0]
+    assert looked.tolist() == [True, False, False]
+    found = model(tolerance=1e-6).intervals(log, groups=3)["examination"]
+    low, high = (end if model is PBM else end[:, 0] for end in (found.low, found.high))
+    assert low.tolist() == [1, 0, 0]
+    assert high.tolist() == [1, np.inf, np.inf]
+    joined = replace(log, pair=np.where((log.query < 5) & (log.position == 2), log.pair - 1, log.pair))
+    with pytest.warns(UnidentifiedWarning, match="joins position 3 to the first: what .* says of it"):
+        model().fit(joined)
+
+
+def test_features_join_positions_where_a_ranker_learns_the_attraction():
+    log = one_order()
+    data = tr.RankingData(
+        np.arange(60.0)[:, None] % 7, qid=log.qids[log.pair_query], document_ids=log.document_ids.astype(str)
+    )
+    ranker = tr.LinearRanker(l2=1e-3)
+    few = {"attraction": ranker, "tolerance": 1e-4, "max_steps": 200}
+    assert PBM(**few).fit(log, data).identified_.all()
+    alone = data.replace(X=np.arange(60.0)[:, None] / 60)
+    with pytest.warns(UnidentifiedWarning, match="no feature vector joins positions 2, 3 .* form of the ranker"):
+        model = PBM(**few).fit(log, alone)
+    np.testing.assert_array_equal(curves_of(model, log).slope, model.examination_)  # as regression-em, which warns too
+
+
+def test_training_takes_examinations_without_what_few_impressions_do_to_them():
+    data = tr.synthetic(n_queries=100, n_documents=(6, 8), n_features=3, seed=0)
+    truth = 1 / np.arange(1, 5) ** 0.8
+    log = tr.clicks.simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(truth), 1_000, k=4)
+    model = PBM(tolerance=1e-7).fit(log)
+    wanted = model.intervals(log, groups=2)["examination"].value
+    np.testing.assert_array_equal(model.corrected()["examination"], wanted)
+    assert model.corrected() is model.corrected()
+    np.testing.assert_array_equal(curves_of(model, log).slope, wanted)
+    assert np.abs(wanted - model.examination_).max() > 0.01
+    np.testing.assert_array_equal(curves_of(PBM.known(truth), log).slope, truth)
+    half = np.arange(log.n_queries) % 2 * 1.0
+    few = PBM(tolerance=1e-7).fit(log, query_weights=half)
+    assert np.abs(few.corrected()["examination"] - wanted).max() > 0.01  # of the queries that count
+    assert RankCTR().fit(log).corrected()["rate"] == pytest.approx(RankCTR().fit(log).rate_)
+    model.fit(log.select(np.arange(500)))
+    assert np.abs(model.corrected()["examination"] - wanted).max() > 0.001  # of the new fit
+
+
+def test_training_leaves_out_what_the_log_of_a_model_does_not_tell():
+    log = one_order()
+    with pytest.warns(UnidentifiedWarning):
+        model = PBM().fit(log)
+    with pytest.raises(DataError, match="No document of the log was shown at two positions"):
+        curves_of(model, log)
+    joined = replace(log, pair=np.where((log.query < 15) & (log.position == 2), log.pair - 1, log.pair))
+    with pytest.warns(UnidentifiedWarning):
+        model = PBM().fit(joined)
+    assert np.isfinite(curves_of(model, joined).slope).tolist() == [True, True, False]
+
+
+@pytest.mark.nightly
+def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
+    """Of 60 sparse logs the means: bent by documents that were shown a few times each, or not."""
+    truth, found = 1 / np.arange(1, 5) ** 0.8, []
+    for seed in range(60):
+        data = tr.synthetic(n_queries=200, n_documents=(6, 8), n_features=3, seed=seed)
+        log = tr.clicks.simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(truth), 2_000, k=4, seed=seed)
+        model = PBM(tolerance=1e-7).fit(log)
+        found.append([model.examination_, model.corrected()["examination"]])
+    plain, better = np.abs(np.mean(found, axis=0) - truth)[:, 1:]
+    assert (better < plain / 2).all()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.clicks import DBN, PBM, ClickLog, simulate
-from toprank.clicks.propensities import graph, harvested
+from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, simulate
+from toprank.clicks.propensities import _keeps_its_places, graph, harvested
 from toprank.clicks.simulation import relevance_of
 from toprank.errors import DataError, UnknownNameError
 
@@ -101,6 +101,34 @@ def test_randomisation_uses_the_sessions_that_were_shuffled(data):
     rate = [log.clicks[chosen & (log.position == k)].mean() for k in range(1, 5)]
     np.testing.assert_allclose(found.values, np.array(rate) / rate[0])
     assert (found.intervals[0] <= TRUTH)[1:].sum() + (found.intervals[1] >= TRUTH)[1:].sum() >= 5
+
+
+def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
+    shuffled = turns(data, 4_000, exploration=1.0)
+    bare = replace(shuffled, columns={})
+    found = [harvested(log, "randomisation", resamples=2).values for log in (shuffled, bare)]
+    np.testing.assert_array_equal(*found)
+    with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column explored"):
+        harvested(replace(turns(data, 4_000), columns={}), "randomisation", resamples=2)
+    alone = replace(simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4), columns={})
+    one = harvested(alone, "randomisation", resamples=2)
+    assert one.identified.tolist() == [True, False, False, False]
+    assert np.isnan(one.values[1:]).all()
+    few = shuffled.select(np.unique(shuffled.session_query, return_index=True)[1])  # each query once: nothing is joined
+    assert harvested(few, "randomisation", resamples=2).identified.all()  # and yet they were shuffled, as is told
+
+
+def test_shuffled_lists_look_shuffled_whatever_their_lengths_and_popularity():
+    for seed in range(60):
+        data = tr.synthetic(n_queries=40, n_documents=(1, 6), n_features=2, seed=seed)
+        log = turns_of_two(data, seed)
+        assert not _keeps_its_places(log)
+
+
+def turns_of_two(data, seed, **options):
+    scores = {name: data.X[:, place] for place, name in enumerate("ab")}
+    options = {"exploration": 1.0, "popularity": 1.0, **options}
+    return simulate(data, scores, PBM.known(TRUTH), 400, k=4, seed=seed, **options)
 
 
 def test_one_deterministic_ranker_tells_nothing(data):

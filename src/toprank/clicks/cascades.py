@@ -27,7 +27,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.clicks.fitting import climb, inside, maximise
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, sums
+from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior, sums
 from toprank.compute import FloatArray, IntArray, each_block
 
 __all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]
@@ -102,11 +102,12 @@ class Cascade(_Chain):
 
     impossible_: int
 
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log, looked_at=_down_to_the_first_click(log))
+
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         del threads
-        place = np.arange(log.n_impressions)
-        first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
-        seen = weights[log.query] * (place <= first[log.session])
+        seen = weights[log.query] * _down_to_the_first_click(log)
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())
@@ -117,6 +118,25 @@ class Cascade(_Chain):
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
         del attraction, satisfaction
         return np.zeros(len(position))
+
+
+def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
+    """Which impressions a user looked at who stops at a click; all of a list without one."""
+    place = np.arange(log.n_impressions)
+    first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
+    return np.asarray(place <= first[log.session])
+
+
+def _last_clicks(log: ClickLog) -> IntArray:
+    """Of each impression the place of its session's last click among all impressions; -1: none."""
+    clicked = np.where(log.clicks, np.arange(log.n_impressions), -1)
+    return np.asarray(np.maximum.reduceat(clicked, log.offsets[:-1])[log.session])
+
+
+def _down_to_the_last_click(log: ClickLog) -> npt.NDArray[np.bool_]:
+    """Which impressions a user surely looked at who never stops at a skip; all of a list without a click."""
+    latest = _last_clicks(log)
+    return np.asarray((latest < 0) | (np.arange(log.n_impressions) <= latest))
 
 
 class _Fitted(_Chain):
@@ -173,12 +193,10 @@ class _Fitted(_Chain):
 
     def _closed_form(self, log: ClickLog, weight: FloatArray) -> FloatArray:
         """All parameters, as if users had looked at nothing below their last click, and at all above."""
-        place, n = np.arange(log.n_impressions), log.n_pairs
-        clicked = np.where(log.clicks, place, -1)
-        latest = np.maximum.reduceat(clicked, log.offsets[:-1])[log.session]
-        seen = weight * ((latest < 0) | (place <= latest))
+        n, seen = log.n_pairs, weight * _down_to_the_last_click(log)
         attraction = self._share(sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n))
-        return np.concatenate([attraction, self._start(log, weight, clicked == latest)])
+        last = np.where(log.clicks, np.arange(log.n_impressions), -1) == _last_clicks(log)
+        return np.concatenate([attraction, self._start(log, weight, last)])
 
     def _attraction(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> FloatArray:
         """Clicks over looks."""
@@ -210,6 +228,9 @@ class DCM(_Fitted):
         model = cls()
         model.continuation_ = np.asarray(continuation, dtype=np.float64)
         return model
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log, looked_at=_down_to_the_last_click(log))
 
     def _kinds(self, log: ClickLog) -> IntArray:
         return log.position - 1
@@ -249,6 +270,9 @@ class SDBN(_Fitted):
     def known(cls) -> Self:
         """A model to simulate with."""
         return cls()
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log, looked_at=_down_to_the_last_click(log))
 
     def relevance(self, log: ClickLog | None = None) -> FloatArray:
         """Attraction times satisfaction."""
@@ -299,6 +323,9 @@ class DBN(SDBN):
         model = cls()
         model.skip_ = continuation
         return model
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log)  # who runs out of patience may have stopped anywhere
 
     @property
     def continuation_(self) -> float:

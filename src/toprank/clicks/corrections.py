@@ -84,7 +84,8 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
 
     Args:
         propensities: None or the name of a method (they are found from the log); what such a method gave; one
-            propensity for each position; α and β as two rows; or a fitted model with an examination of each position.
+            propensity for each position; α and β as two rows; or a fitted model with an examination of each position,
+            of which those that few impressions of each document have not bent are taken (`ClickModel.corrected`).
         log: whose positions they must cover.
         data: features, for the methods that learn from them.
         ranker: what learns from them.
@@ -99,12 +100,7 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
         learns = propensities in ("regression-em", "dual")
         by = {"data": data, "ranker": ranker} if learns and data is not None else {}
         propensities = estimated(log, propensities or "all-pairs", resamples=2, **by)
-        if log.depth > 1 and not learns and not propensities.identified[1:].any():
-            raise DataError(
-                "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
-                "else: the log cannot tell how likely positions are looked at.",
-                remedy=_TELL,
-            )
+        _refuse_one_order(log, not learns, propensities.identified)
     if isinstance(propensities, Curves):
         return propensities
     if hasattr(propensities, "values") and hasattr(propensities, "identified"):
@@ -112,12 +108,7 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
         if getattr(propensities, "offsets", None) is not None:
             both = np.stack([both, propensities.offsets])
     elif hasattr(propensities, "examination_"):
-        both, told = np.asarray(propensities.examination_), f"examination of {type(propensities).__name__}"
-        if both.ndim != 1:
-            raise DataError(
-                f"{type(propensities).__name__} has an examination for each last click, not for each position; give "
-                "a PBM, or propensities."
-            )
+        both, told = _examination(propensities, log), f"examination of {type(propensities).__name__}"
     else:
         both, told = _numbers(propensities), "given"
     both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
@@ -132,6 +123,30 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
             "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
         )
     return curves
+
+
+def _refuse_one_order(log: ClickLog, by_documents: bool, identified: npt.NDArray[np.bool_]) -> None:
+    if log.depth > 1 and by_documents and not identified[1:].any():
+        raise DataError(
+            "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
+            "else: the log cannot tell how likely positions are looked at.",
+            remedy=_TELL,
+        )
+
+
+def _examination(model: Any, log: ClickLog) -> FloatArray:
+    """The examinations of a position-based model: corrected where it was fitted, NaN where its log does not tell."""
+    if np.ndim(model.examination_) != 1:
+        raise DataError(
+            f"{type(model).__name__} has an examination for each last click, not for each position; give a PBM, or "
+            "propensities."
+        )
+    if not hasattr(model, "log_"):
+        return np.asarray(model.examination_, dtype=np.float64)
+    by_documents = model.attraction is None
+    _refuse_one_order(log, by_documents, model.identified_)
+    found: FloatArray = model.corrected()["examination"]
+    return np.where(model.identified_ | (not by_documents), found, np.nan)
 
 
 def _cautious(log: ClickLog) -> float:

@@ -13,7 +13,7 @@ from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.intervals import ends, redrawn
 from toprank.clicks.log import ClickLog, check_log
-from toprank.clicks.models import ProductCells
+from toprank.clicks.models import ProductCells, UnidentifiedWarning
 from toprank.clicks.propensities import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
@@ -27,10 +27,6 @@ __all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again unless it is told: learning anew is dear."""
 _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
-
-
-class UnidentifiedWarning(UserWarning):
-    """The log alone does not tell what was estimated; an assumption does."""
 
 
 class _Estimate(NamedTuple):

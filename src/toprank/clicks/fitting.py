@@ -41,7 +41,7 @@ def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) ->
         change, turn = first - x, second - 2 * first + x
         stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
         x, value, ahead = first, risen, second
-        if stretch > 1:
+        if stretch > 1 and steps < max_steps:
             leap = inside(x - change + 2 * stretch * change + stretch**2 * turn)
             there, reached = step(leap)
             steps += 1
@@ -59,7 +59,7 @@ def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Ma
     x, value = inside(start), -np.inf
     first, _ = step(x)
     x, (first, value), steps = first, step(first), 2  # the start may be none of the set's
-    while steps < max_steps:
+    while steps + 3 <= max_steps:
         second, risen = step(inside(first))
         change, turn = first - x, second - 2 * first + x
         stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,17 @@ import numpy.typing as npt
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.intervals import ends, plain, redrawn
 from toprank.clicks.log import ClickLog
-from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, RankCTR, check_lists, sums
+from toprank.clicks.models import (
+    PBM,
+    UBM,
+    ClickModel,
+    DocumentCTR,
+    GlobalCTR,
+    RankCTR,
+    UnidentifiedWarning,
+    check_lists,
+    sums,
+)
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -146,8 +157,10 @@ def compare_models(
     aside = np.zeros(log.n_sessions, dtype=bool)
     aside[rng.permutation(log.n_sessions)[:count]] = True
     old, new = log.select(~aside), log.select(aside)
-    for model in named.values():
-        model.fit(old, data if model.attraction is not None else None)
+    with warnings.catch_warnings():  # whatever clicks leave open, the likelihood of others is told
+        warnings.simplefilter("ignore", UnidentifiedWarning)
+        for model in named.values():
+            model.fit(old, data if model.attraction is not None else None)
     likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
     means = {name: float(values.mean()) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)

@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.clicks.features import AttractionByFeatures, logistic
+from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
 from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError, Remedy, warn_user
+from toprank.rankers.base import ConvergenceWarning
 
 __all__ = [
     "PBM",
@@ -37,6 +38,7 @@ __all__ = [
     "GlobalCTR",
     "Perplexity",
     "RankCTR",
+    "UnidentifiedWarning",
     "blocks",
     "by_rank",
     "check_depth",
@@ -53,6 +55,10 @@ _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share
 _SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
 _DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
+
+
+class UnidentifiedWarning(UserWarning):
+    """The log alone does not tell what was estimated; an assumption does."""
 
 
 class Perplexity(float):
@@ -75,7 +81,8 @@ class ClickModel(ABC):
     """What all models do: `fit` to a log, then say how likely clicks are and how relevant documents.
 
     Args:
-        prior: clicks and skips that are added to each probability; None: those of `rate_prior`.
+        prior: clicks and skips that are added to each probability; None: two impressions with the rate of clicks on
+            what the model holds for looked at (`rate_prior`).
         tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
         max_steps: and after so many steps in any case.
         attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
@@ -112,13 +119,16 @@ class ClickModel(ABC):
     """Where the fit is to begin, where it is known."""
     _rest: FloatArray | None = None
     """Where it ended."""
+    _weights: FloatArray
+    """How often each query counted."""
+    _corrected: dict[str, FloatArray] | None = None
 
     def __init__(
         self,
         *,
         prior: tuple[float, float] | None = None,
         tolerance: float = 1e-9,
-        max_steps: int = 1000,
+        max_steps: int = 5_000,
         attraction: Any = None,
     ) -> None:
         self.prior, self.tolerance, self.max_steps, self.attraction = prior, tolerance, max_steps, attraction
@@ -138,11 +148,24 @@ class ClickModel(ABC):
             data: features of the log's documents, by ids, where `attraction` is a ranker.
             query_weights: how often each query of the log counts; the bootstrap draws queries by it.
             threads: how many; the results do not depend on it.
+
+        A fit that ends before it came to rest warns (`ConvergenceWarning`), and so do positions that the log cannot
+        compare with the first (`UnidentifiedWarning`).
         """
+        self._learn(log, data, query_weights, threads)
+        if not self.converged_:
+            warn_user(_restless(self, f"{self.steps_:,} steps"), ConvergenceWarning)
+        self._look_at_joints(log, data)
+        return self
+
+    def _learn(
+        self, log: ClickLog, data: RankingData | None, query_weights: npt.ArrayLike | None, threads: int | None = None
+    ) -> Self:
+        """`fit`, without a word."""
         check_lists(log)
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_steps", self.max_steps, 1)
-        self.prior_ = rate_prior(log) if self.prior is None else self.prior
+        self.prior_ = self._usual_prior(log) if self.prior is None else self.prior
         if len(self.prior_) != 2 or not all(0 < value < np.inf for value in self.prior_):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
@@ -150,10 +173,19 @@ class ClickModel(ABC):
             raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
         self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
         self._fit(log, weights, threads)
-        self.log_, self.data_ = log, None if self._learner is None else data
+        self.log_, self.data_, self._weights = log, None if self._learner is None else data, weights
+        self._corrected = None
         if self._learner is not None:
             self.ranker_, self._learner = self._learner.ranker, None
         return self
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        """Where none is given: users may have stopped anywhere, and all looked at the first position."""
+        return rate_prior(log)
+
+    def _look_at_joints(self, log: ClickLog, data: RankingData | None) -> None:
+        """Warn of what the log cannot tell."""
+        del log, data  # here: nothing
 
     def _learner_of(self, log: ClickLog, data: RankingData | None) -> AttractionByFeatures | None:
         name = type(self).__name__
@@ -236,38 +268,70 @@ class ClickModel(ABC):
         check_whole("groups", groups, 2)
         check_number("confidence", confidence, above=0, below=1)
         check_lists(log)
-        prior = rate_prior(log) if self.prior is None else self.prior
-        less = min(1.0, _HARDLY / sum(prior))
-        weak = (less * prior[0], less * prior[1])
-
-        def fitted(of: ClickLog, weights: FloatArray | None = None, begin: FloatArray | None = None) -> ClickModel:
-            made = type(self)(
-                prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction
-            )
-            made._begin = begin
-            return made.fit(of, data, query_weights=weights)
-
-        best = fitted(log)
+        best = self._hardly_shrunk(log, data)
         weights, shares = left_out_in_turn(log, groups, seed)
-        rests = [fitted(log, kept, best._rest).parameters_ for kept in (weights if len(weights) > 1 else ())]
-        users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
-        as_said = [fitted(simulated, None, best._rest).parameters_ for simulated in users]
+        fits = [self._hardly_shrunk(log, data, kept, best._rest) for kept in (weights if len(weights) > 1 else ())]
+        rests = [one.parameters_ for one in fits]
+        as_said = self._as_said(best, log, None, seed)
+        if restless := sum(not one.converged_ for one in (best, *fits)):
+            warn_user(_restless(self, f"{restless} of {len(fits) + 1} fits"), ConvergenceWarning)
         most, found = np.inf if self.ratios else 1.0, {}
         for name, first in best.parameters_.items():
-            missed, noise = np.zeros_like(first), np.zeros_like(first)
+            noise = np.zeros_like(first)
+            value = self._without_misses(name, first, as_said)
             if as_said:
                 missed = np.mean([one[name] for one in as_said], axis=0) - first
                 noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said) + (_DOUBT * missed) ** 2
-            value = np.clip(first - missed, 0.0, most)
             without = np.array([one[name] for one in rests])
             low, high = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
             low, high = np.maximum(low, 0.0), np.minimum(high, most)
             if len(rests):
-                untold = self._untold(log, np.stack([first, *without]), weak[0] / sum(weak))
+                untold = self._untold(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
                 low, high = np.where(untold, 0.0, low), np.where(untold, most, high)
             possible = first > 0  # what cannot happen stays so
             found[name] = Interval(value, np.where(possible, low, 0.0), np.where(possible, high, 0.0))
         return found
+
+    def corrected(self) -> dict[str, FloatArray]:
+        """The shared parameters, with what few impressions of each document do to them taken out.
+
+        They are the values of `intervals`, of the log of the fit; training divides by them. Where the attraction is
+        learnt from features nothing is to be corrected, and they are `parameters_`.
+        """
+        self._check_fitted()
+        if self.attraction is not None or not self.by_features:
+            return self.parameters_
+        if self._corrected is None:
+            best = self._hardly_shrunk(self.log_, None, self._weights)
+            as_said = self._as_said(best, self.log_, self._weights, 0)
+            found = {name: self._without_misses(name, first, as_said) for name, first in best.parameters_.items()}
+            self._corrected = found
+        return self._corrected
+
+    def _hardly_shrunk(
+        self,
+        log: ClickLog,
+        data: RankingData | None,
+        weights: FloatArray | None = None,
+        begin: FloatArray | None = None,
+    ) -> Self:
+        """The model fitted to a log with a weaker prior, for what all documents share."""
+        prior = self._usual_prior(log) if self.prior is None else self.prior
+        less = min(1.0, _HARDLY / sum(prior))
+        weak = (less * prior[0], less * prior[1])
+        made = type(self)(prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction)
+        made._begin = begin
+        return made._learn(log, data, weights)
+
+    def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
+        """What fits make of users who are as `best` says, where documents have attractions of their own."""
+        users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
+        return [self._hardly_shrunk(simulated, None, weights, best._rest).parameters_ for simulated in users]
+
+    def _without_misses(self, name: str, first: FloatArray, as_said: list[dict[str, FloatArray]]) -> FloatArray:
+        """A parameter less what fits miss such users by."""
+        missed = np.mean([one[name] for one in as_said], axis=0) - first if as_said else 0.0
+        return np.asarray(np.clip(first - missed, 0.0, np.inf if self.ratios else 1.0))
 
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
         """Which parameters no click of the log tells: all fits say of them what the prior does."""
@@ -334,18 +398,32 @@ def check_lists(log: Any) -> None:
         )
 
 
-def rate_prior(log: ClickLog, impressions: float = 2.0) -> tuple[float, float]:
-    """A prior of so many impressions with the rate of clicks at the first position of the log, as clicks and skips.
+def rate_prior(
+    log: ClickLog, impressions: float = 2.0, looked_at: npt.NDArray[np.bool_] | None = None
+) -> tuple[float, float]:
+    """A prior of so many impressions with the rate of clicks on what was looked at, as clicks and skips.
 
-    There everything is looked at, so that the rate is the mean attraction of what was shown. A prior with another mean
-    draws rarely shown documents to it, and so the examination of the positions at which they stand the other way.
+    Unless it is told, that is the first position of the log: all users look there, so that the rate is the mean
+    attraction of what was shown. A prior with another mean draws rarely shown documents to it, and so the examination
+    of the positions at which they stand the other way. Models that know by themselves what was looked at take the rate
+    of that: the rates of clicks all impressions, `Cascade` those down to the first click, `DCM` and `SDBN` those down
+    to the last (all of a list without one).
 
     >>> rate_prior(ClickLog.of(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
     (0.6, 1.4)
     """
-    first = log.clicks[log.position == (log.position.min() if log.n_impressions else 1)]
-    rate = (float(first.sum()) + 0.5) / (len(first) + 1)
+    if looked_at is None:
+        looked_at = log.position == (log.position.min() if log.n_impressions else 1)
+    clicks = log.clicks[looked_at]
+    rate = (float(clicks.sum()) + 0.5) / (len(clicks) + 1)
     return impressions * rate, impressions * (1 - rate)
+
+
+def _restless(model: ClickModel, what: str) -> str:
+    return (
+        f"The fit of {type(model).__name__} had not come to rest when it ended ({what}): what it says may be far off. "
+        f"Raise max_steps (it is {model.max_steps:,}), or the tolerance."
+    )
 
 
 def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
@@ -383,6 +461,9 @@ class _Rate(ClickModel):
     @abstractmethod
     def _group(self, log: ClickLog) -> IntArray:
         """What the rate is of, for each impression: a number."""
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log, looked_at=np.ones(log.n_impressions, dtype=bool))
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         del threads
@@ -530,11 +611,17 @@ class ProductCells(NamedTuple):
 
 
 class _Product(ClickModel):
-    """P(click) = attraction of the document × examination of the place."""
+    """P(click) = attraction of the document × examination of the place.
+
+    `identified_` says which examinations the log can compare with that of the first position: those of places to which
+    documents lead, from one that they share to the next. The others are what the prior makes of them (or the form of
+    the ranker, where the attraction is learnt from features), and no better than that.
+    """
 
     shared: ClassVar[tuple[str, ...]] = ("examination",)
     ratios: ClassVar[bool] = True
     examination_: FloatArray
+    identified_: npt.NDArray[np.bool_]
 
     @abstractmethod
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
@@ -552,11 +639,31 @@ class _Product(ClickModel):
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
 
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
-        """Places without a click, and all others where that is the first, which they are relative to."""
+        """Places without a click or a way to the first; and all where that has no click: they are relative to it."""
         del mean
         place, n_places = self._places(log)
-        silent = (sums(place, log.clicks, n_places) == 0).reshape(fits.shape[1:])
-        return np.asarray(silent | silent.ravel()[0])
+        silent = sums(place, log.clicks, n_places) == 0
+        if self.attraction is None:
+            silent |= ~joined_places(log.pair, place, n_places)
+        return np.asarray(silent | silent[0]).reshape(fits.shape[1:])
+
+    def _look_at_joints(self, log: ClickLog, data: RankingData | None) -> None:
+        place, n_places = self._places(log)
+        by_features = self.attraction is not None and data is not None
+        pair = same_features(log, data)[log.pair] if by_features and data is not None else log.pair
+        joined = joined_places(pair, place, n_places)
+        self.identified_ = joined.reshape(self.examination_.shape)
+        lost = np.setdiff1d(log.position, log.position[joined[place]]).tolist()
+        if not lost:
+            return
+        several, rests = len(lost) > 1, "the form of the ranker" if by_features else "its prior"
+        which = f"position{'s' if several else ''} {', '.join(map(str, lost[:10]))}{' …' if len(lost) > 10 else ''}"
+        warn_user(
+            f"No document{' and no feature vector' if by_features else ''} joins {which} to the first: what "
+            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. Swap neighbours, or "
+            "shuffle the top for a share of the sessions, and the log can tell.",
+            UnidentifiedWarning,
+        )
 
     def _looked(self, log: ClickLog) -> FloatArray:
         check_depth(self, log, len(self.examination_))
@@ -566,6 +673,21 @@ class _Product(ClickModel):
         """Attraction times examination."""
         del given
         return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
+
+
+def joined_places(pair: npt.NDArray[np.signedinteger[Any]], place: IntArray, n_places: int) -> npt.NDArray[np.bool_]:
+    """Which places pairs join to the first one, of impressions of these pairs at these places.
+
+    >>> joined_places(np.array([0, 0, 1, 1, 2]), np.array([0, 2, 2, 1, 3]), 4).tolist()
+    [True, True, True, False]
+    """
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    size = n_places + int(pair.max()) + 1
+    both = csr_matrix((np.ones(len(pair), dtype=bool), (place, n_places + pair)), shape=(size, size))
+    label = connected_components(both, directed=False)[1][:n_places]
+    return np.asarray(label == label[0])
 
 
 class PBM(_Product):

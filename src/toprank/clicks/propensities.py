@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from toprank.clicks.intervals import ends, in_words, redrawn
 from toprank.clicks.log import ClickLog, check_compared, check_log
-from toprank.clicks.models import ProductCells, sums
+from toprank.clicks.models import ProductCells, UnidentifiedWarning, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
 
+_SURELY = 4.0  # standard errors
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
 
 
@@ -207,7 +208,7 @@ def harvested(
 
     ``all-pairs`` uses every two positions that share documents (Agarwal and others, 2019), ``pivot`` those with the
     first, ``chain`` neighbours; ``randomisation`` compares the rates of clicks of sessions whose lists were shuffled
-    (those that the column ``explored`` marks, where there is one; otherwise all).
+    (those that the column ``explored`` marks; without one all, which warns where they do not look shuffled).
     They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
     that take turns whatever the user, swaps and shuffles by lot.
     """
@@ -216,7 +217,8 @@ def harvested(
     check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     check_log(log)
-    if method == "randomisation" and "explored" in log.columns:
+    marked = "explored" in log.columns
+    if method == "randomisation" and marked:
         explored = log.columns["explored"].astype(bool)
         if not explored.any():
             raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
@@ -225,7 +227,15 @@ def harvested(
     identified = of_log.identified if method != "pivot" else _joined_to_first(found, log.depth)
     identified = identified if method != "chain" else _joined_by_neighbours(found, log.depth)
     if method == "randomisation":
-        identified = np.bincount(log.position - 1, minlength=log.depth) > 0
+        shown = np.bincount(log.position - 1, minlength=log.depth) > 0
+        identified = shown & (marked | of_log.identified)
+        if not marked and identified[1:].any() and _keeps_its_places(log):
+            warn_user(
+                "Documents stand at the same positions again and again, so not all lists of this log were shuffled: "
+                "rates of clicks tell what documents are worth besides positions. Mark the sessions that were shuffled "
+                "in a column explored, or take the method all-pairs.",
+                UnidentifiedWarning,
+            )
 
     def estimate(weights: FloatArray) -> FloatArray:
         return _ESTIMATES[method](log, found, weights)
@@ -234,6 +244,21 @@ def harvested(
     again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
     sides = ends(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
     return Propensities(values, sides, identified, of_log, method, confidence, resamples)
+
+
+def _keeps_its_places(log: ClickLog) -> bool:
+    """Whether documents stand where they stood before more often than shuffled lists would have it.
+
+    With u a document's place in its list less the middle, (Σu)² of a document's impressions is Σu² in expectation where
+    places are drawn by lot. Of each query the excess is summed; queries are independent.
+    """
+    sizes = np.diff(log.offsets)
+    place = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], sizes)
+    u = place - np.repeat((sizes - 1) / 2, sizes)
+    excess = sums(log.pair_query, sums(log.pair, u, log.n_pairs) ** 2, log.n_queries) - sums(
+        log.query, u**2, log.n_queries
+    )
+    return bool(excess.sum() > _SURELY * np.sqrt((excess**2).sum()))
 
 
 def _joined_to_first(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
