@@ -397,3 +397,41 @@ def test_what_is_said_of_missing_values_and_scales_is_what_rankers_do():
     np.testing.assert_allclose(ranker.predict(filled), ranker.predict(data))
     halved = data.replace(X=X * [1.0, 1e-9])
     np.testing.assert_allclose(tr.LinearRanker("Squared", l2=1.0).fit(halved).predict(halved), ranker.predict(data))
+
+
+def test_rows_that_lie_worst_first_are_a_ranking_too():
+    data = synthetic(60, (5, 40), seed=3)
+    order = np.lexsort([data.labels, data.queries.document_query])
+    worst = RankingData(data.X[order], data.labels[order], qid=data.qid[order])
+    assert "the worst first" in found(check(worst), "file-order").sentence
+    best = RankingData(data.X[order[::-1]], data.labels[order[::-1]], qid=data.qid[order[::-1]])
+    assert "the best first" in found(check(best), "file-order").sentence
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_column_that_is_the_label_or_nearly_orders_it(sign):
+    data = synthetic(60, (5, 40), n_features=4, seed=3)
+    rng = np.random.default_rng(0)
+    nearly = sign * (data.labels + rng.normal(0, 0.2, data.n_documents))
+    X = np.column_stack([data.X, data.labels, nearly, np.where(rng.random(data.n_documents) < 0.5, np.nan, 1.0)])
+    leak = found(check(data.replace(X=X, feature_names=None)), "label-leak")
+    assert leak.count == 2
+    assert "5 (the label itself)" in leak.examples
+    assert leak.examples[1].startswith("6 (")
+    thin = data.replace(X=sparse.csr_array(np.nan_to_num(X)), feature_names=None)
+    assert found(check(thin), "label-leak").count == 2
+    assert "label-leak" not in {finding.code for finding in check(data).findings}
+
+
+def test_near_copies_across_splits():
+    first, second = synthetic(40, (5, 20), n_features=6, seed=1), synthetic(30, (5, 20), n_features=6, seed=2)
+    codes = {finding.code for finding in check(first, second).findings}
+    assert "near-copies" not in codes
+    copied = first.select(np.arange(5))
+    X = copied.X.astype(np.float64) * (1 + 1e-6)
+    rounded = copied.replace(X=X, qids=[f"n{number}" for number in range(5)])
+    near = found(check(first, rounded), "near-copies")
+    assert near.count >= 0.95 * copied.n_documents
+    few = synthetic(40, (5, 20), n_features=1, seed=4)  # features that are coarse agree by chance
+    coarse = [one.replace(X=np.round(one.X, 1)) for one in (few, synthetic(40, (5, 20), n_features=1, seed=5))]
+    assert "near-copies" not in {finding.code for finding in check(*coarse).findings}

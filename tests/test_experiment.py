@@ -885,6 +885,8 @@ def test_the_baseline_is_the_reference(results):
     [markdown, latex] = of.to_markdown(), of.to_latex()
     assert "| system | ndcg@10 | map |" in markdown
     assert latex.count(r"\begin{tabular}") == 2
+    assert latex.isascii()
+    assert latex.count(r"\textbf{0.") >= 4  # the best of each metric, in both tables
     differences = of.to_dict()["datasets"]["data"]["conventions"]["standard"]["pooled_comparison"]["differences"]
     assert {(d["a"], d["b"]) for d in differences} == {("LeastSquares", "RankNet-linear")}
 

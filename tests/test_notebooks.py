@@ -354,3 +354,18 @@ def test_progress_in_a_notebook_is_one_line_that_is_written_over(outputs, name, 
 def test_a_notebook_is_silent_where_that_is_asked_for(outputs):
     assert outputs["silent"] == []
     assert not [one for cell in outputs.values() for one in cell if one["output_type"] in ("stream", "error")]
+
+
+def test_latex_of_every_sign_is_plain_text_and_numbers_are_alike():
+    from toprank.showing.tables import Table
+
+    rows = [("a ≤ b", "0.5", "1.91e-05 [-0.00001, 0.00073]*"), ("–", "0.25", "–")]
+    table = Table(("system", "ndcg@10", "difference"), rows, names=1, best=frozenset({(0, 1)}), decimals=4)
+    written = table.latex()
+    assert written.isascii()
+    assert r"a $\le$ b & \textbf{0.5000} & 0.0000 {[}0.0000, 0.0007{]}{*} \\" in written
+    assert r"-- & 0.2500 & -- \\" in written
+    assert "resizebox" not in written
+    wide = Table(("system", *(f"metric number {k}" for k in range(9))), [("x", *["0.5"] * 9)], names=1).latex()
+    assert wide.startswith("\\resizebox{\\textwidth}{!}{\\begin{tabular}")
+    assert wide.count("{") == wide.count("}")

@@ -196,6 +196,22 @@ def test_the_first_sentence_says_who_wins_and_whether_it_is_noise(by, options, k
     assert "baseline" not in same.sentence
 
 
+def test_a_real_difference_that_is_too_small_to_matter_is_both():
+    """Beside an interval without 0, nothing is called equal."""
+    rng = np.random.default_rng(0)
+    b = rng.random(1000)
+    compared = compare_values({"a": {"ndcg@10": b + 0.002 + rng.normal(0, 0.002, 1000)}, "b": {"ndcg@10": b}})
+    [d] = compared.differences
+    assert d.significant
+    assert d.equivalent
+    assert d.interval.low > 0
+    found = headline(compared)
+    assert found.kind == "shown"
+    assert "equal" not in found.sentence
+    assert found.sentence.endswith("more than chance explains, though less than the 0.01 that matters.")
+    assert "equivalent within ±0.01" in found.verdict
+
+
 def test_a_difference_turned_around_twice_is_itself():
     a, b = wins(20, 0.1, np.random.default_rng(0))
     [d] = compare_values({"a": {"m": a}, "b": {"m": b}}).differences
@@ -421,7 +437,7 @@ def test_what_does_not_belong_together_is_refused(data, scores):
         tr.report.from_comparison(compared, data, scores, rankers={"goood": None})
     with pytest.raises(UnknownNameError, match="middling"):
         tr.report.from_comparison(compared, data, {"good": scores["good"], "flat": scores["flat"]})
-    with pytest.raises(DataError, match="a row for each"):
+    with pytest.raises(DataError, match="for each"):
         tr.report.from_comparison(compared, data, scores, probabilities={"good": np.ones((3, 2))})
     with pytest.raises(DataError, match="at least one comparison"):
         Content("nothing", ())

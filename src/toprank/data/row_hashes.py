@@ -22,8 +22,8 @@ _KEPT = 256  # hashes of a data set that are kept: 2 KB
 _CELLS = 1 << 22  # of features that are hashed at a time
 
 
-def row_hashes(X: Any, digits: int | None = None) -> Hashes:
-    """A number for each row of features, in single precision; with `digits`, equal for values that agree in so many.
+def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
+    """A number for each row of features, in single precision; `coarse`: to three digits, so that near-copies agree.
 
     A row's hash is Σ factor · bits over its columns (modulo 2⁶⁴), well mixed: zero adds nothing, so sparse rows are
     hashed as dense ones.
@@ -36,27 +36,26 @@ def row_hashes(X: Any, digits: int | None = None) -> Hashes:
         part = X[first : first + step]
         if hasattr(part, "tocsr"):
             part = part.tocsr()
-            words = _words(part.data, digits) * factors[part.indices]
+            words = _words(part.data, coarse) * factors[part.indices]
             sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(words, dtype=np.uint64)])
             found[first : first + step] = sums[part.indptr[1:]] - sums[part.indptr[:-1]]
         else:
-            found[first : first + step] = _words(np.asarray(part), digits) @ factors
+            found[first : first + step] = _words(np.asarray(part), coarse) @ factors
     found ^= found >> np.uint64(32)
     found *= np.uint64(0xBF58476D1CE4E5B9)
     found ^= found >> np.uint64(31)
     return found
 
 
-def _words(values: npt.NDArray[Any], digits: int | None) -> Hashes:
+def _words(values: npt.NDArray[Any], coarse: bool) -> Hashes:
     """The bits of numbers, one pattern for each number: of zero and of missing values, too."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
-    if digits is not None:
-        size = np.floor(np.log10(np.maximum(np.abs(single), 1e-30), dtype=np.float64))
-        unit = 10.0 ** (size - digits + 1)
-        single = np.where(np.isfinite(single), np.round(single / unit) * unit, single).astype(np.float32)
     single = np.where(np.isnan(single), np.float32(np.nan), single) + np.float32(0)  # -0 + 0 is 0
-    return np.ascontiguousarray(single).view(np.uint32).astype(np.uint64)
+    words = np.ascontiguousarray(single).view(np.uint32).astype(np.uint64)
+    if coarse:
+        words = (words + np.uint64(1 << 12)) >> np.uint64(13)  # rounded to ten bits behind the first
+    return words
 
 
 class Met(NamedTuple):

@@ -24,12 +24,14 @@ from toprank.compute import FloatArray, IntArray, available_threads, each_block
 from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
+from toprank.data.row_hashes import row_hashes
 from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of, some
 from toprank.errors import DataError, Remedy, ToprankError, joined
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
+from toprank.metrics.pairs import PairwiseAccuracy
 
 __all__ = ["Finding", "Report", "check", "check_file", "scan"]
 
@@ -283,16 +285,49 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
         return
     in_file_order, at_random = _mean_ndcg(data, gains, cutoff)
     differences = in_file_order - at_random
-    lead = differences.mean()
+    lead = abs(differences.mean())
     error = differences.std() / np.sqrt(len(differences))
     if lead < 0.02 or lead < 4 * error:
         return
+    best = differences.mean() > 0
     sentence = (
-        f"The rows lie in an order that is itself a ranking: equal scores evaluated in file order would get "
-        f"NDCG@{cutoff} {in_file_order.mean():.2f}, in random order {at_random.mean():.2f}."
+        f"The rows lie in an order that is itself a ranking, {'the best' if best else 'the worst'} first: equal scores "
+        f"evaluated in file order would get NDCG@{cutoff} {in_file_order.mean():.2f}, in random order "
+        f"{at_random.mean():.2f}."
     )
     remedy = "Use a convention that does not break ties by row (standard does not), or shuffle the rows of each query."
-    yield Finding("file-order", "warning", sentence, int(np.count_nonzero(differences > 0)), (), remedy)
+    count = int(np.count_nonzero(differences > 0 if best else differences < 0))
+    yield Finding("file-order", "warning", sentence, count, (), remedy)
+
+
+_LOOKED_AT = 20_000  # documents, of whole queries, by which columns are compared with the label
+_LEAK = 0.99
+
+
+def leak_findings(one: Examined) -> Iterator[Finding]:
+    """Columns that order documents as the label does, or nearly: made from it, or from what it was made from."""
+    data = one.data
+    sizes, judged = data.queries.sizes, data.judged
+    labels = np.where(judged, data.labels, 0.0)
+    told = np.flatnonzero(
+        (data.queries.max(labels) > data.queries.min(labels)) & (data.queries.sum(~judged * 1.0) == 0)
+    )
+    if len(told) < 2 or not data.n_features:
+        return
+    step = max(1, -(-int(sizes[told].sum()) // _LOOKED_AT))
+    part = data.select(told[::step])
+    judge = Judge(part.without_features(), PairwiseAccuracy())
+    shares = {}
+    for column in np.flatnonzero(one.scan.largest > one.scan.smallest):
+        values = part.X[:, [column]]
+        values = np.asarray(values.toarray() if data.is_sparse else values, dtype=np.float64).reshape(-1)
+        share = judge(np.nan_to_num(values, nan=float(one.scan.smallest[column]) - 1.0))
+        if max(share, 1 - share) >= _LEAK:
+            equal = np.array_equal(values, part.labels)
+            shares[f"{one.feature(column)} ({'the label itself' if equal else f'{max(share, 1 - share):.1%}'})"] = share
+    words = f"feature|features orders|order at least {_LEAK:.0%} of the pairs of documents as their labels do"
+    remedy = "If it is made from the label or known only afterwards, drop it: a ranker learns nothing else beside it."
+    yield from about_some("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
 
 
 def _gains(data: RankingData) -> FloatArray:
@@ -333,6 +368,23 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
         remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
         sentence = f"{number} {b} {verb} exactly the features of a document of {a}."
         yield Finding("shared-documents", "warning", sentence, count, examples, remedy)
+    yield from _near_copies(a, first, b, second, ~known & present)
+
+
+def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask) -> Iterator[Finding]:
+    """Documents of two splits that differ behind the third digit alone: rounded, or written by another tool."""
+    hashes = [row_hashes(one.data.X, coarse=True) for one in (first, second)]
+    repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
+    near = np.isin(hashes[1], hashes[0]) & others
+    count = int(np.count_nonzero(near))
+    if count < 3 or count <= (repeated + 0.01) * len(near):
+        return
+    number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")
+    queries = np.unique(second.data.queries.document_query[near])
+    examples = examples_of(f"query {second.data.qids[query]}" for query in queries)
+    remedy = "If they are the same documents, rounded or converted, remove them from one split."
+    sentence = f"{number} {b} {verb}, up to the third digit, the features of a document of {a}."
+    yield Finding("near-copies", "warning", sentence, count, examples, remedy)
 
 
 def _counted(data: RankingData) -> bool:
@@ -498,6 +550,7 @@ def _report(
             queries_findings(one.data, cutoffs),
             order_findings(one.data, cutoffs[0]),
             features_findings(one),
+            leak_findings(one),
             rows_findings(one),
         )
         found = itertools.chain.from_iterable(groups)

@@ -191,6 +191,7 @@ def read_table(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
 
 
 _DASH = "–"
+_DECIMALS = 4  # of LaTeX tables
 
 
 def dictionary(results: Results) -> dict[str, Any]:
@@ -328,7 +329,19 @@ def _means_table(results: Results, dataset: str, convention: str, compared: Comp
         return number_or_dash(means[metric].get(system)) + ("*" if (system, metric) in stars else "")
 
     rows = [(system, *(cell(system, metric) for metric in results.metrics)) for system in results.systems]
-    return Table(("system", *results.metrics), rows, names=1)
+    best = {
+        (list(results.systems).index(s), 1 + at)
+        for at, m in enumerate(results.metrics)
+        for s in _best(results, m, means[m])
+    }
+    return Table(("system", *results.metrics), rows, names=1, best=frozenset(best), decimals=_DECIMALS)
+
+
+def _best(results: Results, metric: str, means: Mapping[str, float]) -> list[str]:
+    """The systems with the best mean, as it is printed."""
+    sign = 1 if results.provenance["metrics"][metric]["higher_is_better"] else -1
+    signed = {name: sign * round(value, _DECIMALS) for name, value in means.items() if not math.isnan(value)}
+    return [name for name, value in signed.items() if value == max(signed.values())]
 
 
 def _pooled_table(results: Results, compared: Comparison) -> Table:
@@ -341,8 +354,14 @@ def _pooled_table(results: Results, compared: Comparison) -> Table:
             one = differences.get((system, metric))
             row += [number(compared.means[system][metric]), "" if one is None else _difference(one)]
         rows.append(tuple(row))
+    shown = list(compared.systems)
+    best = {
+        (shown.index(name), 1 + 2 * at)
+        for at, metric in enumerate(compared.metrics)
+        for name in _best(results, metric, {system: compared.means[system][metric] for system in shown})
+    }
     rows += [(system, *([_DASH] * (len(header) - 1))) for system in results.systems if system not in compared.systems]
-    return Table(header, rows, names=1)
+    return Table(header, rows, names=1, best=frozenset(best), decimals=_DECIMALS)
 
 
 def _difference(one: Difference) -> str:

@@ -31,8 +31,9 @@ from toprank.showing.tables import Table
 __all__ = ["from_results"]
 
 _FOLD_MEANS = (
-    "As the tables of papers have it: the mean over the queries of each fold, then over the folds. What stands above "
-    "is over the pooled queries of all folds, as the tests are."
+    "As the tables of papers have it: the mean over the queries of each fold, then over the folds. What stands above, "
+    'the first sentence and the tests, is over the pooled queries of all folds, and so are the columns "pooled" here: '
+    "folds of unequal size make the difference between the two."
 )
 
 
@@ -224,11 +225,15 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
     shown = []
     for number_of, convention in enumerate(results.conventions):
         means = {metric: results.fold_means(metric, convention, dataset) for metric in metrics}
-        rows = [(s, *(number_or_dash(means[metric].get(s)) for metric in metrics)) for s in systems]
+        pooled = {metric: results.pooled(metric, convention, dataset) for metric in metrics}
+        rows = [
+            (s, *(number_or_dash(of[metric].get(s)) for metric in metrics for of in (means, pooled))) for s in systems
+        ]
+        header = ("system", *(word for metric in metrics for word in (metric, "pooled")))
         shown.append(
             Titled(
                 f"Mean of fold means, convention {convention}",
-                Table(("system", *metrics), rows, names=1),
+                Table(header, rows, names=1),
                 _FOLD_MEANS if number_of == 0 else "",
             )
         )

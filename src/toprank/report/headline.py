@@ -58,31 +58,33 @@ def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
     d = difference_between(comparison, first, second, metric)
     assert d is not None, "all pairs, or all against the baseline, were compared"
     asked = comparison.baseline is not None and not against_leader
-    sentence = _sentence(d, first, second, asked)
+    sentence = _sentence(d, first, second, asked, comparison.margin)
     kind, verdict = _sureness(comparison, d)
     return Headline(sentence, kind, verdict, f"{_size(comparison, d)} {_others(comparison, first, asked)}".strip())
 
 
-def _sentence(d: Difference, first: str, second: str, baseline: bool) -> str:
+def _sentence(d: Difference, first: str, second: str, baseline: bool, margin: float) -> str:
     by = f"{number(abs(d.difference))} {d.metric}"
     if d.winner is None:
         return f"{first} and {second} are level in {d.metric}."
     other = second if d.winner == first else first
-    if d.equivalent:
+    if d.equivalent and not d.significant:
         return f"{d.winner} and {other} are as good as equal: {by} lies between them."
     if not d.significant:
         return f"{d.winner} leads {other} by {by}, which may be chance."
+    small = f", though less than the {margin:g} that matters" if d.equivalent else ""
     if d.winner == first:
         role = ", the baseline" if baseline else ""
-        return f"{first} wins by {by} over {second}{role}, more than chance explains."
-    return f"Nothing beats the baseline {second}; {first} comes closest, {by} behind, more than chance explains."
+        return f"{first} wins by {by} over {second}{role}, more than chance explains{small}."
+    return f"Nothing beats the baseline {second}; {first} comes closest, {by} behind, more than chance explains{small}."
 
 
 def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:
-    if d.equivalent:
-        return "equivalent", f"Equivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
+    within = f"quivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
     p = p_value(d.p_adjusted)
-    return ("shown", f"Not noise: {p}") if d.significant else ("noise", f"Could be noise: {p}")
+    if d.significant:
+        return "shown", f"Not noise: {p}" + (f"; yet e{within}" if d.equivalent else "")
+    return ("equivalent", f"E{within}") if d.equivalent else ("noise", f"Could be noise: {p}")
 
 
 def _size(comparison: Comparison, d: Difference) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,9 @@ __all__ = ["Kind", "Shown", "Table", "frame_of", "latex_text", "markdown_text"]
 
 Kind = Literal["arrow", "pandas", "polars"]
 _ROWS = 40  # of a table in a notebook; the frame has all
+_PAGE = 90  # characters of a table that fit the text of a page
+_DASH = "–"
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 _SENTENCES = 12  # of a list that stands open in a notebook
 
 
@@ -29,6 +33,10 @@ class Table(NamedTuple):
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     names: int
+    best: frozenset[tuple[int, int]] = frozenset()
+    """(row, column) of the cells that LaTeX sets in bold."""
+    decimals: int | None = None
+    """So many decimals have the numbers of a LaTeX table, whatever a terminal shows; None: as they are."""
 
     def text(self) -> str:
         """Aligned columns for a terminal."""
@@ -46,15 +54,25 @@ class Table(NamedTuple):
         return "\n".join(f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
 
     def latex(self) -> str:
-        r"""A ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``)."""
+        r"""A ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``).
+
+        One that is wider than a page is made as wide as the text, by the graphicx package.
+        """
         alignment = "l" * self.names + "r" * (len(self.header) - self.names)
-        body = [
-            [*map(latex_text, row[: self.names]), *(latex_text(cell).replace("-", "$-$") for cell in row[self.names :])]
-            for row in self.rows
-        ]
-        head, *lines = [" & ".join(row) + r" \\" for row in (map(latex_text, self.header), *body)]
+        cells = [[self._latex_cell(cell, row, at) for at, cell in enumerate(of)] for row, of in enumerate(self.rows)]
+        head, *lines = [" & ".join(row) + r" \\" for row in (map(latex_text, self.header), *cells)]
         begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
-        return "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
+        whole = "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
+        width = sum(max(map(len, column)) + 2 for column in zip(self.header, *self.rows, strict=True))
+        return whole if width <= _PAGE else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
+
+    def _latex_cell(self, cell: str, row: int, column: int) -> str:
+        if column < self.names:
+            return latex_text(cell)
+        if self.decimals is not None:
+            cell = _NUMBER.sub(lambda found: _rounded(found.group(), self.decimals or 0), cell)
+        written = latex_text(cell).replace("-", "$-$") if cell != _DASH else "--"
+        return rf"\textbf{{{written}}}" if (row, column) in self.best else written
 
     def html(self) -> Markup:
         """A table for a notebook, which scrolls by itself where it is wide; of a long one the first rows."""
@@ -73,11 +91,19 @@ _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$",
+        "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$", "→": r"$\to$", "−": "$-$", "–": "--", "—": "---",
+        "…": r"\dots{}", "·": r"$\cdot$", "√": r"$\surd$", "Σ": r"$\Sigma$", "α": r"$\alpha$", "²": r"$^2$",
+        "“": "``", "”": "''", "’": "'",
         # at the beginning of a row these would be read as arguments of the line break before it
         "*": "{*}", "[": "{[}", "]": "{]}",
     }
     | {character: f"\\{character}" for character in "&%$#_{}"}
 )  # fmt: skip
+
+
+def _rounded(number: str, decimals: int) -> str:
+    written = f"{float(number):.{decimals}f}"
+    return written.removeprefix("-") if float(written) == 0 else written
 
 
 def markdown_text(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any, Self
 
-import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
