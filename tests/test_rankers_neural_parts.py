@@ -15,6 +15,7 @@ from toprank import losses
 from toprank.errors import DataError
 from toprank.losses import native as native_room
 from toprank.losses.native import native_names
+from toprank.rankers import neural_scoring
 from toprank.rankers.neural_inputs import Inputs, padding_waste, plan_epoch, plan_prediction
 from toprank.rankers.neural_objective import NotFinite, Objective, bridged
 from toprank.rankers.neural_objective import _native as native_of
@@ -374,3 +375,48 @@ def test_the_parameters_are_checked_once_and_frozen():
         parameters.epochs = 3
     with pytest.raises(DataError, match="epochs"):
         NeuralParameters.of(tr.NeuralRanker(epochs=0))
+
+
+# ---- twins ----
+
+
+@pytest.mark.parametrize("options", [{}, {"network": "attention"}, {"outputs": "grades", "loss": "Multinomial"}])
+@pytest.mark.parametrize("unsteady", [False, True])
+def test_equal_rows_of_a_query_get_equal_scores(options, unsteady, monkeypatch):
+    """Wherever they stand; `unsteady` networks round by the place of a row, as products of matrices may."""
+    train = tr.synthetic(n_queries=30, n_features=5, n_grades=3, seed=0).replace(feature_names=None)
+    ranker = tr.NeuralRanker(**{"loss": "ListNet", "epochs": 1, "threads": 1} | options).fit(train)
+    if unsteady:
+        kind = type(ranker.network_)
+        inner = kind.forward
+
+        def forward(self, rows, *more):
+            place = torch.arange(len(rows), dtype=torch.float64)[:, None]
+            return inner(self, rows, *more) * (1 + place * 2.0**-50)
+
+        monkeypatch.setattr(kind, "forward", forward)
+    rng = np.random.default_rng(0)
+    distinct = np.round(rng.normal(size=(9, 5)), 1)
+    for size in (5, 7, 11, 30, 101):
+        which = rng.integers(0, 9, 3 * size)
+        X, qid = distinct[which], np.repeat(np.arange(3), size)
+        X[::2] = np.where(X[::2] == 0.0, -0.0, X[::2])
+        scores = ranker.predict(X, qid=qid)
+        groups = {(query, row): set() for query, row in zip(qid.tolist(), which.tolist(), strict=True)}
+        for query, row, score in zip(qid.tolist(), which.tolist(), scores.tolist(), strict=True):
+            groups[query, row].add(score)
+        assert all(len(found) == 1 for found in groups.values())
+        assert len(set(scores)) > 3
+        data = tr.RankingData(X, rng.integers(0, 3, len(X)), qid=qid)
+        back = tr.RankingData(X[::-1], data.labels[::-1], qid=qid[::-1])
+        assert tr.evaluate(ranker.predict(data), data, "ndcg@10").mean == pytest.approx(
+            tr.evaluate(ranker.predict(back), back, "ndcg@10").mean, abs=1e-12
+        )
+
+
+def test_keys_that_clash_make_no_twins(monkeypatch):
+    train = tr.synthetic(n_queries=20, n_features=4, seed=0)
+    ranker = tr.NeuralRanker("ListNet", hidden=(4,), epochs=1, threads=1).fit(train)
+    scores = ranker.predict(train)
+    monkeypatch.setattr(neural_scoring, "_keys", lambda rows: np.zeros(len(rows), np.int64))
+    np.testing.assert_array_equal(ranker.predict(train), scores)

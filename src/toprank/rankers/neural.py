@@ -199,7 +199,8 @@ class NeuralRanker(GradeProbabilities):
         outputs = self._outputs(X, qid)
         if not len(self.gains_):
             return by_row(X, finite(outputs[:, 0]))
-        return by_row(X, finite(self._calibrated(grade_probabilities(outputs)) @ self.gains_))
+        gains = self._calibrated(grade_probabilities(outputs)) * self.gains_  # a matrix product may round by the place
+        return by_row(X, finite(gains.sum(axis=1)))
 
     def _scores(self, X: Any) -> FloatArray:
         return self.predict(X)
@@ -234,7 +235,7 @@ class NeuralRanker(GradeProbabilities):
         with scoring.torch_threads(scoring.threads_for(self.threads, rows.shape[0], network)) as threads:
             source = rows if order is None else rows[order]
             prepared = scoring.Rows(source, self.inputs_, device, threads, keep=False)
-            outputs = scoring.outputs_of(network, prepared, queries)
+            outputs = scoring.outputs_of(network, prepared, queries, twins=True)
         if order is None:
             return outputs
         scattered = np.empty_like(outputs)

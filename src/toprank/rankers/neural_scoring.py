@@ -148,23 +148,58 @@ def prediction_network(network: nn.Module, device: torch.device) -> nn.Module:
     return copy.eval().requires_grad_(False)
 
 
-def outputs_of(network: nn.Module, rows: Rows, queries: Queries) -> FloatArray:
-    """(documents, outputs) of a `prediction_network`; attention sees the documents of each query together."""
+def outputs_of(network: nn.Module, rows: Rows, queries: Queries, *, twins: bool = False) -> FloatArray:
+    """(documents, outputs) of a `prediction_network`; attention sees the documents of each query together.
+
+    `twins`: documents of a query with equal rows get equal outputs. Left to itself a product of matrices rounds last
+    bits by the place of a row, so that twins would be ranked by that.
+    """
     parameter = next(network.parameters())
     found: FloatArray | None = None
     plan = plan_prediction(queries, _CHUNK) if isinstance(network, SetAttention) else None
     n = queries.n_documents
+    keys = np.empty(n if twins else 0, np.int64)
     parts: list[Any] = list(plan.batches) if plan else [slice(a, min(a + _CHUNK, n)) for a in range(0, n, _CHUNK)]
     with torch.inference_mode():
         for part in parts:
             where = plan.rows[plan.documents(part)] if plan else part
             layout = Layout(plan.queries.sizes[slice(*part)], rows.device) if plan else None
-            outputs = network(rows.take(where).to(parameter.dtype), layout).cpu().numpy()
+            taken = rows.take(where)
+            if twins:
+                keys[where] = _keys(taken)
+            outputs = network(taken.to(parameter.dtype), layout).cpu().numpy()
             if found is None:
                 found = np.empty((n, outputs.shape[1]))
             found[where] = outputs
-    assert found is not None
+        assert found is not None
+        if twins:
+            _settle_twins(found, keys, rows, queries)
     return found
+
+
+def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
+    """A number for each row that is the same for equal rows, and hardly ever for others."""
+    factors = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, rows.shape[1]) | 1
+    bits = (rows + 0.0).view(torch.int32).to(torch.int64)  # 0 and -0 are equal, but not in bits
+    keys: npt.NDArray[np.int64] = (bits * torch.from_numpy(factors).to(rows.device)).sum(dim=1).cpu().numpy()
+    return keys
+
+
+def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: Rows, queries: Queries) -> None:
+    """Give documents whose rows equal those of an earlier one of their query the outputs of the first of these."""
+    of_query = queries.document_query
+    order = np.lexsort((keys, of_query))
+    again = (np.diff(keys[order]) == 0) & (np.diff(of_query[order]) == 0)
+    if not again.any():
+        return
+    places = np.arange(len(order))
+    places[1:][again] = 0
+    leaders = order[np.maximum.accumulate(places)]  # sorting is stable: the first of those with one key
+    twins, leaders = order[1:][again], leaders[1:][again]
+    for start in range(0, len(twins), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        equal = (rows.take(twins[part]) == rows.take(leaders[part])).all(dim=1).cpu().numpy()
+        outputs[twins[part][equal]] = outputs[leaders[part][equal]]
 
 
 def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
