@@ -35,7 +35,7 @@ for number, end in zip((3, 4), ends):
     os.dup2(end, number)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-PATIENCE = 60.0  # seconds until an answer that does not come is an error; a loaded machine is slow
+PATIENCE = 300.0  # seconds until an answer that does not come is an error; a loaded machine is slow
 
 
 def executable():

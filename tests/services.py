@@ -114,7 +114,7 @@ def counted(client):
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
 
 
-def until(holds, seconds=60):
+def until(holds, seconds=300):
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not holds():

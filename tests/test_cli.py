@@ -398,7 +398,7 @@ def deaf(*args, **options):
     while True:
         try:
             os.write(2, ready.pop() if ready else b"")
-            time.sleep(60)
+            time.sleep(600)
         except BaseException:  # as within the callback of a compiler
             pass
 
@@ -418,7 +418,7 @@ def signalled(script, number, *arguments):
             said = iter(process.stderr.readline, "ready\n")
             before = "".join(itertools.takewhile(bool, said))
             process.send_signal(number)
-            _, after = process.communicate(timeout=60)
+            _, after = process.communicate(timeout=300)
         except BaseException:
             process.kill()
             raise
@@ -474,7 +474,7 @@ def broken(*args):
     try:
         sys.stderr.write("ready\\n")
         sys.stderr.flush()
-        time.sleep(60)
+        time.sleep(600)
     except BaseException:
         raise RuntimeError("no compiled object yet") from None
 

@@ -259,7 +259,7 @@ def test_losses_that_draw_by_place_are_known_by_what_they_are(two, data):
 
 def known_tasks(two, until=0):
     """How many results the scheduler knows, once that many are left; releases take a moment to reach it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         found = two.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
         if found <= until or time.monotonic() > deadline:

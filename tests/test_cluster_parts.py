@@ -431,7 +431,7 @@ def test_strangers_are_sent_away():
     (port,) = free_port()
 
     def stranger(words):
-        for _ in range(100):
+        for _ in range(10_000):  # until somebody listens
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as line:
                 line.sendall(words)
                 return

@@ -353,13 +353,13 @@ def test_a_failure_of_ours_is_a_sentence_and_a_line_without_the_payload(folder, 
 def test_explanations_that_take_too_long_keep_nobody_else_waiting(folder, monkeypatch):
     """They go on after their clients were told; rankings and metrics have threads of their own."""
     over = threading.Event()
-    monkeypatch.setattr("toprank.serving.answers.explained", lambda *_: over.wait(60))
+    monkeypatch.setattr("toprank.serving.answers.explained", lambda *_: over.wait(300))
     monkeypatch.setattr("toprank.serving.service._LARGE", 0)  # every ranking is made on a thread
     try:
         with serving(folder, "linear", limits=Limits(seconds=0.2)) as client:
             asked = {"documents": documents(rows(3)), "a": "d0", "b": "d1"}
-            for words in ("took longer than 0.2 s", *["waited 0.2 s for its turn"] * 2):
-                refused(client.post("/v1/explain", json=asked), 503, words)
+            for _ in range(3):  # the first is begun, or not even that where the machine is busy
+                refused(client.post("/v1/explain", json=asked), 503, r"took longer than 0\.2 s|waited 0\.2 s")
             monkeypatch.setattr(client.service, "limits", Limits())
             assert client.post("/v1/rank", json={"documents": documents(rows(3))}).status_code == 200
             assert client.get("/metrics").status_code == 200

@@ -20,7 +20,7 @@ from toprank.serving.models import Served
 from toprank.serving.requests import RefusedError
 from toprank.serving.service import Limits
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_others_are_answered_while_a_large_request_is_worked_on(folder, sees_que
 
     def scores(self, X):
         begun.set()
-        waited.append(over.wait(20))
+        waited.append(over.wait(PATIENCE))
         return np.zeros(len(X))
 
     with serving(folder, "linear") as client:
@@ -174,8 +174,12 @@ def test_what_takes_too_long_keeps_its_place_until_it_ends():
     async def ask():
         threads, over = Threads(1, 0, "test"), threading.Event()
         try:
-            with pytest.raises(RefusedError, match=r"took longer than 0\.2 s; ask for fewer documents"):
-                await threads.result(partial(over.wait, PATIENCE), 0.2)
+            refusal = "waited"
+            while "waited" in refusal:  # where the machine is too busy to begin it in time
+                with pytest.raises(RefusedError) as caught:
+                    await threads.result(partial(over.wait, PATIENCE), 0.2)
+                refusal = str(caught.value)
+            assert refusal == "The answer took longer than 0.2 s; ask for fewer documents."
             with pytest.raises(RefusedError, match="more to do"):
                 await threads.result(lambda: None, PATIENCE)
             over.set()

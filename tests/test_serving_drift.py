@@ -13,7 +13,7 @@ from toprank.errors import DataError
 from toprank.monitoring import monitor
 from toprank.serving import application, watching
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

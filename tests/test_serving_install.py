@@ -25,7 +25,7 @@ from toprank.serving import __main__ as command
 from toprank.serving.settings import Settings
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

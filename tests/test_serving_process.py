@@ -23,7 +23,7 @@ import toprank as tr
 from browser import Browser
 
 NAMES = ("price", "age", "bm25")
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,9 @@ class Process:
     def __init__(self, *arguments):
         command = [sys.executable, "-m", "toprank", "serve", *map(str, arguments), "--port", "0"]
         command += [] if "--drain" in arguments else ["--drain", "0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.lines = []
         threading.Thread(target=self._read, daemon=True).start()
         self.address = ("127.0.0.1", int(self.event("ready")["url"].rpartition(":")[2]))
@@ -174,13 +176,14 @@ def test_a_body_whose_end_is_told_twice_ends_the_connection(folder):
 def test_a_request_under_way_is_answered_after_sigterm(folder):
     with started(folder / "a.toprank") as process, socket.create_connection(process.address) as client:
         body = json.dumps({"documents": documents()}).encode()
-        client.sendall(head(process, len(body)) + body[:10])
-        time.sleep(0.2)
+        client.settimeout(PATIENCE)
+        client.sendall(head(process, len(body)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        assert client.recv(65536).startswith(b"HTTP/1.1 100")  # the service reads the body: the request is under way
+        client.sendall(body[:10])
         process.process.send_signal(signal.SIGTERM)
         process.event("stopping")
         time.sleep(0.2)
         client.sendall(body[10:])
-        client.settimeout(PATIENCE)
         answer = b"".join(iter(lambda: client.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["ranking"]
@@ -190,7 +193,7 @@ def test_a_request_under_way_is_answered_after_sigterm(folder):
 
 
 def test_while_it_drains_new_requests_are_answered_and_told_to_leave(folder):
-    with started(folder / "a.toprank", "--drain", "2") as process:
+    with started(folder / "a.toprank", "--drain", PATIENCE) as process:
         kept = http.client.HTTPConnection(*process.address, timeout=PATIENCE)
         with contextlib.closing(kept):
             kept.request("GET", "/readyz")
@@ -204,6 +207,7 @@ def test_while_it_drains_new_requests_are_answered_and_told_to_leave(folder):
             answer.read()
             assert (answer.status, answer.headers["connection"]) == (503, "close")
         assert process.ask("/v1/rank", {"documents": documents()})[0] == 200
+        process.process.send_signal(signal.SIGTERM)  # asked a second time, it goes at once
         assert process.process.wait(PATIENCE) == 0
 
 
