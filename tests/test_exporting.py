@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import subprocess
 import sys
 import tempfile
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,7 @@ RANKERS = {
     "expected gain": lambda: tr.ExpectedGainRanker().fit(data()),
     "ordinal": lambda: tr.ExpectedGainRanker("Ordinal").fit(data()),
     "calibrated": lambda: tr.ExpectedGainRanker("ListNet", l2=0.1).fit(half("first")).calibrate(half("second")),
+    "calibrated ordinal": lambda: tr.ExpectedGainRanker("Ordinal").fit(half("first")).calibrate(half("second")),
     "grades of trees": lambda: trees(loss="Multinomial", outputs="grades").fit(half("first")).calibrate(half("second")),
     "mlp": lambda: network().fit(data()),
     "mlp of quantiles": lambda: network(input_transform="quantile", norm="layer", activation="gelu").fit(data()),
@@ -549,6 +552,21 @@ def test_infinite_values_are_compared_where_a_target_takes_them(tmp_path: Path) 
     assert not (tmp_path / "m.json").exists()
 
 
+def test_probabilities_that_are_almost_nothing_are_calibrated_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their logarithms tell the last bits of a sigmoid apart; the runtime's own is not as exact, and is found out."""
+    model = copy(ranker("calibrated ordinal"))
+    flat = tuple((a, 0.05) for a, _ in model.calibration_.steps)
+    model.calibration_ = dataclasses.replace(model.calibration_, steps=flat)
+    parity = tr.export(model, "onnx", tmp_path / "m.onnx")
+    assert parity.holds
+    assert parity.largest < 1e-12
+    monkeypatch.setattr(onnx_graph._Graph, "_sigmoid", lambda graph, Z: graph.nodes("Sigmoid", Z))
+    with pytest.raises(DifferenceError, match="was not written"):
+        tr.export(model, "onnx", tmp_path / "m.onnx")
+
+
 # ---- the files ----
 
 
@@ -634,6 +652,25 @@ def test_names_that_a_target_does_not_take(tmp_path: Path) -> None:
     clash = trees().fit(data().replace(feature_names=["a b", "a_b", *(f"f{j}" for j in range(8))]))
     with pytest.raises(DataError, match="two have one name"):
         tr.export(clash, "lightgbm", tmp_path / "other.txt")
+
+
+def test_names_with_control_characters_and_halves(tmp_path: Path) -> None:
+    """LightGBM never comes back from a file with the first ones, and XGBoost reads other names than were written."""
+    odd = ["a\x01b", "c\nd", "e\x00f", "g\u2028h", *(f"f{j}" for j in range(6))]
+    model = trees().fit(data().replace(feature_names=odd))
+    for format, kept in (("lightgbm", "g_h"), ("xgboost", "g\u2028h")):
+        assert format_named(format).files(form_of(model), Target("m"))[""].count(b"a_b")
+        parity = tr.export(model, format, tmp_path / "m.json")
+        assert parity.holds
+        assert any("renamed, 'a\x01b' to 'a_b'" in remark for remark in parity.remarks)
+        assert kept.encode() in (tmp_path / "m.json").read_bytes()
+    for format in ("c", "python", "onnx"):
+        assert tr.export(model, format, tmp_path / "m.x").holds
+    half = copy(model)
+    half.feature_names_in_ = np.array(["a\ud800", *odd[1:]], dtype=object)
+    with pytest.raises(DataError, match=r"feature 'a\\ud800' holds half a character"):
+        tr.export(half, "xgboost", tmp_path / "other.json")
+    assert not (tmp_path / "other.json").exists()
 
 
 def test_lightgbm_keeps_what_the_splits_gained(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from foreign_models import (
     xgboost_model,
 )  # fmt: skip
 from toprank.cli.main import app
+from toprank.data.encoding import UnknownLevelsWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted
 
@@ -106,6 +107,35 @@ def test_xgboost(tmp_path, options, suffix):
     model.save_model(path)
     rows = near(xgboost_cuts(model))
     check(path, rows, model.predict(rows))
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "reg:gamma", "reg:tweedie", "reg:logistic"])
+def test_xgboost_dart_from_any_base_score(tmp_path, objective):
+    """XGBoost's estimators and its Booster add the trees of DART in two ways; the bits are those of the estimators."""
+    import xgboost
+
+    y = (Y > 2).astype(float) if "logi" in objective else Y + 0.54
+    model = xgboost.XGBRegressor(objective=objective, booster="dart", rate_drop=0.5, n_estimators=10, n_jobs=1).fit(
+        X, y
+    )
+    model.save_model(tmp_path / "m.json")
+    ranker = check(tmp_path / "m.json", X, model.predict(X, output_margin=True))
+    theirs = model.get_booster().predict(xgboost.DMatrix(X), output_margin=True)
+    np.testing.assert_allclose(ranker.predict(X), theirs, atol=2e-6)
+
+
+def test_xgboost_levels_that_it_cut_off_itself(tmp_path):
+    """It counts characters and writes bytes; so the model is read, and takes codes."""
+    pandas, xgboost = pytest.importorskip("pandas"), pytest.importorskip("xgboost")
+    words = np.array(["Öl", "naïve", "日本", "plain"])
+    frame = pandas.DataFrame({"a": X[:, 0], "b": pandas.Categorical(words[np.arange(len(X)) % 4])})
+    model = xgboost.XGBRanker(n_estimators=4, n_jobs=1, enable_categorical=True).fit(frame, Y, qid=QID)
+    codes = frame.assign(b=frame["b"].cat.codes)
+    for suffix in ("json", "ubj"):
+        model.save_model(tmp_path / f"m.{suffix}")
+        with pytest.warns(UnknownLevelsWarning, match="cut off the levels of 'b'"):
+            ranker = tr.load(tmp_path / f"m.{suffix}")
+        np.testing.assert_array_equal(ranker.predict(codes), model.predict(frame))
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,24 @@ def form_of(ranker: Any) -> Form:
     check_is_fitted(ranker)
     names = getattr(ranker, "feature_names_in_", None)
     if names is not None:
-        return Form(tuple(str(name) for name in names), ranker.formula(), ranker.encoding_)
+        form = Form(tuple(str(name) for name in names), ranker.formula(), ranker.encoding_)
+        _check_texts(form)
+        return form
     first, d = getattr(ranker, "first_feature_id_", None), ranker.n_features_in_
     made = [f"x{j}" for j in range(d)] if first is None else [f"feature_{first + j}" for j in range(d)]
     return Form(tuple(made), ranker.formula(), named=False)
+
+
+def _check_texts(form: Form) -> None:
+    """Refuse names and levels that no file can hold: half of a character of two, as broken decoding leaves behind."""
+    told = [("feature", name, name) for name in form.names]
+    told += [("level of the category", name, level) for name, levels in form.levels.items() for level in levels]
+    for what, name, text in told:
+        if any("\ud800" <= mark <= "\udfff" for mark in text):
+            raise DataError(
+                f"The {what} {name!a} holds half a character ({text!a}), which no file can say. Rename it before "
+                "training: text.encode(errors='replace').decode()."
+            )
 
 
 # ---- for targets that know one kind of model ----

@@ -18,7 +18,7 @@ from toprank.rankers.tree_text import Fields, ReadTrees, written_trees
 
 __all__ = ["FORMATS"]
 
-_MARKS = r'[\s",:\[\]{}]'
+_MARKS = r'[\s",:\[\]{}\x00-\x1f\x7f]'
 
 
 def _files(form: Form, target: Target) -> Mapping[str, bytes]:
@@ -75,7 +75,9 @@ def _fields(tree: Tree) -> Fields:
 
 def _refuses(form: Form, target: Target) -> str | None:
     del target
-    clash = name_refusal(form.names, _MARKS, "LightGBM", "blanks, quotes, commas, colons and brackets")
+    clash = name_refusal(
+        form.names, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
+    )
     return clash or (None if as_forest(form.part) is not None else not_trees(form, "LightGBM's file"))
 
 

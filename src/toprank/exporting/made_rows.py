@@ -246,7 +246,7 @@ def _large(usual: Usual, numbers: IntArray, rng: np.random.Generator) -> FloatAr
     factor = rng.choice([-1.0, 1.0], len(X)) * 10.0**powers
     sizes = np.abs(X[alone, columns])
     X[alone, columns] = factor[alone] * np.where(sizes > 0, np.minimum(sizes, 1e6), 1.0)
-    X[np.ix_(together, numbers)] *= np.abs(10.0 ** (powers[together] / 10.0))[:, None]
+    X[np.ix_(together, numbers)] *= 10.0 ** rng.uniform(0.0, 3.0, (len(together), 1))
     return X
 
 

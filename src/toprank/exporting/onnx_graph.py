@@ -183,10 +183,17 @@ class _Graph:
         if activation in ("relu", "tanh"):
             return nodes({"relu": "Relu", "tanh": "Tanh"}[activation], Z)
         if activation == "silu":
-            return nodes("Mul", Z, nodes("Sigmoid", Z))
+            return nodes("Mul", Z, self._sigmoid(Z))
         erf = self._erf(nodes("Mul", Z, nodes.constant(np.sqrt(0.5))))
         half = nodes("Mul", Z, nodes.constant(0.5))
         return nodes("Add", half, nodes("Mul", half, erf))
+
+    def _sigmoid(self, Z: str) -> str:
+        """As `predict` has it, to the last bit: where probabilities are tiny, their logarithms tell last bits apart."""
+        nodes, one = self.nodes, self.nodes.constant(1.0)
+        small = nodes("Exp", nodes("Neg", nodes("Abs", Z)))
+        above = nodes("Where", nodes("GreaterOrEqual", Z, nodes.constant(0.0)), one, small)
+        return nodes("Div", above, nodes("Add", one, small))
 
     def _erf(self, u: str) -> str:
         """The error function: runtimes have it in single precision alone.
@@ -218,7 +225,7 @@ class _Graph:
             # P(k) = P(≥ k) − P(≥ k + 1), where P(≥ 0) = 1
             steps = np.eye(n_grades)[1:] - np.eye(n_grades)[:-1]
             first = nodes.constant(np.eye(n_grades)[0])
-            raw = nodes("Add", nodes("MatMul", nodes("Sigmoid", outputs), nodes.constant(steps)), first)
+            raw = nodes("Add", nodes("MatMul", self._sigmoid(outputs), nodes.constant(steps)), first)
             kept = nodes("Max", raw, nodes.constant(0.0))
             P = nodes("Div", kept, nodes("ReduceSum", kept, nodes.constant(np.array([1]))))
         if part.steps is None:
@@ -236,7 +243,7 @@ class _Graph:
         logs = [nodes("Log", nodes("Max", nodes("MatMul", P, nodes.constant(side)), least)) for side in (up, down)]
         a, b = np.array(part.steps).T
         odds = nodes("Add", nodes("Mul", nodes("Sub", *logs), nodes.constant(b)), nodes.constant(a))
-        chances, reached, total = nodes("Sigmoid", odds), "", nodes.constant(gains[:1])
+        chances, reached, total = self._sigmoid(odds), "", nodes.constant(gains[:1])
         for k, rise in enumerate(np.diff(gains)):
             chance = nodes("Gather", chances, nodes.constant(np.array([k])), axis=1)
             reached = nodes("Mul", reached, chance) if reached else chance

@@ -22,7 +22,7 @@ from toprank.importing import installed
 
 __all__ = ["FORMATS"]
 
-_MARKS = r"[\[\]<]"
+_MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647
 _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 _LARGEST = float(np.finfo(np.float32).max)
@@ -104,7 +104,9 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
 
 def _refuses(form: Form, target: Target) -> str | None:
     del target
-    return name_refusal(form.names, _MARKS, "XGBoost", "'[', ']' and '<'") or forest_refusal(form, "XGBoost's file")
+    return name_refusal(form.names, _MARKS, "XGBoost", "'[', ']', '<' and control characters") or forest_refusal(
+        form, "XGBoost's file"
+    )
 
 
 def _remarks(form: Form, target: Target) -> tuple[str, ...]:

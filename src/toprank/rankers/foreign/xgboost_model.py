@@ -2,7 +2,8 @@
 
 XGBoost rounds features to single precision and asks x < t; of such numbers that is x <= t', with t' the next number
 below t. Missing values go the way that each node names. The sum starts at the base score and is rounded to single
-precision after each tree, so that scores are those of `predict(..., output_margin=True)` to the last bit.
+precision after each tree, so that scores are those of `predict(..., output_margin=True)` of XGBoost's estimators to
+the last bit. (Of DART `Booster.predict` adds otherwise than these, and differs from them in the last digit.)
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.encoding import Encoding
-from toprank.errors import DataError
+from toprank.data.encoding import Encoding, UnknownLevelsWarning
+from toprank.errors import DataError, warn_user
 from toprank.rankers.foreign import building, ubj
 from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
 from toprank.rankers.foreign.ranker import ForestRanker
@@ -99,12 +100,28 @@ def _categories(given: Any, names: list[str]) -> Encoding | None:
         if of_object(one, "offsets") is None:
             levels[place] = [float(value) if value != int(value) else int(value) for value in _finite(one)]
         elif len(ends := whole(of_object(one, "offsets"), "offsets")):
+            values = whole(of_object(one, "values"), "values")
+            if ((values < 0) | (values > 127)).any() and (np.abs(values) < 256).all():
+                return _without_levels(names[place] if place < len(names) else "")
             try:
-                text = bytes(whole(of_object(one, "values"), "values").tolist())
+                text = bytes(values.tolist())
                 levels[place] = [text[a:b].decode() for a, b in pairwise(ends.tolist())]
             except ValueError:
                 raise DataError("the levels of its categories are damaged") from None
     return building.encoding(names, levels) if levels else None
+
+
+def _without_levels(name: str) -> None:
+    """Say why levels are not known.
+
+    XGBoost (3.2 at least) says in characters where texts end, but writes bytes, and only as many as it counted: levels
+    beyond ASCII run into each other, and the last ones are lost.
+    """
+    warn_user(
+        f"XGBoost cut off the levels of '{name}' when it wrote the file, since some are not ASCII. The model takes "
+        "codes of categories: the place of a level among the categories of the training frame, from 0 on.",
+        UnknownLevelsWarning,
+    )
 
 
 def _finite(one: Any) -> list[float]:
@@ -132,9 +149,9 @@ def _margin(objective: str, base: np.float32) -> np.float32:
         if objective.startswith("rank:") or objective in _IDENTITY:
             margin = base
         elif objective in _LOGISTIC:
-            margin = -np.log(one / base - one)
+            margin = -_log(one / base - one)
         elif objective in _LOGARITHM:
-            margin = np.log(base)
+            margin = _log(base)
         elif objective.startswith("multi:"):
             raise DataError(f"its objective {objective} gives a number for each class, not one score")
         else:
@@ -142,6 +159,11 @@ def _margin(objective: str, base: np.float32) -> np.float32:
     if not np.isfinite(margin):
         raise DataError("its base score gives no finite number")
     return np.float32(margin)
+
+
+def _log(value: np.float32) -> np.float32:
+    """The logarithm to the last bit of single precision, which NumPy's own may miss."""
+    return np.float32(np.log(np.float64(value)))
 
 
 def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.float32] | None]:
