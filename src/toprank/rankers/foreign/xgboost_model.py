@@ -102,7 +102,8 @@ def _categories(given: Any, names: list[str]) -> Encoding | None:
         elif len(ends := whole(of_object(one, "offsets"), "offsets")):
             values = whole(of_object(one, "values"), "values")
             if ((values < 0) | (values > 127)).any() and (np.abs(values) < 256).all():
-                return _without_levels(names[place] if place < len(names) else "")
+                _tell_lost_levels(names[place] if place < len(names) else "")
+                return None
             try:
                 text = bytes(values.tolist())
                 levels[place] = [text[a:b].decode() for a, b in pairwise(ends.tolist())]
@@ -111,7 +112,7 @@ def _categories(given: Any, names: list[str]) -> Encoding | None:
     return building.encoding(names, levels) if levels else None
 
 
-def _without_levels(name: str) -> None:
+def _tell_lost_levels(name: str) -> None:
     """Say why levels are not known.
 
     XGBoost (3.2 at least) says in characters where texts end, but writes bytes, and only as many as it counted: levels
