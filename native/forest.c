@@ -284,8 +284,36 @@ INLINE int decided(const forest *f, const i4 (*nodes)[NODE_PARTS], const visit *
     return -1;
 }
 
-/* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree. */
-static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b, visit *visits, f8 *added) {
+/* The same for all nodes of a tree that some coalition reaches and at which the documents part: `known`. One walk downwards,
+which remembers what is decided by feature in `sides` (0 before and after; else the side, from 1), where the search above would
+take as many steps as the tree has levels at each of them. `stack` has room for two numbers a node. */
+enum { SEARCHED = 256 }; /* nodes of a tree up to which the search is quick enough */
+static void decide_all(const forest *f, const i4 (*nodes)[NODE_PARTS], const i1 *a, const i1 *b, i8 *stack, u1 *sides, i1 *known) {
+    i8 depth = 0;
+    stack[depth++] = 0;
+    while (depth > 0) {
+        const i8 top = stack[--depth], number = top / 3, phase = top % 3;
+        const i4 *node = nodes[number];
+        const int ways[2] = {a[node[NODE_COLUMN]] > node[NODE_RANK], b[node[NODE_COLUMN]] > node[NODE_RANK]};
+        u1 *side = sides + f->columns[node[NODE_COLUMN]][FEATURE_OF];
+        int taken = 0;
+        if (ways[0] != ways[1] && (phase > 0 || *side == 0)) { /* a's way, then b's, then back to what was before */
+            known[number] = -1;
+            *side = phase == 2 ? 0 : (u1)(phase + 1);
+            if (phase == 2) continue;
+            stack[depth++] = top + 1;
+            taken = (int)phase;
+        } else if (ways[0] != ways[1]) {
+            known[number] = (i1)(taken = *side - 1);
+        }
+        const i4 next = node[NEXT + ways[taken]];
+        if (next >= 0) stack[depth++] = 3 * (i8)next;
+    }
+}
+
+/* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree, and `table`
+is what `decide_all` found, or null. */
+static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b, const i1 *table, visit *visits, f8 *added) {
     const i8 first = f->trees[tree][FIRST_NODE];
     const i4(*nodes)[NODE_PARTS] = f->nodes + first;
     const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
@@ -297,7 +325,7 @@ static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b
         const i4 *node = nodes[here->node];
         const int ways[2] = {a[node[NODE_COLUMN]] > node[NODE_RANK], b[node[NODE_COLUMN]] > node[NODE_RANK]};
         const i8 feature = f->columns[node[NODE_COLUMN]][FEATURE_OF];
-        const int known = ways[0] == ways[1] ? 0 : decided(f, nodes, visits, here, feature);
+        const int known = ways[0] == ways[1] ? 0 : table ? table[here->node] : decided(f, nodes, visits, here, feature);
         here->forks = known < 0;
         for (int side = known < 0 ? 0 : known; side <= (known < 0 ? 1 : known); side++) {
             visit next = {.fork = here->fork, .taken = here->taken, .u = here->u, .v = here->v, .share = here->share};
@@ -341,7 +369,11 @@ KERNEL(i8, forest_contributions)(i8 n, i8 d, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e,
     i1 *block = scratch(c * BLOCK, 1), *ranks = scratch(n * c, 1);
     visit *visits = scratch(largest, sizeof *visits);
     f8 *added = scratch(d, sizeof *added);
-    const bool room = block && ranks && visits && added;
+    i8 *stack = scratch(2 * largest + 2, sizeof *stack);
+    u1 *sides = scratch(d, 1);
+    i1 *known = scratch(largest, 1);
+    const bool room = block && ranks && visits && added && stack && sides && known;
+    if (room) memset(sides, 0, (size_t)d);
     for (i8 first = 0; first < n && room; first += BLOCK) {
         const i8 rows = least(BLOCK, n - first);
         fill_columns(&f, c, rows, d, BLOCK, X[first], true, flushed, block);
@@ -352,7 +384,11 @@ KERNEL(i8, forest_contributions)(i8 n, i8 d, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e,
         const i8 a = pairs[pair][0], b = pairs[pair][1];
         if (a < 0 || a >= n || b < 0 || b >= n) continue;
         memset(added, 0, (size_t)d * sizeof *added);
-        for (i8 tree = 0; tree < t; tree++) add_contributions(&f, tree, ranks + a * c, ranks + b * c, visits, added);
+        for (i8 tree = 0; tree < t; tree++) {
+            const bool large = trees[tree + 1][FIRST_NODE] - trees[tree][FIRST_NODE] > SEARCHED;
+            if (large) decide_all(&f, nodes + trees[tree][FIRST_NODE], ranks + a * c, ranks + b * c, stack, sides, known);
+            add_contributions(&f, tree, ranks + a * c, ranks + b * c, large ? known : NULL, visits, added);
+        }
         for (i8 j = 0; j < d; j++) contributions[a][j] += added[j];
         for (i8 j = 0; j < d; j++) contributions[b][j] -= added[j];
     }
@@ -360,5 +396,8 @@ KERNEL(i8, forest_contributions)(i8 n, i8 d, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e,
     give_back(ranks);
     give_back(visits);
     give_back(added);
+    give_back(stack);
+    give_back(sides);
+    give_back(known);
     return room ? 0 : OUT_OF_MEMORY;
 }

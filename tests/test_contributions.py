@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from itertools import product
 from math import factorial
 
@@ -21,6 +22,7 @@ from toprank.errors import DataError
 from toprank.rankers import contributions
 from toprank.rankers.contributions import Sampling
 from toprank.rankers.explanation import AskedQuery
+from toprank.rankers.foreign import building
 from toprank.rankers.forest import Forest
 
 ONE, OTHER = np.array([0]), np.array([1])
@@ -399,3 +401,63 @@ def test_as_many_orders_as_score_a_quarter_of_a_million_documents():
         assert 16 < orders < 1024
         assert orders * (players + 1) * documents <= 1 << 18 < (orders + 2) * (players + 1) * documents
     assert [Sampling(orders).twos(3, 3) for orders in (4, 5, 10, 5000)] == [2, 2, 5, 2500]
+
+
+# ---- large trees, in which what is decided is looked up ----
+
+
+def chain(features):
+    """Node i asks for feature i: 0 ends in a leaf worth 0, 1 goes on, and behind the last stands the leaf worth 1."""
+    places = np.arange(features)
+    left = [*(features + places).tolist(), *[-1] * (features + 1)]
+    right = [*(places[1:]).tolist(), 2 * features, *[-1] * (features + 1)]
+    every = np.zeros(2 * features + 1)
+    value = every.copy()
+    value[-1] = 1.0
+    feature = np.concatenate([places, np.zeros(features + 1, np.int64)])
+    nodes = building.Nodes(left, right, feature, every + 0.5, every + building.NAN_LEFT, value)
+    return building.forest([building.tree(0, nodes, features)], features)
+
+
+def test_a_chain_over_many_features_takes_steps_in_proportion():
+    """All features must be the first row's for its score: each has 1/n; four times as many, four times as long."""
+    seconds = {}
+    for n in (15_000, 60_000):
+        forest, rows = Forest.from_numbers(chain(n)), np.stack([np.ones(n), np.zeros(n)])
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            found = forest.contributions(rows, np.array([0]), np.array([1]), threads=1)
+            taken.append(time.process_time() - start)
+        np.testing.assert_allclose(found[0], 1 / n, rtol=1e-9)
+        seconds[n] = min(taken)
+    assert seconds[60_000] < 10 * seconds[15_000]  # the square would be 16
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_trees_are_explained_as_small_ones(seed):
+    """Trees of 700 leaves over six features, each asked for again and again on a way down; every coalition."""
+    rng = np.random.default_rng(seed)
+    inner, features = 699, 6
+    left, right, open_leaves = [-1], [-1], [0]
+    while len(left) < 2 * inner + 1:
+        node = open_leaves.pop(rng.integers(len(open_leaves)))
+        left[node], right[node] = len(left), len(left) + 1
+        left += [-1, -1]
+        right += [-1, -1]
+        open_leaves += [left[node], right[node]]
+    count = len(left)
+    feature, threshold = rng.integers(features, size=count), rng.normal(size=count)
+    nodes = building.Nodes(left, right, feature, threshold, np.full(count, building.NAN_LEFT), rng.normal(size=count))
+    forest = Forest.from_numbers(building.forest([building.tree(0, nodes, features)], features))
+    a, b = rng.normal(size=(2, features))
+    masks = (np.arange(1 << features)[:, None] >> np.arange(features) & 1).astype(bool)
+    earned = forest.predict(np.where(masks, a, b))
+    expected = np.zeros(features)
+    for number, mask in enumerate(masks):
+        size = int(mask.sum())
+        for j in np.flatnonzero(~mask):
+            share = factorial(size) * factorial(features - size - 1) / factorial(features)
+            expected[j] += share * (earned[number | 1 << j] - earned[number])
+    found = forest.contributions(np.stack([a, b]), np.array([0]), np.array([1]))
+    np.testing.assert_allclose(found[0], expected, atol=1e-12)
