@@ -20,6 +20,7 @@ from toprank.cluster.allreduce import AllReduce, LeftAloneError
 from toprank.cluster.trees import Attempt, Checkpoint, Checkpoints, Place, Plan
 from toprank.cluster.work import Rows, bound_part, in_sentences
 from toprank.compute import FloatArray
+from toprank.data.checks import check_finite
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
@@ -77,6 +78,9 @@ def _make_rounds(
         for name, part in (("train", data), ("valid", held_out))
         if name in plan.tops and part is not None
     }
+    for part in (data, held_out):
+        if part is not None:
+            check_finite(part.X, part.feature_names)
     columns = categorical_columns(own.categorical, data)
     words = lightgbm_parameters(own, data, len(plan.intercept), columns)
     if len(place.machines) > 1:

@@ -21,8 +21,8 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_flag",
-    "check_number", "check_whole", "is_whole", "listed_paths", "unshortened",
+    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_finite",
+    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "unshortened",
 ]  # fmt: skip
 
 IN_DOUBLE = Remedy(
@@ -617,3 +617,24 @@ def in_pieces(array: Array) -> Iterator[Array]:
     unshortened(array)
     rows = max(1, _PIECE // max(1, array[:1].nbytes))
     return (array[first : first + rows] for first in range(0, len(array), rows))
+
+
+def refuse_infinite(infinite: npt.NDArray[Any], names: Any) -> None:
+    """Refuse features, by the name of the first column where `infinite` is true."""
+    if infinite.any():
+        column = int(np.flatnonzero(infinite)[0])
+        called = f"'{names[column]}'" if names is not None else f"number {column} (from 0)"
+        raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
+
+
+def check_finite(X: Any, names: Any) -> None:
+    """Refuse features with infinite values, by the name of their first column."""
+    if not isinstance(X, np.ndarray):
+        infinite = np.isinf(unshortened(X).data)
+        if infinite.any():
+            refuse_infinite(np.bincount(X.indices[infinite], minlength=X.shape[1]) > 0, names)
+        return
+    for piece in in_pieces(X):
+        infinite = np.isinf(piece)
+        if infinite.any():
+            refuse_infinite(np.logical_or.reduce(infinite, axis=0), names)

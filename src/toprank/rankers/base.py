@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
-from toprank.data.checks import check_files
+from toprank.data.checks import check_files, check_finite
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
@@ -86,6 +86,8 @@ class Ranker(Recorded):
     """Whether features may be a SciPy sparse matrix."""
     takes_missing: ClassVar[bool] = True
     """Whether features may be missing; else it refuses them."""
+    shows_infinity: ClassVar[bool] = True
+    """Whether an infinite feature makes a score infinite or NaN, and is refused by that; else rows are looked at."""
     learns_from_parts: ClassVar[bool] = False
     """Whether it can be trained on a cluster, from partitions of the data."""
     walks_penalties: ClassVar[bool] = False
@@ -174,6 +176,9 @@ class Ranker(Recorded):
                     ),
                     SameDataWarning,
                 )
+        for one in (None if self.standardises else data, valid):  # a standardisation sees it by itself
+            if isinstance(one, RankingData):
+                check_finite(one.X, one.feature_names)
         self.training_ = {
             "fingerprint": data.fingerprint,
             "queries": data.n_queries,
@@ -489,6 +494,8 @@ class Ranker(Recorded):
             check_files(X)
             self._check_dense(X)
             rows = self.translated(X).X
+            if not self.shows_infinity:
+                check_finite(rows, getattr(self, "feature_names_in_", None))
         else:
             rows = self._rows(X)
         return rows if self.one_hot_ is None else self.one_hot_.columns(rows)

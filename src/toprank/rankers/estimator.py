@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from toprank.data.checks import sparse_features
+from toprank.data.checks import check_finite, sparse_features
 from toprank.data.warnings import FEW
 from toprank.errors import DataError
 
@@ -355,6 +355,7 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
     options |= {"ensure_all_finite": "allow-nan", "reset": reset}
     if sparse and hasattr(X, "toarray"):
         X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
+        check_finite(X, None)
     return (
         validate_data(estimator, X, **options)
         if y is None
@@ -363,9 +364,9 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
 
 
 def _plain_matrix(X: Any) -> tuple[Any, Any]:
-    """A matrix of floats without infinite values and the names of its columns, where X plainly is one; else None."""
+    """A matrix of floats and the names of its columns, where X plainly is one, else None; infinite ones are refused."""
     names = None
-    if type(X).__module__.startswith("pandas.") and hasattr(X, "columns"):
+    if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
         names = np.array(list(X.columns), dtype=object)
         if not all(isinstance(name, str) for name in names) or not all(kind.kind in "fiu" for kind in X.dtypes):
             return None, None
@@ -373,7 +374,8 @@ def _plain_matrix(X: Any) -> tuple[Any, Any]:
     if type(X) is not np.ndarray or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
         return None, None
     matrix = X if X.dtype in _KINDS else X.astype(np.float64)
-    return (None, None) if np.isinf(matrix).any() else (matrix, names)
+    check_finite(matrix, names)
+    return matrix, names
 
 
 def _is_plain_column(y: Any, n: int) -> bool:

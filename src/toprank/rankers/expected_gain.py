@@ -92,6 +92,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     }
     saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "l2_": float, **GradeProbabilities.saved_values}
     standardises: ClassVar[bool] = True
+    shows_infinity: ClassVar[bool] = False
     learns_from_parts: ClassVar[bool] = True
 
     loss: Loss | str = "Multinomial"

@@ -8,7 +8,7 @@ told in the same terms, and how these count by an `Arithmetic`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -279,6 +279,7 @@ def _changes(key: Array) -> npt.NDArray[np.bool_]:
 class OfTrees:
     """What rankers that are a forest share; their `_trees` make it when it is first asked for."""
 
+    shows_infinity: ClassVar[bool] = False
     n_features_in_: int
 
     @property
@@ -291,7 +292,7 @@ class OfTrees:
     def _prediction_rows(self, X: Any) -> Any:
         """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
 
-        Trees know no numbers, only their order, so an infinite value does no harm.
+        Trees know no numbers, only their order, so an infinite value does no harm here; elsewhere it is refused.
         """
         known = vars(getattr(self, "as_fitted", self))
         bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray

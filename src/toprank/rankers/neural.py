@@ -110,6 +110,7 @@ class NeuralRanker(GradeProbabilities):
     }
 
     rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
+    shows_infinity: ClassVar[bool] = False  # as quantiles hide it
     trains_alone: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
     family: ClassVar[str | None] = "networks"
     packages: ClassVar[tuple[str, ...]] = ("torch",)

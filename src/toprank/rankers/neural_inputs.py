@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import unshortened
+from toprank.data.checks import refuse_infinite, unshortened
 from toprank.data.queries import Queries
-from toprank.scorers.features import refuse_infinite
 
 __all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "padding_waste", "plan_epoch", "plan_prediction"]
 

@@ -240,6 +240,7 @@ class RankBoost(AdditiveTerms, Ranker):
     """
 
     takes_sparse: ClassVar[bool] = False
+    shows_infinity: ClassVar[bool] = False
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {
         "features_": Numbers("rounds", whole=True),
         "thresholds_": Numbers("rounds"),

@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, blocks_of, each_block
-from toprank.data.checks import unshortened
-from toprank.errors import DataError
+from toprank.data.checks import refuse_infinite, unshortened
 
-__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "refuse_infinite", "row_blocks"]
+__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "row_blocks"]
 
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time
@@ -67,14 +66,6 @@ class Standardisation:
     def without_constants(self, weights: FloatArray) -> FloatArray:
         """The weights, (…, features), 0 for constant columns, which no solver moves from its start."""
         return weights if self.constant is None else np.where(self.constant, 0.0, weights)
-
-
-def refuse_infinite(infinite: npt.NDArray[Any], names: tuple[str, ...] | None) -> None:
-    """Refuse features, by the name of the first column where `infinite` is true."""
-    if infinite.any():
-        column = int(np.flatnonzero(infinite)[0])
-        called = f"'{names[column]}'" if names else f"number {column} (from 0)"
-        raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
 
 
 def first_row(X: Any) -> FloatArray:

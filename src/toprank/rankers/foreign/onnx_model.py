@@ -40,6 +40,7 @@ class OnnxRanker(Trained):
     """
 
     takes_sparse: ClassVar[bool] = False
+    shows_infinity: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ("onnxruntime",)
 
     source: str = "ONNX"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
@@ -65,6 +65,8 @@ class WrappedRanker(Ranker):
 
     After fitting: `estimator_` (the fitted copy), `feature_importances_` where that has them, as shares of 1.
     """
+
+    shows_infinity: ClassVar[bool] = False
 
     def __init__(self, estimator: Any = None, *, early_stopping: int | None = 50) -> None:
         self.estimator = estimator

@@ -1,0 +1,64 @@
+"""Infinite values are refused wherever a ranker meets them, in our words; trees take them in plain arrays alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import toprank as tr
+from toprank.errors import DataError
+
+RANKERS = {
+    "linear": tr.LinearRanker(),
+    "expected gain": tr.ExpectedGainRanker(),
+    "classifier": tr.ExpectedGainRanker(classifier=LogisticRegression()),
+    "trees": tr.TreeRanker(n_trees=3, threads=1),
+    "network": tr.NeuralRanker("ListNet", hidden=(4,), epochs=2, device="cpu", threads=1),
+    "network of quantiles": tr.NeuralRanker(
+        "ListNet", hidden=(4,), epochs=2, device="cpu", threads=1, input_transform="quantile"
+    ),
+    "AdaRank": tr.AdaRank(max_rounds=3),
+    "RankBoost": tr.RankBoost(max_rounds=3),
+    "CoordinateAscent": tr.CoordinateAscent(restarts=1, max_cycles=1),
+    "blend": tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=3, threads=1)]),
+    "wrapped": tr.wrap(Ridge()),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = tr.synthetic(n_queries=30, n_features=3, seed=0)
+    return tr.RankingData(np.array(made.X), made.labels, qid=made.qid)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("name", RANKERS)
+def test_infinite_values_are_refused(data, name, value):
+    ranker, X = RANKERS[name], np.array(data.X)
+    X[5, 1] = value
+    bad = data.replace(X=X)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    column = r"Feature number 1 \(from 0\) holds infinite values"
+    with pytest.raises(DataError, match=column):
+        ranker.fit(bad)
+    with pytest.raises(DataError, match=column):
+        ranker.fit(X, data.labels, qid=data.qid)
+    with pytest.raises(DataError, match="Feature 'b' holds infinite values"):
+        ranker.fit(frame, data.labels, qid=data.qid)
+    with pytest.raises(DataError, match=column):
+        ranker.fit(data, valid=bad)
+    ranker.fit(data)
+    with pytest.raises(DataError, match="infinite"):
+        ranker.predict(bad)
+    if ranker.takes_sparse:
+        thin = sparse.csr_matrix(X)
+        with pytest.raises(DataError, match=column):
+            ranker.fit(data.replace(X=thin))
+        with pytest.raises(DataError, match=column):
+            ranker.predict(thin, qid=data.qid)
+    if name == "trees":
+        assert np.isfinite(ranker.predict(X)).all()
+    else:
+        with pytest.raises(DataError, match=column):
+            ranker.predict(X, qid=data.qid)
