@@ -87,6 +87,66 @@ def test_what_is_wrong_is_found_and_counted(made, code, severity, count):
     assert (found[code].severity, found[code].count) == (severity, count)
 
 
+def swapped(n, clicks, **columns):
+    """n lists of two documents, of a query each, in either order; `clicks(list, place)` tells what was clicked."""
+    rows = [(k, k, "ab"[(place + k // 2) % 2], place + 1, clicks(k, place)) for k in range(n) for place in range(2)]
+    session, query, document, position, click = zip(*rows, strict=True)
+    return ClickLog.of(np.array(query) // 4, document, position, click, session=session, **columns)
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], dwell=[3.0, 0.0]), "dwell"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], dwell=[0.0, np.nan]), "dwell"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], dwell=["-1", "-1"]), "dwell"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("a", 1, 0)]), "gaps"),  # from one session to the next
+        (lambda: lists([("a", 1, 1)], [("b", 3, 0)]), "gaps"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("a", 1, 0)]), "late-start"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("a", 1, 0), ("b", 2, 1)]), "repeated-documents"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 1)]), "several-clicks"),
+        (lambda: lists([("a", 1, 1), ("b", 2, 0)], [("b", 1, 0), ("a", 2, 1)]), "repeated-impressions"),
+        # what was never shown was not clicked either, and nothing need join it
+        (lambda: lists([("a", 1, 1), ("b", 4, 1)], [("b", 1, 0), ("a", 4, 0)]), "unclicked-positions"),
+        (lambda: lists([("a", 1, 1), ("b", 4, 1)], [("b", 1, 0), ("a", 4, 0)]), "unjoined-positions"),
+        (lambda: lists([("a", 1, 1)], [("b", 1, 0)]), "one-order"),  # one position: nothing to compare
+        (lambda: swapped(40, lambda k, place: k % 2 == place), "few-queries"),
+        (lambda: swapped(10, lambda k, place: k % 2 == place), "clicked-sessions-alone"),  # few enough for chance
+        (lambda: swapped(99, lambda k, place: k % 2 == place and k > 0), "clicked-sessions-alone"),
+        (lambda: lists(*[[("a", 1, 0), ("b", 2, 1)][k % 2 :] for k in range(19)], [("c", 1, 0)]), "cut-lists"),
+        (lambda: lists(*[[("a", 1, 0), ("b", 2, 1)]] * 20, [("a", 1, 1), ("b", 2, 0)]), "cut-lists"),
+        (lambda: lists(*[[("a", 1, k % 2)] for k in range(60)]), "cut-lists"),
+        (lambda: lists([("a", 1, 1), ("b", 1_000, 0)], [("b", 1, 0), ("a", 1_000, 1)]), "deep-positions"),
+    ],
+)
+def test_what_is_right_is_not_found(made, code):
+    assert code not in codes(check(made(), resamples=5))
+
+
+def test_few_queries_are_fewer_than_ten():
+    for n, few in ((36, True), (40, False)):
+        found = codes(check(swapped(n, lambda k, place: k % 3 == place), resamples=5))
+        assert ("few-queries" in found) == few
+    assert found["sessions-without-clicks"].count == sum(k % 3 == 2 for k in range(40))
+
+
+def test_suspicion_needs_clicks_and_more_than_people_have():
+    """Five clicks on five documents of a log where one in a hundred is clicked; four are too few to tell."""
+    n = 4_000
+    position, session = np.tile(np.arange(1, 6), n), np.repeat(np.arange(n), 5)
+    clicks = np.arange(5 * n) % 100 == 37
+    for count in (4, 5):
+        some = clicks | ((session == 7) & (position <= count))
+        log = ClickLog.of(np.zeros(5 * n), position, position, some, session=session)
+        assert np.flatnonzero(unlikely(log, log.session, n)).tolist() == ([7] if count == 5 else [])
+    # A user who clicks far less than others is none of those, however sure that is.
+    seldom = session < 2_000
+    some = np.where(seldom, np.arange(5 * n) % 1_000 == 1, np.arange(5 * n) % 4 == 1)
+    log = ClickLog.of(np.zeros(5 * n), position, position, some, session=session)
+    assert some[seldom].sum() >= 5
+    assert not unlikely(log, seldom[log.offsets[:-1]][log.session].astype(np.int64), 2).any()
+
+
 def test_clicks_on_what_no_list_showed_are_impossible(tmp_path):
     (tmp_path / "log.txt").write_text("1\t0\tQ\tq\t0\ta\tb\n1\t1\tC\tb\n1\t2\tC\tz\n1\t3\tC\ty\n")
     found = codes(check(read(tmp_path / "log.txt"), resamples=5))
