@@ -9,6 +9,7 @@ values. The share of intervals of the weighted mean that hold the population's, 
 equivalence: differences that are 0 but in a share of the queries, their mean being the margin of 0.01. How often they
 are called equivalent all the same, which should be 0.05 at most: by ours, and by two one-sided t-tests. Computed, not
 drawn.
+importance: what a shuffled feature costs on some queries, with its interval, against its cost on 5,800.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.stats import binom, t
 
+import toprank as tr
 from toprank.significance import (
     Interval,
     bootstrap_interval,
@@ -118,13 +120,29 @@ def by_t(values: np.ndarray, margin: float) -> bool:
     return bool(t.cdf((abs(values.mean()) - margin) / error, len(values) - 1) <= 0.05)
 
 
+def importance(options: argparse.Namespace) -> None:
+    data = tr.synthetic(n_queries=6_000, n_documents=(8, 12), n_features=3, noise=0.5, seed=1)
+    ranker = tr.LinearRanker("ListNet").fit(data.select(np.arange(200)))
+    rest, rng = data.select(np.arange(200, data.n_queries)), np.random.default_rng(0)
+    truth = tr.importance(ranker, rest, features=0, repeats=20).drops[0]
+    print(f"{'queries':>7}  {'held':>6}")
+    for n in options.queries:
+        held = 0
+        for seed in range(options.samples):
+            part = rest.select(np.sort(rng.choice(rest.n_queries, n, replace=False)))
+            found = tr.importance(ranker, part, features=0, seed=seed, threads=1)
+            held += found.lows[0] <= truth <= found.highs[0]
+        print(f"{n:>7}  {held / options.samples:>6.3f}", flush=True)
+    told(options)
+
+
 def told(options: argparse.Namespace) -> None:
     error = math.sqrt(0.95 * 0.05 / options.samples)
     size = f"{options.samples:,} samples each, {options.resamples:,} resamples"
     print(f"{size}; standard error of a share of 0.95: {error:.4f}\n")
 
 
-TABLES = {"differences": differences, "weighted": weighted, "equivalence": equivalence}
+TABLES = {"differences": differences, "weighted": weighted, "equivalence": equivalence, "importance": importance}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The doctor of click logs, models compared on held-out sessions, the commands and their page."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -482,6 +483,21 @@ def test_something_is_held_out_and_something_is_fitted(share, tmp_path):
     done = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv"), "--holdout", share])
     assert done.exit_code == 2
     assert "--holdout takes a share" in done.stderr
+
+
+def test_thirty_positions_have_a_cell_for_each_two():
+    """Every two positions can be told apart, however many are joined."""
+    rng = np.random.default_rng(0)
+    sessions, depth = 200, 30
+    documents = np.concatenate([rng.permutation(depth) for _ in range(sessions)]).astype(str)
+    positions = np.tile(np.arange(1, depth + 1), sessions)
+    log = ClickLog.of(["q"] * len(positions), documents, positions, rng.random(len(positions)) < 0.3)
+    report = check(log, resamples=2)
+    page = clicks_page(report, "log")
+    rects = re.findall(r"<rect[^>]*>", page)
+    cells = [tuple(re.search(rf' {name}="([^"]*)"', rect).group(1) for name in "xy") for rect in rects]
+    assert len(set(cells)) >= depth + len(report.graph.edges)
+    assert len(report.graph.edges) == depth * (depth - 1) / 2
 
 
 @pytest.mark.parametrize("position", [1, 5])

@@ -502,6 +502,9 @@ def test_an_experiment_becomes_a_report(results):
     shown = Read(page(made))
     for system, mean in results.fold_means("ndcg@10", "letor4", "one").items():
         assert f"{mean:.4f}" in shown.text, system
+    for system, mean in results.pooled("map", "letor4", "one").items():  # what first sentences speak of, beside it
+        assert f"{mean:.4f}" in shown.text, system
+    assert "folds of unequal size" in shown.text
     assert "Convention letor4" in shown.text
     assert "mean over 2 seeds" in shown.text
     assert results.cells[0].fingerprints["test"] in shown.text

@@ -278,6 +278,9 @@ def queries_findings(data: RankingData, cutoffs: tuple[int, ...]) -> Iterator[Fi
         yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
 
 
+_FEWEST = 5  # queries; fewer lie in some order by chance, and their spread does not show it
+
+
 def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     """Whether the order of the rows is itself a ranking: constant scores in file order would then look good."""
     gains = _gains(data)
@@ -287,7 +290,7 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     differences = in_file_order - at_random
     lead = abs(differences.mean())
     error = differences.std() / np.sqrt(len(differences))
-    if lead < 0.02 or lead < 4 * error:
+    if len(differences) < _FEWEST or lead < 0.02 or lead < 4 * error:
         return
     best = differences.mean() > 0
     sentence = (
@@ -301,7 +304,7 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
 
 
 _LOOKED_AT = 20_000  # documents, of whole queries, by which columns are compared with the label
-_LEAK = 0.99
+_LEAK, _ORDERED = 0.99, 20  # fewer queries are ordered right by one of many columns by chance
 
 
 def leak_findings(one: Examined) -> Iterator[Finding]:
@@ -312,7 +315,7 @@ def leak_findings(one: Examined) -> Iterator[Finding]:
     told = np.flatnonzero(
         (data.queries.max(labels) > data.queries.min(labels)) & (data.queries.sum(~judged * 1.0) == 0)
     )
-    if len(told) < 2 or not data.n_features:
+    if len(told) < _ORDERED or not data.n_features:
         return
     step = max(1, -(-int(sizes[told].sum()) // _LOOKED_AT))
     part = data.select(told[::step])

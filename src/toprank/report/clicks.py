@@ -58,8 +58,9 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     figures.append(panel("What joins positions", _drawn(report.graph)))
     remark = (
         "Left: how likely a position is looked at, relative to the first, with intervals by drawing queries again. "
-        "Right: an arc joins two positions that showed the same document of a query; the more such documents, the "
-        "wider. Positions without a way to the first (hollow) cannot be compared with it by anybody."
+        "Right: a cell for each two positions that showed the same document of a query; the more such documents, the "
+        "darker. On the diagonal, positions without a way to the first have another colour: nobody can compare them "
+        "with it."
     )
     sections = [
         ("found", "Findings", "", tag("ul", *found, cls="verdicts")),
@@ -100,29 +101,31 @@ def _curve(report: LogReport) -> Markup:
 
 
 def _drawn(graph: Graph) -> Markup:
-    """Positions in a row, arcs between those that share documents."""
-    bottom, known = 180.0, graph.identified
-    x = Scale(1, max(2, graph.depth), 20, WIDTH - 20)
+    """A matrix of positions: a cell where two share documents, the darker the more, and each on the diagonal."""
+    left, top, depth = 34.0, 26.0, graph.depth
+    side = min((WIDTH - left - 10) / depth, 22.0)
     most = max((edge.pairs for edge in graph.edges), default=1)
+
+    def cell(row: int, column: int, words: str, dark: float, style: int) -> Markup:
+        place = {"x": left + side * (column - 1), "y": top + side * (row - 1), "width": side - 1, "height": side - 1}
+        return tag("rect", title(words), cls=f"mark {colour(style)}", opacity=f"{dark:.2f}", **place)
+
     drawn = []
     for edge in graph.edges:
-        start, stop = x(edge.first), x(edge.second)
-        height = min(150.0, 24 + (stop - start) * 0.5)
         words = (
             f"positions {edge.first} and {edge.second}: {edge.pairs:,} documents at both, {edge.impressions:,} "
             "impressions of them"
         )
-        arc = f"M{start:.1f} {bottom:.1f}Q{(start + stop) / 2:.1f} {bottom - 2 * height:.1f} {stop:.1f} {bottom:.1f}"
-        wide = 0.6 + 3.4 * math.sqrt(edge.pairs / most)
-        drawn.append(tag("path", title(words), d=arc, cls="axis", fill="none", stroke_width=wide, opacity="0.7"))
-    every = max(1, math.ceil(graph.depth / 12))
-    for k in range(1, graph.depth + 1):
-        joined = bool(known[k - 1])
+        drawn.append(cell(edge.second, edge.first, words, 0.15 + 0.85 * math.sqrt(edge.pairs / most), 0))
+    every = max(1, math.ceil(depth / 12))
+    for k in range(1, depth + 1):
+        joined = bool(graph.identified[k - 1])
         words = f"position {k}: {'joined to the first' if joined else 'not joined to the first'}"
-        drawn.append(marker(0 if joined else 7, x(k), bottom, words))
+        drawn.append(cell(k, k, words, 1.0, 0 if joined else 7))
         if (k - 1) % every == 0:
-            drawn.append(tag("text", str(k), x=x(k), y=bottom + 18, cls="tick mid"))
-    return figure("Positions joined by documents that both showed", 210, *drawn)
+            drawn.append(tag("text", str(k), x=left + side * (k - 0.5), y=top - 8, cls="tick mid"))
+            drawn.append(tag("text", str(k), x=left - 6, y=top + side * (k - 0.5) + 4, cls="tick end"))
+    return figure("Positions joined by documents that both showed", top + side * depth + 10, *drawn)
 
 
 def _surprise(models: ComparedModels) -> Markup:
