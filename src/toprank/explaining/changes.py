@@ -177,8 +177,12 @@ def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
     each = max(1, _VALUES // (X.size if ranker.sees_queries else X.shape[1]))
 
     def margins(values: FloatArray) -> FloatArray:
-        parts = [score(values[start : start + each]) for start in range(0, len(values), each)]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        found = np.full(len(values), -np.inf)  # beyond the largest number, where trees may split, there is no value
+        finite = np.flatnonzero(np.isfinite(values))
+        for start in range(0, len(finite), each):
+            some = finite[start : start + each]
+            found[some] = score(values[some])
+        return found
 
     return margins
 
