@@ -694,7 +694,7 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"extra": {"max_dept": 3}}, "did you mean 'max_depth'"),
         ({"extra": {"num_leaves": 3}}, "There is no further LightGBM parameter"),
         ({"extra": {"lambdarank_norm": True}}, "There is no further LightGBM parameter"),
-        ({"extra": {"max_depth": "deep"}}, "LightGBM cannot train like this"),
+        ({"extra": {"max_depth": "deep"}}, r"extra\['max_depth'\] must be a whole number"),
         ({"extra": {"data_sample_strategy": "goss"}, "row_fraction": 0.5}, "GOSS"),
         ({"monotone": [1, 0]}, "2 directions for 4 features"),
         ({"monotone": [2, 0, 0, 0]}, "1 .rising., -1 .falling. or 0"),

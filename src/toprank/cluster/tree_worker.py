@@ -25,7 +25,6 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.muffling import muffled
 from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
 from toprank.rankers.tree_training import Start, booster_of, datasets, make_rounds, objective_of
 from toprank.rankers.watching import RoundWatch
@@ -121,8 +120,9 @@ def _network(place: Place) -> Iterator[None]:
     library = basic._LIB  # type: ignore[attr-defined]
     try:
         try:
-            with muffled():  # its threads tell of the ports they listen at
-                basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
+            # Sets how much LightGBM says in this thread; its own, which listens, says that it does, and cannot be told.
+            basic.Dataset(np.zeros((2, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
+            basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
         except basic.LightGBMError as problem:
             raise LeftAloneError(f"LightGBM's trainers did not meet: {problem}") from None
         yield

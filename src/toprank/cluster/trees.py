@@ -31,7 +31,6 @@ from toprank.rankers.tree_parameters import TreeParameters
 from toprank.rankers.tree_training import (
     Boosted,
     Start,
-    check_further,
     finished,
     first_intercept,
     loss_on_labels,
@@ -332,7 +331,7 @@ class WorkerLostWarning(UserWarning):
 
 def boost(data: Placed, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
     """Train trees on the partitions' workers; see `toprank.rankers.tree_training.train_trees`."""
-    check_further(parameters, data.n_features)
+    parameters.check_features(data.n_features)
     if parameters.callbacks:
         raise DataError(
             "callbacks run in this process, but on a cluster the rounds are made elsewhere; leave them out."

@@ -63,15 +63,31 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where there is no fork
     os.register_at_fork(after_in_child=_keep_to_one_thread)
 
 
-_FURTHER = (
-    "max_depth", "min_sum_hessian_in_leaf", "lambda_l1", "min_gain_to_split", "max_delta_step", "path_smooth",
-    "extra_trees", "feature_fraction_bynode", "feature_contri", "interaction_constraints", "data_sample_strategy",
-    "top_rate", "other_rate", "drop_rate", "max_drop", "skip_drop", "uniform_drop", "xgboost_dart_mode",
-    "monotone_constraints_method", "monotone_penalty", "cat_smooth", "cat_l2", "max_cat_threshold",
-    "max_cat_to_onehot", "min_data_per_group", "min_data_in_bin", "max_bin_by_feature", "bin_construct_sample_cnt",
-    "enable_bundle", "use_missing", "zero_as_missing", "feature_pre_filter", "histogram_pool_size", "force_col_wise",
-    "force_row_wise", "use_quantized_grad", "num_grad_quant_bins", "quant_train_renew_leaf", "stochastic_rounding",
+_SHARE: dict[str, Any] = {"least": 0, "most": 1}
+_NOT_NEGATIVE: dict[str, Any] = {"least": 0}
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "min_sum_hessian_in_leaf": _NOT_NEGATIVE, "lambda_l1": _NOT_NEGATIVE, "min_gain_to_split": _NOT_NEGATIVE,
+    "max_delta_step": {}, "path_smooth": _NOT_NEGATIVE, "feature_fraction_bynode": {"above": 0, "most": 1},
+    "top_rate": _SHARE, "other_rate": _SHARE, "drop_rate": _SHARE, "skip_drop": _SHARE,
+    "monotone_penalty": _NOT_NEGATIVE, "cat_smooth": _NOT_NEGATIVE, "cat_l2": _NOT_NEGATIVE, "histogram_pool_size": {},
+}  # fmt: skip
+_WHOLE = {
+    "max_depth": -(2**31), "max_drop": -(2**31), "max_cat_threshold": 1, "max_cat_to_onehot": 1,
+    "min_data_per_group": 1, "min_data_in_bin": 1, "bin_construct_sample_cnt": 1, "num_grad_quant_bins": 2,
+}  # fmt: skip
+_FLAGS = (
+    "extra_trees", "uniform_drop", "xgboost_dart_mode", "enable_bundle", "use_missing", "zero_as_missing",
+    "feature_pre_filter", "force_col_wise", "force_row_wise", "use_quantized_grad", "quant_train_renew_leaf",
+    "stochastic_rounding",
 )  # fmt: skip
+_NAMES = {
+    "data_sample_strategy": ("bagging", "goss"),
+    "monotone_constraints_method": ("basic", "intermediate", "advanced"),
+}
+_BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
+_FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *_BY_FEATURE)
+"""Parameters of LightGBM that `extra` takes. What it would refuse is refused here, since its own refusals are written to
+the standard error of the process, whatever its verbosity."""
 _OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
 _COLUMNS_PER_THREAD = 8
 _CELLS_PER_THREAD = 1 << 18
@@ -217,9 +233,64 @@ class TreeParameters:
                 raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
         if "force_row_wise" in extra or "force_col_wise" in extra:
             extra = {"force_row_wise": False, "force_col_wise": False} | extra
-        if extra.get("data_sample_strategy") == "goss" and self.row_fraction < 1:
-            raise DataError("GOSS samples rows by their gradients; leave row_fraction at 1.")
+        _check_further(extra)
+        if extra.get("data_sample_strategy") == "goss":
+            if self.sampling():
+                raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
+            if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
+                raise DataError(
+                    "GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together."
+                )
         return extra
+
+    def check_features(self, n_features: int) -> None:
+        """Refuse what `extra` says of single features where the data have others."""
+        for name in ("feature_contri", "max_bin_by_feature"):
+            given = self.extra.get(name)
+            if given is not None and len(given) != n_features:
+                raise DataError(f"extra['{name}'] has {len(given)} numbers for {n_features} features.")
+        groups = self.extra.get("interaction_constraints", ())
+        wrong = [one for group in groups for one in group if one >= n_features]
+        if wrong:
+            raise DataError(
+                f"extra['interaction_constraints'] names the feature {wrong[0]}; the last is {n_features - 1}."
+            )
+
+
+def _check_further(extra: Mapping[str, Any]) -> None:
+    """Refuse values that LightGBM would refuse."""
+    for name, value in extra.items():
+        called = f"extra['{name}']"
+        if name in _NUMBERS:
+            check_number(called, value, **_NUMBERS[name])
+        elif name in _WHOLE:
+            check_whole(called, value, _WHOLE[name], below=2**31)
+        elif name in _NAMES and value not in _NAMES[name]:
+            raise UnknownNameError(called, str(value), _NAMES[name])
+        elif (name in _FLAGS or name == "lambdarank_norm") and not (isinstance(value, bool | int) and value in (0, 1)):
+            raise DataError(f"{called} must be True or False, not {value!r}.")
+        elif name == "lambdarank_truncation_level":
+            check_whole(called, value, 1, below=2**31)
+        elif name == "sigmoid":
+            check_number(called, value, above=0)
+        elif name in ("feature_contri", "label_gain", "max_bin_by_feature"):
+            for one in _listed(called, value):
+                if name == "max_bin_by_feature":
+                    check_whole(f"every number of {called}", one, 2, below=2**31)
+                else:
+                    check_number(f"every number of {called}", one, least=0)
+        elif name == "interaction_constraints":
+            for group in _listed(called, value):
+                for one in _listed(f"every group of {called}", group):
+                    check_whole(f"every feature of {called}", one, 0)
+    if extra.get("force_row_wise") and extra.get("force_col_wise"):
+        raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
+
+
+def _listed(called: str, value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        raise DataError(f"{called} must be a list, not {value!r}.")
+    return list(value)
 
 
 def _grown(ranker: TreeRanker) -> Grown | None:

@@ -18,7 +18,6 @@ from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.heads import first_outputs, loss_and_gains, row_weights, weighted_grades
-from toprank.rankers.muffling import muffled
 from toprank.rankers.tree_objective import (
     ExpectedGainObjective,
     LikelihoodObjective,
@@ -175,7 +174,7 @@ def train_trees(parameters: TreeParameters, data: RankingData, valid: RankingDat
     """Train as the parameters say."""
     start = Start.of(parameters, data)
     columns = categorical_columns(parameters.categorical, data)
-    check_further(parameters, data.n_features)
+    parameters.check_features(data.n_features)
     words = lightgbm_parameters(parameters, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
     judges = judges_of(parameters, None if parameters.dart else data, valid, lenient=True)
@@ -279,22 +278,6 @@ def make_rounds(
         watch.interrupt()
 
 
-def check_further(parameters: TreeParameters, n_features: int) -> None:
-    """Refuse what LightGBM itself would refuse in `extra`, before any work and in a sentence alone."""
-    if not parameters.extra:
-        return
-    library = first_use("lightgbm")
-    words = {"objective": parameters.built_in or "none", "metric": "None", "verbosity": -1, "num_threads": 1}
-    words |= {"boosting": parameters.boosting} | parameters.sampling() | parameters.further()
-    if words.get("force_row_wise") and words.get("force_col_wise"):
-        raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
-    try:
-        with muffled():
-            library.Booster(words, library.Dataset(np.zeros((2, n_features)), [0, 1], group=[2], params=words))
-    except library.basic.LightGBMError as problem:
-        raise _untrainable(problem) from None
-
-
 def _untrainable(problem: Exception) -> DataError:
     said = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
     return DataError(f"LightGBM cannot train like this: {said}.")
@@ -303,8 +286,9 @@ def _untrainable(problem: Exception) -> DataError:
 def booster_of(trees: str) -> Any:
     """LightGBM's booster from its text; one that it cannot read is refused."""
     library = first_use("lightgbm")
+    if not trees.startswith("tree\n"):  # LightGBM would say so on the standard error of the process, too
+        raise DataError("the trees cannot be read: this is not LightGBM's text")
     try:
-        with muffled():
-            return library.Booster(model_str=trees)
+        return library.Booster(model_str=trees)
     except library.basic.LightGBMError as problem:
         raise DataError(f"the trees cannot be read: {problem}") from None
