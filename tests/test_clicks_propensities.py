@@ -146,6 +146,8 @@ def test_the_graph_counts_what_joins_positions():
     found = graph(log)
     assert [tuple(edge) for edge in found.edges] == [(1, 2, 1, 3), (2, 3, 1, 2)]
     assert found.components == ((1, 2, 3), (4,))
+    two = graph(ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [0] * 4))
+    assert [two.joined(documents).tolist() for documents in (2, 3)] == [[True, True], [True, False]]
     pivot = harvested(log, "pivot", resamples=3)
     assert pivot.identified.tolist() == [True, True, False, False]
 
