@@ -542,3 +542,31 @@ def test_inspect_is_one_screen(tmp_path, monkeypatch):
         whole = CliRunner().invoke(app, ["inspect", "m.toprank", "--all"]).stdout
         assert "feature_135" in whole
         assert len(whole.splitlines()) > len(shown)
+
+
+def test_no_command_writes_onto_what_it_reads(tmp_path):
+    data = tr.synthetic(n_queries=5, n_features=2, seed=0)
+    tr.write(data, tmp_path / "d.txt")
+    ranker = tr.LinearRanker().fit(data)
+    ranker.save(tmp_path / "m.toprank")
+    tr.write_scores(ranker.predict(data), tmp_path / "s")
+    (tmp_path / "link").symlink_to(tmp_path / "d.txt")
+    names = ("d.txt", "m.toprank", "s", "link")
+    d, m, s, link = (str(tmp_path / name) for name in names)
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    commands = [
+        ["predict", m, d, "-o", d],
+        ["predict", m, d, "-o", m],
+        ["predict", m, d, "-o", link],
+        ["export", m, "--to", "json", "-o", m],
+        ["export", m, "--to", "json", "-o", d, "--check", d],
+        ["compare", d, s, m, "--html", d],
+        ["train", d, "--system", "ListNet", "--model", d],
+        ["convert", d, d],
+    ]
+    for words in commands:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code != 0, words
+        said = f"{done.output} {done.exception}"
+        assert "is read by this command, and writing would replace it" in said, (words, said)
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before

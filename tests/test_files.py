@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pyarrow import parquet
 
+import toprank as tr
 from ragged import ranking_data
 from support import shared_data
 from toprank.data import bytesource, letor
@@ -567,3 +568,44 @@ def test_files_of_running_processes_and_other_machines_stay(tmp_path, monkeypatc
     with output(tmp_path / "a.txt"):
         write_scores([1.0], tmp_path / "b.txt")
     assert sorted(os.listdir(tmp_path)) == sorted([elsewhere.name, mine.name, "a.txt", "b.txt"])
+
+
+# ---- names that files cannot have ----
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 300])
+def test_names_that_no_file_can_have_are_refused_in_a_sentence(tmp_path, name):
+    data = tr.synthetic(n_queries=3, n_features=2, seed=0)
+    ranker = tr.LinearRanker().fit(data)
+    scores = ranker.predict(data)
+    identified = data.replace(document_ids=np.arange(data.n_documents).astype(str))
+    uses = [
+        lambda: tr.read(tmp_path / f"{name}.txt"),
+        lambda: tr.write(data, tmp_path / f"{name}.txt"),
+        lambda: tr.write(data, tmp_path / f"{name}.parquet"),
+        lambda: tr.write(data, tmp_path / f"{name}.toprank-data"),
+        lambda: tr.convert(tmp_path / f"{name}.txt", tmp_path / "x.toprank-data"),
+        lambda: tr.load(tmp_path / f"{name}.toprank"),
+        lambda: ranker.save(tmp_path / f"{name}.toprank"),
+        lambda: tr.read_scores(tmp_path / name),
+        lambda: tr.write_scores(scores, tmp_path / name),
+        lambda: tr.read_run(tmp_path / name),
+        lambda: tr.write_run(identified, scores, tmp_path / name),
+        lambda: tr.clicks.read(tmp_path / f"{name}.jsonl"),
+        lambda: tr.export(ranker, "json", tmp_path / f"{name}.json"),
+        lambda: tr.folds(tmp_path / name),
+    ]
+    for use in uses:
+        with pytest.raises(FileError):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".csv", ".parquet", ".toprank-data"])
+def test_names_as_long_as_file_systems_allow(tmp_path, suffix):
+    """255 bytes: nothing that lies beside the file while it is written or read has a longer name."""
+    data = tr.synthetic(n_queries=3, n_features=2, seed=0).replace(feature_names=None)
+    path = tmp_path / ("a" * (255 - len(suffix)) + suffix)
+    tr.write(data, path)
+    assert tr.read(path).n_documents == data.n_documents
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]

@@ -29,6 +29,14 @@ from toprank.cli import (
 __all__ = ["app"]
 
 
+_WRITTEN = {
+    "--output",
+    "--html",
+    "--model",
+    "--naive",
+    "--plot",
+    "target",
+}  # what names files to write
 _JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
 
 
@@ -39,6 +47,7 @@ class _Command(TyperCommand):
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for one in self.params for option in one.opts]
         with common.speaking_of(options), common.step(f"toprank {ctx.info_name} is at work …", quiet):
+            common.check_outputs(ctx.params, {one.name for one in self.params if _WRITTEN & set(one.opts)})
             return super().invoke(ctx)
 
 

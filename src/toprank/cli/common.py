@@ -6,6 +6,7 @@ Results go to standard output, everything else to standard error, so that output
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toprank.errors import FileError, ToprankError, told
+from toprank.errors import DataError, FileError, ToprankError, told
 from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
@@ -79,6 +80,24 @@ def print_and_report(
         with progress("Writing the report …", quiet):
             write_html(html, content())
         say(f"{html}: the report", quiet)
+
+
+def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> None:
+    """Refuse to write (`outputs`) onto what the same command reads: it would be gone, replaced by its result."""
+    read = [
+        one
+        for name, value in parameters.items()
+        if name not in outputs
+        for one in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(one, Path)
+    ]
+    for name in outputs:
+        written = parameters.get(name)
+        if not isinstance(written, Path) or not (os.path.isfile(written) or os.path.isdir(written)):
+            continue
+        for one in read:
+            if os.path.exists(one) and os.path.samefile(one, written):
+                raise DataError(f"{written} is read by this command, and writing would replace it; name another file.")
 
 
 def check_writable(path: Path | None, example: str = "report.html") -> None:

@@ -76,7 +76,7 @@ def kind_of(path: PathLike, given: str | None = None) -> str:
         if given not in FORMATS:
             raise UnknownNameError("format of click logs", given, FORMATS)
         return given
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return "parquet"
     head = head_of(path)
     for start, kind in ((b"PAR1", "parquet"), (b"ARROW1", "arrow")):

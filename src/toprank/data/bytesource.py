@@ -35,8 +35,8 @@ import numpy.typing as npt
 from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
-    "MOST_LINE", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_size", "head_of", "open_bytes",
-    "os_errors", "output", "plain_name", "promised_format", "temporary_sibling",
+    "MOST_LINE", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_name", "check_size", "head_of",
+    "open_bytes", "os_errors", "output", "plain_name", "promised_format", "temporary_sibling",
 ]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
@@ -54,6 +54,12 @@ def os_errors(path: PathLike, done: str) -> Iterator[None]:
     except OSError as problem:
         reason = os.strerror(problem.errno) if problem.errno else str(problem)
         raise FileError(f"{os.fspath(path)} cannot be {done}: {reason}.") from problem
+
+
+def check_name(path: PathLike) -> None:
+    """Refuse a zero byte in a path, which no file has."""
+    if "\0" in os.fsdecode(path):
+        raise FileError(f"{os.fsdecode(path)!r} is not the name of a file: it holds a zero byte.")
 
 
 _NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all

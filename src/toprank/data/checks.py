@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.bytesource import became_shorter
+from toprank.data.bytesource import became_shorter, check_name
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
@@ -157,10 +157,8 @@ def listed_paths(given: Any) -> list[Path]:
     paths = [Path(path) for path in several]
     seen: set[str] = set()
     for path in paths:
-        try:
-            real = os.path.realpath(path)
-        except ValueError:  # a zero byte in the name: the reader says so
-            continue
+        check_name(path)
+        real = os.path.realpath(path)
         if real in seen:
             raise DataError(f"The file {path} is given twice; name each file once.")
         seen.add(real)

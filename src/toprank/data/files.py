@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import PathLike, head_of, no_room, os_errors, promised_format
+from toprank.data.bytesource import PathLike, check_name, head_of, no_room, os_errors, promised_format
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.letor.survey import SIDES, beside
@@ -315,6 +315,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
 
 def format_to_write(path: PathLike) -> str:
     """The format that a new file or folder gets by its name; a link by that of what it leads to, too."""
+    check_name(path)
     if any(os.fspath(name).rstrip("/").endswith(SUFFIX) for name in (path, os.path.realpath(path))):
         return "store"
     promised = promised_format(path)

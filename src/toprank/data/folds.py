@@ -117,7 +117,7 @@ def folds(
     if not isinstance(given, str | os.PathLike):
         check_data("folds", given)
     path = Path(given)
-    if not path.is_dir() or is_readable_folder(path):
+    if not os.path.isdir(path) or is_readable_folder(path):
         if by is not None:
             read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
         return _divided(read(path, **read_options), k, seed, by, stable)

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from os import PathLike, fspath
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def export(
     if check is not None and not isinstance(check, RankingData):
         raise DataError("check must be a RankingData, to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
     place = Path(fspath(path))
-    if place.is_dir():
+    if isdir(place):
         raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
     told = Target(place.stem, server_version)
     ranker = _chosen(ranker)

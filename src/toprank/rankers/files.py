@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import __version__
-from toprank.data.bytesource import output
+from toprank.data.bytesource import check_name, output
 from toprank.errors import DataError, FileError, FormatError
 from toprank.rankers.schema import described, needed
 
@@ -119,6 +119,7 @@ def _packed(parts: Mapping[str, bytes], compression: int) -> io.BytesIO:
 def _check_path(path: Any) -> None:
     if not isinstance(path, str | PathLike):
         raise DataError(f"A model file is named by its path, such as 'model.toprank', not by {path!r}.")
+    check_name(path)
 
 
 def _plain_json(value: Any) -> Any:

@@ -6,6 +6,7 @@ A run is some consecutive rows with one query token. LightGBM's side files `x.qu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -332,7 +333,7 @@ def per_document(
 def beside(path: Path, suffix: str) -> Path | None:
     """The side file of a text, where there is one."""
     candidates = [path.with_name(path.name + suffix), plain_name(path).with_name(plain_name(path).name + suffix)]
-    return next((side for side in candidates if side.is_file()), None)
+    return next((side for side in candidates if os.path.isfile(side)), None)  # none where the name is too long
 
 
 def _numbers(
