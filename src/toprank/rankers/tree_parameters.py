@@ -86,8 +86,8 @@ _NAMES = {
 }
 _BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
 _FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *_BY_FEATURE)
-"""Parameters of LightGBM that `extra` takes. What it would refuse is refused here, since its own refusals are written to
-the standard error of the process, whatever its verbosity."""
+"""Parameters of LightGBM that `extra` takes. What it would refuse is refused here: its own refusals are written to the
+standard error of the process, whatever its verbosity."""
 _OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
 _COLUMNS_PER_THREAD = 8
 _CELLS_PER_THREAD = 1 << 18
