@@ -232,12 +232,12 @@ INLINE i8 read_id(const u1 *text, i8 at, i8 end, i8 *colon) {
     return value;
 }
 
-/* Store the label and step over the query token: the place after them, or a fault. */
+/* Store the label (NULL: NaN, not judged) and step over the query token: the place after them, or a fault. */
 static i8 read_label_and_query(pass *p, i8 at, f8 *label) {
     i8 after, stop;
     int found = read_number(p->text, at, p->end, false, label, &after);
     if (found == HUGE_NUMBER) return fault(p, LABEL_SIZE, at);
-    if (found != NUMBER) return fault(p, found == BAD ? LABEL : LABEL_FINITE, at);
+    if (found != NUMBER && found != MISSING) return fault(p, found == BAD ? LABEL : LABEL_FINITE, at);
     i8 start = query_token(p->text, after, p->end, &stop);
     if (start == stop) return fault(p, QUERY, start);
     return start >= 0 ? stop : after;

@@ -544,3 +544,22 @@ def test_a_digest_ignores_layout_but_no_value(data):
         changed = data.X.copy()
         changed.view(np.uint8)[-1, -1] ^= 1
         assert checks.digest(changed) != reference
+
+
+def test_nothing_one_dimensional_is_shared_with_the_caller():
+    given = {
+        "y": np.array([0.0, 1.0, 2.0]), "document_weights": np.array([1.0, 2.0, 3.0]), "positions": np.array([1, 2, 1]),
+        "query_weights": np.array([1.0, 2.0]), "document_ids": np.array(["a", "b", "c"]), "qids": np.array([7, 8]),
+        "source_rows": np.array([0, 1, 2]),
+    }  # fmt: skip
+    carried = {"device": np.array(["phone", "desk"]), "rank": np.array([1, 2, 3])}
+    data = RankingData(np.zeros((3, 1)), queries=Queries([0, 2, 3]), carried=carried, **given)
+    by_row = RankingData(np.zeros((3, 1)), given["y"], qid=given["positions"])
+    before, grades = pickle.loads(pickle.dumps(data)), data.grades.values.tolist()
+    for array in (*given.values(), *carried.values()):
+        array[:] = array[::-1].copy() if array.dtype.kind != "f" else 0
+        array[0] = array[-1]
+    assert data.equals(before)
+    assert data.source_rows.tolist() == [0, 1, 2]
+    assert data.grades.values.tolist() == grades == [0, 1, 2]
+    assert by_row.labels.tolist() == [0, 2, 1]

@@ -595,3 +595,20 @@ def test_files_are_ordinary_tables_to_others(tmp_path):
     assert parquet.read_table(tmp_path / "data.parquet").to_pydict() == expected
     assert ipc.open_file(tmp_path / "data.arrow").read_all().to_pydict() == expected
     assert csv.read_csv(tmp_path / "data.csv").to_pydict() == expected
+
+
+def test_the_index_of_pandas_is_no_feature_through_polars_either(tmp_path):
+    import polars
+
+    frame = pd.DataFrame({"qid": [1, 1, 2], "label": [0, 1, 1], "f": [0.5, 1.5, 2.5]}, index=[30, 10, 20])
+    frame.to_parquet(tmp_path / "t.parquet")
+    through = polars.read_parquet(tmp_path / "t.parquet")
+    through.write_parquet(tmp_path / "p.parquet")
+    assert "__index_level_0__" in through.columns
+    for one in (through, through.to_pandas(), through.to_arrow()):
+        assert from_frame(one).feature_names == ("f",)
+        assert from_frame(one, features=["f", "__index_level_0__"]).X[:, 1].tolist() == [30, 10, 20]
+        assert from_frame(one, document_id="__index_level_0__").document_ids.tolist() == ["30", "10", "20"]
+    assert read_table(tmp_path / "p.parquet").feature_names == ("f",)
+    floats = through.select("f", polars.col("__index_level_0__").cast(polars.Float64)).to_pandas()
+    assert RankingData(floats, [0, 1, 1], qid=[1, 1, 2]).feature_names == ("f",)

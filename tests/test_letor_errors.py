@@ -31,7 +31,7 @@ GOOD = "1 qid:1 1:0.5\n"
     [
         ("hello qid:1 1:1", 1, "Expected the label, a number, at the start of the line; found 'hello'"),
         ("  1x qid:1 1:1", 3, "Expected the label"),
-        ("nan qid:1 1:1", 1, "write -1 for a document that is not judged"),
+        ("-inf qid:1 1:1", 1, "write -1 or NULL for a document that is not judged"),
         ("-inf qid:1 1:1", 1, "'-inf' is not finite"),
         ("1e999 qid:1 1:1", 1, "too large for float64"),
         ("1 qid: 1:1", 7, "Expected the id of the query right behind 'qid:'"),

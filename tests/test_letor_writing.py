@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+import toprank as tr
 from support import shared_data
 from toprank.data.dataset import RankingData
 from toprank.data.letor import read_letor, write_letor
 from toprank.data.letor import writing as letor_writing
-from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.data.warnings import CodesWarning
+from toprank.errors import DataError, FileError, FormatError, UnknownNameError
 
 
 def same_bits(a, b):
@@ -106,7 +108,7 @@ def test_real_data_survive(tmp_path, name):
 def test_the_text_is_the_shortest(tmp_path):
     X = np.array([[0.1, 1e-7, 2.0, np.nan, -np.inf, 123456.0]], dtype=np.float32)
     write_letor(RankingData(X, [np.nan], qid=["x"], document_ids=["d"]), tmp_path / "a")
-    assert (tmp_path / "a").read_text() == "-1 qid:x 1:0.1 2:1e-7 3:2 4:NULL 5:-inf 6:123456 #docid = d\n"
+    assert (tmp_path / "a").read_text() == "NULL qid:x 1:0.1 2:1e-7 3:2 4:NULL 5:-inf 6:123456 #docid = d\n"
 
 
 def test_equal_data_give_equal_bytes(tmp_path):
@@ -172,3 +174,88 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
     assert path.read_text() == "old"
     with pytest.raises(FileError, match="cannot be written"):
         write_letor(data, tmp_path / "absent" / "a")
+
+
+# What text has no place for
+
+
+def full_data(**changes):
+    fields = {
+        "qid": ["b", "b", "a"], "query_weights": [0.25, 3.0], "document_weights": [1.0, 2.0, 0.5],
+        "positions": [1, 2, 1], "document_ids": ["x", "y", "z"], "feature_names": ["bm25", "the price, in €"],
+    }  # fmt: skip
+    return RankingData(np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 0.5]]), [np.nan, 2.0, -1.0], **(fields | changes))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("omit", [False, True])
+def test_what_data_hold_comes_back_from_text_and_side_files(tmp_path, name, first, omit):
+    data = full_data().select([1, 0])
+    write_letor(data, tmp_path / name, first_feature_id=first, missing="omit" if omit else "NULL")
+    assert read_letor(tmp_path / name, dtype=np.float64).equals(data)
+    assert tr.read(tmp_path / name, dtype=np.float64).equals(data)
+    assert tr.convert(tmp_path / name, tmp_path / "a.toprank-data", dtype=np.float64).equals(data)
+
+
+def test_text_that_is_regrouped_keeps_the_weights_of_its_queries(tmp_path):
+    (tmp_path / "a.txt").write_text("1 qid:1 1:1\nNULL qid:2 1:2\n0 qid:1 1:3\n")
+    (tmp_path / "a.txt.query_weight").write_text("5\n7\n5\n")
+    data = read_letor(tmp_path / "a.txt", regroup=True)
+    assert data.query_weights.tolist() == [5, 7]
+    np.testing.assert_array_equal(data.labels, [1, 0, np.nan])
+    (tmp_path / "a.txt.query_weight").write_text("5\n7\n6\n")
+    with pytest.raises(DataError, match="Query 1 has several query weights"):
+        read_letor(tmp_path / "a.txt", regroup=True)
+
+
+def test_several_texts_with_names_are_read_as_one(tmp_path):
+    data = full_data(qid=[1, 1, 2])
+    for number in range(2):
+        write_letor(data.select([number]), tmp_path / f"{number}.txt")
+    paths = [tmp_path / "0.txt", tmp_path / "1.txt"]
+    assert read_letor(paths, dtype=np.float64).equals(data)
+    assert tr.convert(paths, tmp_path / "a.toprank-data", dtype=np.float64).equals(data)
+    (tmp_path / "1.txt.names").write_text("1 bm25\n2 price\n")
+    with pytest.raises(FormatError, match="names of the features differ"):
+        read_letor(paths)
+    (tmp_path / "1.txt.names").unlink()
+    with pytest.raises(FormatError, match="has no counterpart"):
+        read_letor(paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no names"),
+        ("1 a\n3 b\n", "Expected feature id 2"),
+        ("bm25\nprice\n", "Expected feature id 1"),
+        ("1 a\n", "names for the features 1 to 1, but the text is read with 1 to 2"),
+    ],
+)
+def test_bad_names_are_refused(tmp_path, text, message):
+    write_letor(full_data(), tmp_path / "a.txt")
+    (tmp_path / "a.txt.names").write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_letor(tmp_path / "a.txt", n_features=2)
+
+
+def test_names_that_could_not_be_read_back_and_stale_ones_are_refused(tmp_path):
+    with pytest.raises(DataError, match="line break"):
+        write_letor(full_data(feature_names=["a\nb", "c"]), tmp_path / "a.txt")
+    write_letor(full_data(), tmp_path / "a.txt")
+    with pytest.raises(FileError, match=r"a\.txt\.names lies there"):
+        write_letor(full_data(feature_names=None), tmp_path / "a.txt")
+
+
+def test_codes_of_categories_do_not_leave_without_a_word(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"qid": [1, 1, 2], "label": [0, 1, 1], "f": [1.0, 2.0, 3.0], "colour": list("rgr")})
+    roles = {"features": ["f", "colour"]}
+    data = RankingData.from_frame(frame, **roles)
+    with pytest.warns(CodesWarning, match=r"'colour' holds codes of categories.*depends on the table.*like="):
+        write_letor(data, tmp_path / "a.txt")
+    codes = {RankingData.from_frame(part, **roles).X[0, 1] for part in (frame.iloc[:2], frame.iloc[2:])}
+    assert len(codes) == 2  # the same level, read with other rows
+    same = {RankingData.from_frame(part, like=data).X[0, 1] for part in (frame.iloc[:2], frame.iloc[2:])}
+    assert len(same) == 1

@@ -152,7 +152,9 @@ def reference_row(line: bytes, given: Options) -> Row | None:
     tokens = re.findall(rb"[^ \t\r]+", body)
     if not tokens:
         return None
-    label, qid = number(tokens.pop(0), np.float64), None
+    label, qid = number(tokens.pop(0), np.float64, np.nan), None
+    if np.isinf(label):  # NULL is "not judged"; infinity is no grade
+        raise WrongError
     if tokens and tokens[0].startswith(b"qid:"):
         qid = tokens.pop(0)[4:]
         if not qid:
@@ -213,7 +215,7 @@ def check_letor(text: bytes, place: np.ndarray, given: Options) -> bool:
         if row is not None:
             rows.append(row)
     assert fault == Fault.FINE
-    assert labels.tolist() == [row.label for row in rows]
+    np.testing.assert_array_equal(labels, [row.label for row in rows])
     letters = [bytes(row[row > 0].astype(np.uint8)) for row in ids]
     assert letters == [row.document_id.replace(b"\0", b"") for row in rows]
     check_runs(text, runs, state, rows)

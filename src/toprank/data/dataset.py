@@ -33,6 +33,8 @@ class RankingData:
     Args:
         X: features, one row a document: a NumPy array, a SciPy sparse matrix (kept as CSR) or a data frame. float32
             and float64 are kept as they are, without a copy; other numbers become float64. NaN means missing.
+            Categories of a frame are codes, which depend on the table that was read (`encoding` tells them); what is to
+            be given away as a bare array is read with `like=`, see `from_frame`.
         y: labels (grades), real numbers, higher is better. NaN and -1 mean "not judged". Default: all unjudged.
         qid: the query of each document, whole numbers or strings; rows of one query need not be neighbours, see
             `regroup`. Default: all documents belong to one query.

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import listed
 from toprank.errors import warn_user
 
-__all__ = ["OneQueryWarning", "SameDataWarning", "same_content", "warn_one_query"]
+__all__ = ["CodesWarning", "OneQueryWarning", "SameDataWarning", "same_content", "warn_codes", "warn_one_query"]
 
 FEW = 200
 """Documents: a single list of more than that is rare where `qid` was left out on purpose."""
@@ -17,6 +18,10 @@ FEW = 200
 
 class OneQueryWarning(UserWarning):
     """Many rows came without `qid` and were taken as one query."""
+
+
+class CodesWarning(UserWarning):
+    """Numbers leave that stand for categories, where nothing says for which."""
 
 
 class SameDataWarning(UserWarning):
@@ -31,6 +36,21 @@ def warn_one_query(n_documents: int, doing: str) -> None:
             "with qid=; if they are one query indeed, give all the same.",
             OneQueryWarning,
         )
+
+
+def warn_codes(data: RankingData, where: str) -> None:
+    """Say that codes of categories go where their levels do not."""
+    known = data.encoding
+    if known is None or not known.categories:
+        return
+    names = [known.columns[number].name for number in known.categories]
+    one = len(names) == 1
+    warn_user(
+        f"The {'column' if one else 'columns'} {listed(names)} {'holds' if one else 'hold'} codes of categories, and "
+        f"{where} cannot say what they mean: that depends on the table that was read. Keep a table (.parquet) or a "
+        "stored copy, which remember it; other tables get the same codes by like=.",
+        CodesWarning,
+    )
 
 
 def same_content(one: Any, other: Any) -> bool:

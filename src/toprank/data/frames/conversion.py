@@ -24,6 +24,7 @@ from toprank.data.frames.layout import (
     USUAL_NAMES,
     Choice,
     Layout,
+    index_names,
     is_number,
     known_columns,
     layout_of,
@@ -276,8 +277,9 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
     """
     if hasattr(frame, "dtypes") and hasattr(frame, "to_numpy") and known_columns(like)[0] is None:
         kinds = {str(kind) for kind in frame.dtypes}
-        if kinds in ({"float32"}, {"float64"}):  # one block in pandas: no copy
-            return np.asarray(frame), tuple(str(name) for name in frame.columns), None
+        names = [str(name) for name in frame.columns]
+        if kinds in ({"float32"}, {"float64"}) and not index_names(names):  # one block in pandas: no copy
+            return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
     layout = learnt(layout_of(table.schema, nothing, None, None, (), like, words_of(frame)), table.to_batches())

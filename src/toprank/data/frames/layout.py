@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -360,12 +361,22 @@ def _stored_carried(schema: Any) -> list[str]:
 
 
 def index_columns(schema: Any) -> set[str]:
-    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for."""
+    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for.
+
+    Arrow tells them in its metadata; where these are lost, as through polars, an index without a name is known by the
+    name that Arrow gave it.
+    """
+    by_name = index_names(schema.names)
     try:
         found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        return {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
+        return by_name | {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
     except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
-        return set()
+        return by_name
+
+
+def index_names(names: Iterable[str]) -> set[str]:
+    """Those by which Arrow calls an index that has no name."""
+    return {name for name in names if re.fullmatch(r"__index_level_\d+__", name)}
 
 
 def _precision(

@@ -29,8 +29,10 @@ from toprank.data.letor.survey import (
     N_IDENTIFIED,
     N_ROWS,
     Grouping,
+    Names,
     Survey,
     count_rows,
+    names_beside,
     per_document,
     queries_of,
     survey_chunks,
@@ -61,15 +63,16 @@ def read_letor(
 ) -> RankingData:
     r"""Read LETOR / SVMrank text, plain or compressed with gzip or zstd.
 
-    A line is ``label qid:ID id:value … # comment``. Labels are finite numbers (-1: not judged). Query ids are whole
-    numbers or any words; `qids` holds integers where all of them are written as integers, else strings. Feature ids
-    count from 0 or 1, in any order, each at most once a line. Values are decimal numbers, rounded correctly; NULL or
-    nan (missing); or inf, which is kept, for `toprank check` to report. Blank lines, comment lines, tabs, CRLF and a
+    A line is ``label qid:ID id:value … # comment``. Labels are finite numbers (-1 or NULL: not judged). Query ids are
+    whole numbers or any words; `qids` holds integers where all of them are written as integers, else strings. Feature
+    ids count from 0 or 1, in any order, each at most once a line. Values are decimal numbers, rounded correctly; NULL
+    or nan (missing); or inf, which is kept, for `toprank check` to report. Blank lines, comment lines, tabs, CRLF and a
     byte order mark are fine.
 
     `document_ids` come from the comments, where every row has one: the word behind ``docid =``, or the only word.
     LightGBM's side files are used where they lie beside the text `x`: `x.query` or `x.group` (the sizes of queries;
-    needed where lines have no qid), `x.weight` (document weights) and `x.position` (positions).
+    needed where lines have no qid), `x.weight` (document weights) and `x.position` (positions). So are those that
+    `write_letor` adds: `x.query_weight` and `x.names`.
 
     Args:
         paths: one file, or several that make up one data set. A query may go on in the next file.
@@ -96,8 +99,10 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
     names = listed_paths(paths)
+    wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
+    called = names_beside(names)
+    wanted = wanted.named(called)
     sources = [open_bytes(name) for name in names]
     surveys = survey_chunks(sources, threads)
     n_rows = count_rows(sources, surveys)
@@ -106,17 +111,20 @@ def read_letor(
     if grouping.problem is not None:
         raise grouping.problem
     sizes, qids = queries_of(names, n_rows, grouping)
-    weights, positions = per_document(names, n_rows)
+    sides, queries = per_document(names, n_rows), Queries.from_sizes(sizes)
+    weights, positions = sides.weights, sides.positions
     return RankingData(
         parsed.X,
         parsed.labels,
-        queries=Queries.from_sizes(sizes),
+        queries=queries,
         qids=qids,
         document_ids=parsed.document_ids,
         document_weights=None if weights is None else grouping.scatter(weights),
         positions=None if positions is None else grouping.scatter(positions),
+        query_weights=sides.for_each_query(queries, qids, grouping.scatter),
         source_rows=grouping.moved_rows(),
         first_feature_id=parsed.first_id,
+        feature_names=None if called is None else called.check(parsed.first_id, parsed.X.shape[1]),
     )
 
 
@@ -150,6 +158,13 @@ class Wanted(NamedTuple):
         if n_features is not None and not 1 <= n_features <= LARGEST_ID:
             raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
         return cls(precision(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
+
+    def named(self, names: Names | None) -> Wanted:
+        """With the columns that have names, where nothing else is asked for."""
+        if names is None:
+            return self
+        first = names.first_id if self.first_id is None else self.first_id
+        return self._replace(n_features=self.n_features or len(names.names), first_id=first)
 
 
 class Shape(NamedTuple):
@@ -408,7 +423,7 @@ def fault_at(source: ByteSource, fault: Fault, position: int, width: int, single
     negative = fault == Fault.FEATURE and token.startswith("-") and token[1:2].isdigit()
     problem = {
         Fault.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
-        Fault.LABEL_FINITE: f"The label {token!r} is not finite; write -1 for a document that is not judged.",
+        Fault.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
         Fault.LABEL_SIZE: f"The label {token!r} is too large for float64.",
         Fault.QUERY: "Expected the id of the query right behind 'qid:'.",
         Fault.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
@@ -451,7 +466,7 @@ def looks_like_letor(first_bytes: bytes) -> bool:
         first.pop()  # the bytes end within the line, perhaps within a token
     label, *rest = first
     features = rest[1:] if rest and rest[0].startswith(b"qid:") else rest
-    return bool(rest) and is_float(label) and all(_is_feature(token) for token in features)
+    return bool(rest) and (is_float(label) or label == b"NULL") and all(_is_feature(token) for token in features)
 
 
 def _is_feature(token: bytes) -> bool:

@@ -19,7 +19,15 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.checks import IN_MEMORY, listed_paths
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
-from toprank.data.letor.survey import N_ROWS, Grouping, count_rows, per_document, queries_of, survey_chunks
+from toprank.data.letor.survey import (
+    N_ROWS,
+    Grouping,
+    count_rows,
+    names_beside,
+    per_document,
+    queries_of,
+    survey_chunks,
+)
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, StartAgain, Started, sparse_block, started_sparse
 
@@ -33,7 +41,6 @@ _LARGEST_PART = 2  # times as much
 class LetorStream:
     """The files of `read_letor`, surveyed; its options."""
 
-    feature_names = None
     carried = ()
 
     def __init__(
@@ -44,8 +51,10 @@ class LetorStream:
         spool: Path | None = None,
         **options: Any,
     ) -> None:
-        self._wanted = Wanted.of(**options, threads=threads)
         self._names = listed_paths(paths)
+        wanted = Wanted.of(**options, threads=threads)
+        self._called = names_beside(self._names)
+        self._wanted = wanted.named(self._called)
         sources = [open_bytes(name, spool) for name in self._names]
         self._surveys = survey_chunks(sources, threads)
         self._counts = count_rows(sources, self._surveys)
@@ -61,6 +70,11 @@ class LetorStream:
         return self._whole.n_rows, self._shape.width
 
     encoding = None  # text holds numbers
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Those of the side files."""
+        return None if self._called is None else self._called.check(self._shape.first_id, self._shape.width)
 
     @property
     def first_feature_id(self) -> int | None:
@@ -147,11 +161,13 @@ class LetorStream:
             raise self._grouping.problem
         sizes, qids = queries_of(self._names, self._counts, self._grouping)
         queries = Queries.from_sizes(sizes)
-        weights, positions = per_document(self._names, self._counts)
+        sides = per_document(self._names, self._counts)
+        query_weights = sides.for_each_query(queries, qids, lambda rows: rows)
         found = {
             "offsets": queries.offsets,
             "qids": np.arange(len(queries)) if qids is None else qids,
-            "document_weights": checks.weights(weights, self.shape[0], "document_weights", "documents"),
-            "positions": positions,
+            "document_weights": checks.weights(sides.weights, self.shape[0], "document_weights", "documents"),
+            "query_weights": checks.weights(query_weights, len(queries), "query_weights", "queries"),
+            "positions": sides.positions,
         }
         return {name: array for name, array in found.items() if array is not None}

@@ -1,7 +1,8 @@
 """The first pass over LETOR text: chunks of whole lines are measured on several threads, and runs become queries.
 
 A run is some consecutive rows with one query token. LightGBM's side files `x.query` (or `x.group`), `x.weight` and
-`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions.
+`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions. So do two of
+our own: `x.query_weight`, the weight of each row's query, and `x.names`, the features by id and name.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import Bytes, ByteSource, check_size, open_bytes, plain_name
 from toprank.data.checks import by_appearance, joined_queries
+from toprank.data.queries import Queries
 from toprank.errors import FormatError, Remedy, joined
 
-__all__ = ["SIDES", "Grouping", "Survey", "beside", "count_rows", "per_document", "queries_of", "survey_chunks"]
+__all__ = [
+    "SIDES",
+    "Grouping",
+    "Survey",
+    "beside",
+    "count_rows",
+    "names_beside",
+    "per_document",
+    "queries_of",
+    "survey_chunks",
+]
 
 _REGROUP = Remedy("read with regroup=True.", "read with --regroup.")
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
@@ -278,7 +290,7 @@ def queries_of(
     return np.concatenate(sizes), None
 
 
-SIDES = (".query", ".group", ".weight", ".position")
+SIDES = (".query", ".group", ".weight", ".position", ".query_weight", ".names")
 
 
 def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
@@ -302,10 +314,27 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
     return sizes
 
 
-def per_document(
-    paths: Sequence[Path], n_rows: Sequence[int]
-) -> tuple[FloatArray | None, npt.NDArray[np.int64] | None]:
-    """Document weights and positions from the side files, in the order of the text; None where there are none.
+class PerDocument(NamedTuple):
+    """What the side files say of each row, in the order of the text; None where there are none."""
+
+    weights: FloatArray | None
+    positions: npt.NDArray[np.int64] | None
+    query_weights: FloatArray | None
+    """The weight of the row's query, as a column of a table has it."""
+
+    def for_each_query(self, queries: Queries, qids: Any, grouped: Callable[[Any], Any]) -> FloatArray | None:
+        """The weight of each query; refused where it differs within one. `grouped` brings rows into their queries."""
+        if self.query_weights is None:
+            return None
+        from toprank.data.frames.conversion import one_for_each_query
+
+        ids = np.arange(len(queries)) if qids is None else qids
+        weights: FloatArray = one_for_each_query(grouped(self.query_weights), queries, ids)
+        return weights
+
+
+def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
+    """Document weights, positions and query weights from the side files.
 
     Refused where a side file does not fit its text, or some of several texts have one and others do not.
     """
@@ -326,8 +355,65 @@ def per_document(
 
     weight, position = "a weight, a finite number that is not negative", "a position, a whole number"
     fits = range(-(2**63), 2**63).__contains__
-    weights = column(".weight", lambda side: _numbers(side, float, np.float64, weight, lambda w: 0 <= w < np.inf))
-    return weights, column(".position", lambda side: _numbers(side, int, np.int64, position, fits))
+
+    def weights(side: Path) -> npt.NDArray[Any]:
+        return _numbers(side, float, np.float64, weight, lambda w: 0 <= w < np.inf)
+
+    positions = column(".position", lambda side: _numbers(side, int, np.int64, position, fits))
+    return PerDocument(column(".weight", weights), positions, column(".query_weight", weights))
+
+
+class Names(NamedTuple):
+    """The names of the columns, and the feature id of the first."""
+
+    first_id: int
+    names: tuple[str, ...]
+    path: Path
+
+    def check(self, first_id: int, width: int) -> tuple[str, ...]:
+        """The names; refused where the text is read with other columns."""
+        if (first_id, width) != (self.first_id, len(self.names)):
+            raise FormatError(
+                f"There are names for the features {self.first_id} to {self.first_id + len(self.names) - 1}, but the "
+                f"text is read with {first_id} to {first_id + width - 1}. Without this file the columns have no names.",
+                path=self.path,
+            )
+        return self.names
+
+
+def names_beside(paths: Sequence[Path]) -> Names | None:
+    """The names of the columns from the side files, ``id name`` a line; None where there are none.
+
+    Refused where they cannot be read, or differ between texts that are read as one.
+    """
+    sides = [beside(path, ".names") for path in paths]
+    found = [_names(side) for side in sides if side is not None]
+    if not found:
+        return None
+    for path, side in zip(paths, sides, strict=True):
+        if side is None:
+            raise FormatError(f"{found[0].path} has no counterpart {path.name}.names; give all or none.", path=path)
+    for other in found[1:]:
+        if other[:2] != found[0][:2]:
+            raise FormatError(f"The names of the features differ from those in {found[0].path}.", path=other.path)
+    return found[0]
+
+
+def _names(side: Path) -> Names:
+    ids, names = list[int](), list[str]()
+    for number, line in open_bytes(side).lines():
+        token, blank, name = line.rstrip(b"\r\n").partition(b" ")
+        expected = ids[-1] + 1 if ids else (0 if token == b"0" else 1)
+        if not blank or token != str(expected).encode():
+            raise FormatError(f"Expected feature id {expected}, a blank and a name.", path=side, line=number)
+        ids.append(expected)
+        try:
+            names.append(name.decode())
+        except UnicodeDecodeError:
+            raise FormatError("A name must be written in UTF-8.", path=side, line=number) from None
+    if not ids:
+        raise FormatError("The file has no names; remove it.", path=side)
+    return Names(ids[0], tuple(names), side)
 
 
 def beside(path: Path, suffix: str) -> Path | None:

@@ -15,6 +15,7 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike, output
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import SIDES, beside
+from toprank.data.warnings import warn_codes
 from toprank.errors import DataError, FileError, UnknownNameError
 
 __all__ = ["write_letor"]
@@ -32,9 +33,13 @@ def write_letor(
     """Write LETOR / SVMrank text, compressed where the name ends in .gz or .zst; `read_letor` gives the same data back.
 
     A line is ``label qid:ID id:value … #docid = ID``. Numbers are the shortest that read back exactly in their type,
-    whole numbers are written without a point. NaN labels (not judged) become -1. Document weights and positions go
-    into LightGBM's side files `path.weight` and `path.position`. Query weights, feature names and carried columns have
-    no place in the format and are left out. Files appear all or nothing.
+    whole numbers are written without a point. A label of NaN (not judged) is written as ``NULL``, which other programs
+    refuse instead of taking it for a grade; give -1 where they shall read it. Document weights and positions go into
+    LightGBM's side files `path.weight` and `path.position`; query weights and feature names into side files of our own,
+    `path.query_weight` (a line for each row) and `path.names` (``id name``). Carried columns have no place in the
+    format and are left out. Files appear all or nothing.
+
+    Categories are written as their codes, which depend on the table that was read; a `CodesWarning` says so.
 
     Text has no types: query ids that are strings but look like integers come back as integers; a last column without
     a written value, or with `first_feature_id=0` a first one, is known to the reader only if it is told
@@ -67,21 +72,36 @@ def write_letor(
     _check_words(data.qids, "[ \t\r\n#]", "query id")
     if data.document_ids is not None:
         _check_words(data.document_ids, "[ \t\r\n]", "document id")
-    columns = {".weight": data.document_weights, ".position": data.positions}
+    spread = None if data.query_weights is None else data.queries.spread(data.query_weights)
+    columns = {".weight": data.document_weights, ".position": data.positions, ".query_weight": spread}
+    names = _names(data, first_feature_id)
+    written = {suffix for suffix, column in columns.items() if column is not None} | ({".names"} if names else set())
     for suffix in SIDES:
-        stale = beside(path, suffix) if columns.get(suffix) is None else None
+        stale = beside(path, suffix) if suffix not in written else None
         if stale is not None:
             raise FileError(f"{stale} lies there and would be read as part of the new {path}; move it away first.")
     if data.is_sparse and missing == "omit" and np.isnan(data.X.data).any():
         raise DataError("missing='omit' would turn the NaN entries of a sparse matrix into zeros; use 'NULL'.")
+    warn_codes(data, "LETOR text")
     with ExitStack() as files:
         text = files.enter_context(output(path))
         for suffix, column in columns.items():
             if column is not None:
                 side = files.enter_context(output(path.with_name(path.name + suffix)))
                 side.write("".join(f"{value}\n" for value in column.tolist()).encode())
+        if names:
+            files.enter_context(output(path.with_name(f"{path.name}.names"))).write(names)
         for first, last in _batches(data.X):
             text.write(_lines(data, first, last, first_feature_id, missing == "omit"))
+
+
+def _names(data: RankingData, first_feature_id: int) -> bytes:
+    """The side file of the feature names; empty where there are none."""
+    names = data.feature_names or ()
+    for name in names:
+        if "\n" in name or "\r" in name:
+            raise DataError(f"The feature name {name!r} holds a line break and could not be read back; rename it.")
+    return "".join(f"{number} {name}\n" for number, name in enumerate(names, first_feature_id)).encode()
 
 
 def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
@@ -140,7 +160,7 @@ def _lines(data: RankingData, first: int, last: int, first_feature_id: int, omit
     rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), features), " ")
     labels = data.labels[first:last]
     parts = [
-        text(np.where(np.isnan(labels), -1.0, labels)),
+        text(labels),
         pc.binary_join_element_wise("qid", text(data.qids[data.queries.document_query[first:last]]), ":"),
         pc.if_else(pc.equal(pc.binary_length(rows), 0), pa.scalar(None, pa.string()), rows),
     ]
