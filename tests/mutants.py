@@ -7,7 +7,8 @@
 A mutant is one change of one place: a comparison, a sign, a constant, a condition, a statement left out. First the
 suite runs once with coverage, so that it is known which test reaches which line and how long it takes (kept in
 build/mutants until a source or a test changes). Then each mutant meets the tests that reach its statement, quick ones
-of every file first, in a copy of the tree; the working tree is never touched. What runs only at import (defaults,
+of every file first. Both happen in copies of the tree: the working tree is never touched, and a test that fails in a
+copy anyway notices nothing. What runs only at import (defaults,
 tables) meets the tests that reach its module. A mutant that breaks a test, or makes the tests run far longer than they
 do, is noticed. Mutants that no test could notice are named, with the reason, in `EQUIVALENT` below.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import copy
 import hashlib
 import json
@@ -34,6 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -250,7 +253,7 @@ def pytest_configure(config) -> None:
         config.pluginmanager.register(Durations())
 
 
-def reached(jobs: int, wanted: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+def reached(jobs: int, wanted: list[str], tree: Path) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
     """(path -> line -> tests that reach it, seconds of each test that passes); measured anew where files changed."""
     files = sorted(path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py"))
     state = hashlib.blake2b(b"".join(p.read_bytes() for p in files) + " ".join(wanted).encode(), digest_size=8)
@@ -262,15 +265,15 @@ def reached(jobs: int, wanted: list[str]) -> tuple[dict[str, dict[int, list[str]
         words = ["-m", "pytest", "-p", "mutants", "-m", "not nightly", "-n", str(jobs), "--no-header", "-q", *wanted]
         words += ["--cov=toprank", "--cov-context=test", "--cov-report="]
         environment = os.environ | {
-            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree / "tests")]),
             "COVERAGE_FILE": str(folder / "coverage"),
             "TOPRANK_DURATIONS": str(folder / "durations.json"),
         }
-        subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    return _lines(folder / "coverage"), json.loads((folder / "durations.json").read_text())
+        subprocess.run([sys.executable, *words], cwd=tree, env=environment, stdout=subprocess.DEVNULL)
+    return _lines(folder / "coverage", tree), json.loads((folder / "durations.json").read_text())
 
 
-def _lines(database: Path) -> dict[str, dict[int, list[str]]]:
+def _lines(database: Path, tree: Path) -> dict[str, dict[int, list[str]]]:
     from coverage.numbits import numbits_to_nums
 
     result: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -280,7 +283,7 @@ def _lines(database: Path) -> dict[str, dict[int, list[str]]]:
         for path, context, bits in connection.execute(query):
             test = context.rpartition("|")[0]  # pytest-cov adds the phase: set-up, run, teardown
             if test:
-                lines = result[os.path.relpath(path, ROOT)]
+                lines = result[os.path.relpath(path, tree)]
                 for line in numbits_to_nums(bits):
                     if not lines[line] or lines[line][-1] != test:
                         lines[line].append(test)
@@ -316,6 +319,8 @@ def copied_tree(number: int) -> Path:
             shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
         elif source.exists():
             shutil.copy2(source, tree / name)
+    # Compiled once, by content: a mutant that is as long as the original, in the same second, is compiled anew.
+    compileall.compile_dir(tree / "src", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
     return tree
 
 
@@ -324,7 +329,7 @@ def verdict(mutant: Mutant, tests: list[str], allowed: float, tree: Path) -> str
     target = tree / mutant.path
     original = target.read_bytes()
     target.write_bytes(mutant.applied(original))
-    words = [sys.executable, "-B", "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-x", "-q", *tests]
+    words = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-x", "-q", *tests]
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     process = subprocess.Popen(
         words, cwd=tree, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -353,10 +358,11 @@ def drawn(options: argparse.Namespace) -> list[Mutant]:
 
 def results(mutants: list[Mutant], options: argparse.Namespace) -> Iterator[tuple[Mutant, str, int]]:
     """(mutant, verdict, number of tests that met it), as they come."""
-    lines, seconds = reached(options.jobs, options.tests)
+    copies = [copied_tree(number) for number in range(options.jobs)]
+    lines, seconds = reached(options.jobs, options.tests, copies[0])
     trees: SimpleQueue[Path] = SimpleQueue()
-    for number in range(options.jobs):
-        trees.put(copied_tree(number))
+    for tree in copies:
+        trees.put(tree)
 
     def meet(mutant: Mutant) -> tuple[Mutant, str, int]:
         if mutant.key in EQUIVALENT:
