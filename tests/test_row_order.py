@@ -208,6 +208,30 @@ def test_the_very_array_is_known_by_its_own_data_alone(fitted):
     assert len(data.__dict__["_returned"]) == 0  # nothing is kept alive
 
 
+def test_a_word_on_the_order_of_an_array_holds_for_one_call():
+    _, data = a_shuffle()
+    mine = np.random.default_rng(0).normal(size=data.n_documents)
+    as_data, as_source = (tr.evaluate(mine.copy(), data, order=order).mean for order in ("data", "source"))
+    assert as_data != as_source
+    assert tr.evaluate(mine, data, order="data").mean == as_data
+    assert tr.evaluate(mine, data, order="source").mean == as_source
+    with pytest.raises(tr.ToprankError, match="nothing tells"):
+        tr.evaluate(mine, data)
+
+
+def test_a_shuffled_column_beside_labels_without_an_index_is_refused():
+    labels, qid = FRAME.label.to_numpy(), FRAME.qid.to_numpy()
+    perfect = FRAME.label.reset_index(drop=True).sample(frac=1, random_state=0)
+    with pytest.raises(tr.ToprankError, match=r"numbers the rows in another order.*sort_index"):
+        tr.evaluate(perfect, labels, qid=qid)
+    assert tr.evaluate(perfect.sort_index(), labels, qid=qid).mean == {"ndcg@10": BEST}
+    for order in ("data", "source"):  # both are the order of the labels that are given
+        as_it_stands = tr.evaluate(perfect, labels, qid=qid, order=order).mean
+        assert as_it_stands == tr.evaluate(perfect.to_numpy(), labels, qid=qid).mean
+    with pytest.raises(tr.errors.UnknownNameError, match="order of rows"):
+        tr.evaluate(perfect.to_numpy(), labels, qid=qid, order="sorted")
+
+
 def test_a_column_is_aligned_also_where_no_row_moved():
     perfect, best = FRAME.label.sample(frac=1, random_state=0), {"ndcg@10": BEST}
     assert tr.evaluate(perfect, DATA_LOGGED).mean == best

@@ -13,10 +13,12 @@ import pytest
 from scipy import sparse
 
 import toprank as tr
+from toprank.compute import each_block
 from toprank.data import checks
 from toprank.data.queries import Queries
 from toprank.data.store import open_store
 from toprank.rankers import source as objectives
+from toprank.rankers import tree_memory
 from toprank.rankers import trees as tree_rankers
 from toprank.rankers.source import RankingObjective
 from toprank.scorers import expected_gain
@@ -150,9 +152,11 @@ def test_sparse_features_are_passed_over_in_parts(both, monkeypatch):
     monkeypatch.setattr(scorer_features, "_ENTRIES", 5)
     monkeypatch.setattr(scorer_features, "_CHUNK", 7)
     parts = Standardisation.of(mapped.X)
-    np.testing.assert_array_equal(whole.spread, parts.spread)
+    # sums of parts are added up in another order than one sum is
+    np.testing.assert_allclose(parts.spread, whole.spread, rtol=1e-14)
+    np.testing.assert_allclose(parts.centre, whole.centre, rtol=1e-14)
     rows = slice(3, mapped.n_documents)
-    np.testing.assert_array_equal(product, Features(mapped.X, parts).times(rows, weights))
+    np.testing.assert_allclose(Features(mapped.X, parts).times(rows, weights), product, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", [Logits(6, 3), ExpectedGain(6, np.array([0.0, 1.0, 3.0]))])
@@ -274,7 +278,67 @@ def test_conversion_of_text_fits_in_less_memory_than_the_features(tmp_path):
 
 
 def test_trees_take_a_byte_a_value_and_no_copy_of_the_features(tmp_path):
-    found = in_a_fresh_process(tmp_path, "trees")
+    found = in_a_fresh_process(tmp_path, "trees", "trees of a whole sample")
     assert found["allowed"] < found["features"]
     assert found["copied"] == "MemoryError"
     assert found["trees"] > 0.6
+    # Zeros of the sample of 200,000 rows are not held; of the others, values and rows, in lists that double.
+    assert found["trees of a whole sample"].startswith(
+        "There is too little memory to grow trees on 240,000 documents of 200 features: LightGBM takes about "
+        f"{200 * 12 * 2**18 / 2**20:,.0f} MiB beside them."
+    )
+    assert "extra={'bin_construct_sample_cnt': 20000}" in found["trees of a whole sample"]
+
+
+def in_a_container(root, groups, files):
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(groups)
+    (root / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  700 kB\nSwapFree:  300 kB\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+SECOND = {
+    "a/b/memory.max": "max\n", "a/b/memory.current": "10\n", "a/memory.max": "900\n", "a/memory.current": "500\n",
+    "a/memory.stat": "anon 1\nactive_file 30\ninactive_file 4\n",
+}  # fmt: skip
+FIRST = {
+    "memory/c/memory.limit_in_bytes": "800\n", "memory/c/memory.usage_in_bytes": "500\n",
+    "memory/c/memory.stat": "active_file 7\ntotal_active_file 20\ntotal_inactive_file 1\n",
+    "memory/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.usage_in_bytes": "500\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "left"),
+    [
+        ("0::/a/b\n", SECOND, 900 - 500 + 34),  # the limit of the group above
+        ("5:cpu:/\n4:memory:/c\n0::/\n", FIRST, 800 - 500 + 21),
+        ("4:memory:/elsewhere\n", FIRST, 1000 << 10),  # no limit to speak of, so it is the machine's
+        ("", {}, 1000 << 10),
+    ],
+)
+def test_the_memory_that_is_left_is_that_of_the_container_or_of_the_machine(tmp_path, monkeypatch, groups, files, left):
+    in_a_container(tmp_path, groups, files)
+    monkeypatch.setattr(tree_memory, "_ROOT", tmp_path)
+    assert tree_memory.memory_left() == left
+
+
+def test_trees_that_would_end_the_process_are_refused_before(both, monkeypatch):
+    data = both[0]
+    fits = max(tree_memory.Memory.of_trees(data.X))
+    monkeypatch.setattr(tree_memory, "memory_left", lambda: fits - 1)
+    with pytest.raises(tr.errors.DataError, match=r"too little memory to grow trees .* MiB are left"):
+        tr.TreeRanker(n_trees=1, threads=1).fit(data)
+    monkeypatch.setattr(tree_memory, "memory_left", lambda: fits)
+    tr.TreeRanker(n_trees=1, threads=1).fit(data)
+
+
+def test_a_system_that_starts_no_more_threads_is_worked_on_by_those_there_are(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert each_block(lambda block: 2 * block, list(range(5)), 4) == [0, 2, 4, 6, 8]

@@ -80,22 +80,27 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
     if workers <= 1:
         return [function(block) for block in blocks]
     results: dict[int, T] = {}
+    failed: list[BaseException] = []
     turn = itertools.count()  # next() on it is one step of the interpreter, so no two threads get the same number
 
     def work() -> None:
         while (i := next(turn)) < len(blocks):
             try:
                 results[i] = function(blocks[i])
-            except BaseException:
+            except BaseException as problem:  # noqa: BLE001 - raised below, when no thread is at work any more
+                failed.append(problem)
                 for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
                     pass
-                raise
 
     with ThreadPoolExecutor(workers - 1, thread_name_prefix="toprank") as pool:
-        others = [pool.submit(work) for _ in range(workers - 1)]
+        for _ in range(workers - 1):
+            try:
+                pool.submit(work)
+            except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
+                break
         work()
-        for other in others:
-            other.result()
+    if failed:
+        raise failed[0]
     return [results[i] for i in range(len(blocks))]
 
 

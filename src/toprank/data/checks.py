@@ -596,16 +596,7 @@ _MAPPED = ("X", "labels", "qids", "document_ids", "document_weights", "query_wei
 
 def check_files(data: Any) -> None:
     """Refuse data whose files another program has cut off; see `unshortened`."""
-    for name in (
-        "X",
-        "labels",
-        "qids",
-        "document_ids",
-        "document_weights",
-        "query_weights",
-        "positions",
-        "source_rows",
-    ):
+    for name in _MAPPED:
         unshortened(getattr(data, name))
     unshortened(data.queries.offsets)
 

@@ -279,7 +279,8 @@ class RankingData:
         """
         array = self._one_for_each(values)
         places = None if order == "data" else places_of(self, values, order)
-        return self.returning(array if places is None else array[places])
+        # A view: the caller's own array is not to be known, or another word on its order would not be heard.
+        return self.returning(array.view() if places is None else array[places])
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
         """One value for each document, in the order of X, brought into the order of the rows that the data came from.

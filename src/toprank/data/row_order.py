@@ -18,7 +18,7 @@ from toprank.errors import DataError, UnknownNameError
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["Order", "places_of"]
+__all__ = ["Order", "order_beside_labels", "places_of"]
 
 Order = Literal["data", "source"]
 """How plain values lie: as the rows of `data.X`, or as the rows of the file, frame or array that the data came from."""
@@ -30,8 +30,7 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
     Raises:
         DataError: nothing tells the order of the values, or their index does not fit the data.
     """
-    if order not in (None, "data", "source"):
-        raise UnknownNameError("order of rows", str(order), ("data", "source"))
+    _check_order(order)
     if order == "data" or data.returned(values):
         return None
     if order == "source":
@@ -46,13 +45,33 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
             "data.X) or order='source' (such as a column of your own table). What predict(data) returned, and a pandas "
             "column with the index of the frame that the data came from, need no word."
         )
+    _refuse_renumbered(index)
+    return None
+
+
+def order_beside_labels(data: RankingData, values: Any, order: Order | None) -> Order | None:
+    """How values stand beside plain labels, which `data` were made of: row by row, unless indexes of both tell more."""
+    _check_order(order)
+    index = index_of(values)
+    if order is None and index is not None:
+        if data.source_index is not None:
+            return None
+        _refuse_renumbered(index)
+    return "source"
+
+
+def _check_order(order: Any) -> None:
+    if order not in (None, "data", "source"):
+        raise UnknownNameError("order of rows", str(order), ("data", "source"))
+
+
+def _refuse_renumbered(index: Any) -> None:
     if index is not None and _renumbers(index):
         raise DataError(
-            "The index of these values numbers the rows in another order than that in which they stand, and the data "
-            "came from no pandas frame whose index could settle it. Sort the values (.sort_index()), or say "
+            "The index of these values numbers the rows in another order than that in which they stand, and what they "
+            "are for came without a pandas index that could settle it. Sort the values (.sort_index()), or say "
             "order='data' to take them as they stand."
         )
-    return None
 
 
 def _by_index(data: RankingData, index: Any) -> IntArray | None:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import check_files, index_of
+from toprank.data.checks import check_files
 from toprank.data.dataset import RankingData
-from toprank.data.row_order import Order
+from toprank.data.row_order import Order, order_beside_labels
 from toprank.data.slices import Sliceable
 from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
 from toprank.data.warnings import warn_one_query
@@ -59,7 +59,8 @@ def evaluate(
         weighted: weight the mean by the query weights of the data.
         order: how the scores stand, where grouping moved the rows of the data and they are neither what
             ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, as the rows
-            of ``data.X``, or ``"source"``, as the rows that the data came from. See `RankingData.aligned`.
+            of ``data.X``, or ``"source"``, as the rows that the data came from. See `RankingData.aligned`. Beside plain
+            labels either means: row by row.
         threads: number of threads; the result does not depend on it.
 
     >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
@@ -72,8 +73,7 @@ def evaluate(
         if qid is None:
             warn_one_query(np.size(data), "evaluate")
         data = RankingData(np.empty((np.size(data), 0)), data, qid=qid)
-        if data.source_index is None or index_of(scores) is None:
-            order = "source"  # row by row, as the labels were given
+        order = order_beside_labels(data, scores, order)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
     check_files(data)

@@ -18,6 +18,7 @@ from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.heads import first_outputs, loss_and_gains, row_weights, weighted_grades
+from toprank.rankers.tree_memory import SAMPLED, check_memory, too_little_memory
 from toprank.rankers.tree_objective import (
     ExpectedGainObjective,
     LikelihoodObjective,
@@ -242,6 +243,8 @@ def make_rounds(
 ) -> None:
     """Make the rounds, unless an interrupt from the keyboard ends them; `words` are the parameters for LightGBM."""
     library, own = first_use("lightgbm"), start.objective
+    X, sampled = sets["train"].data, words.get("bin_construct_sample_cnt", SAMPLED)
+    check_memory(X, sampled)
 
     def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
         assert own is not None
@@ -271,7 +274,9 @@ def make_rounds(
             callbacks=[watch.before_the_first, watch],
         )
     except library.basic.LightGBMError as problem:
-        raise _untrainable(problem) from None
+        raise (too_little_memory(X, sampled) if "bad_alloc" in str(problem) else _untrainable(problem)) from None
+    except MemoryError:
+        raise too_little_memory(X, sampled) from None
     except KeyboardInterrupt:
         if watch.booster is None:  # not a single round to keep
             raise
