@@ -46,6 +46,9 @@ COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "REA
 EQUIVALENT: dict[str, str] = {}
 """A mutant as it is printed, without its line number -> why it does what the original does."""
 
+EVERYWHERE = ("tests/test_values.py::test_records_are_frozen_and_results_show_themselves",)
+"""Tests that look at what every module defines, whoever imported it first: which lines they reach does not tell."""
+
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -164,6 +167,10 @@ class Places(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func
         called = name.id if isinstance(name, ast.Name) else getattr(name, "attr", "")
+        if called == "zip":  # that lengths agree is an assertion, which nothing that is right can break
+            for part in node.args:
+                self.visit(part)
+            return
         if called in SWAPPED_CALLS and (node.args or isinstance(name, ast.Attribute)):
             changed = copy.deepcopy(node)
             if isinstance(changed.func, ast.Name):
@@ -369,7 +376,8 @@ def results(mutants: list[Mutant], options: argparse.Namespace) -> Iterator[tupl
             return mutant, "equivalent", 0
         known = lines.get(mutant.path, {})
         here = [test for line in mutant.statement for test in known.get(line, [])]
-        tests = chosen(here or [test for line in known for test in known[line]], seconds, options.seconds)
+        imported = [*(test for line in known for test in known[line]), *EVERYWHERE] if known and not here else []
+        tests = chosen(here or imported, seconds, options.seconds)
         if not tests:
             return mutant, "not reached", 0
         tree = trees.get()

@@ -16,7 +16,7 @@ def kept(values, limit=LIMIT, strict: bool = True):
         values.sort()
         return [value for value in values if value is not None and
                 -value < limit]
-    raise ValueError("ä" + "nothing")
+    raise ValueError("ä" + "nothing", *zip(values, values[2:], strict=True))
 '''
 WANTED = {
     ("10", "(11)"),
@@ -27,7 +27,8 @@ WANTED = {
     ("values.sort()", "pass"),
     ("value is not None", "(value is None)"),
     ("-value", "(value)"),
-    ('raise ValueError("ä" + "nothing")', "pass"),
+    ('raise ValueError("ä" + "nothing", *zip(values, values[2:], strict=True))', "pass"),
+    ("2", "(3)"),
 }
 
 
@@ -43,6 +44,7 @@ def test_mutants_are_single_changes_that_compile(tmp_path):
     # The second line of a statement is reached where the statement begins.
     (sign,) = (mutant for mutant in mutants if mutant.before == "-value")
     assert (sign.line, list(sign.statement)) == (10, [9, 10])
+    assert [mutant.before for mutant in mutants].count("True") == 1  # and not that of zip, which is an assertion
     assert not any("docstring" in mutant.before or mutant.before == "int" for mutant in mutants)
 
 
