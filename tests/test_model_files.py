@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -376,3 +378,18 @@ def test_names_that_no_file_can_hold_are_told_when_saving(tmp_path):
     with pytest.raises(DataError, match=r"cannot be saved: .*\\udc80.* holds half a character"):
         ranker.save(tmp_path / "m.toprank")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such files")
+@pytest.mark.parametrize("read", [tr.load, files.inspect])
+def test_what_is_no_plain_file_is_refused_without_a_look_inside(tmp_path, monkeypatch, read):
+    """To open a pipe waits for its writer, and a device has no end."""
+    os.mkfifo(tmp_path / "pipe.toprank")
+    monkeypatch.setattr("builtins.open", lambda *_: pytest.fail("it was opened"))
+    for path in (tmp_path / "pipe.toprank", "/dev/zero"):
+        with pytest.raises(FileError, match=f"^{re.escape(str(path))} is a pipe or a device"):
+            read(path)
+    with pytest.raises(FileError, match="is a folder, not a file"):
+        read(tmp_path)
+    with pytest.raises(FileError, match="cannot be read: No such file"):
+        read(tmp_path / "none.toprank")

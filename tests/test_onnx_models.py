@@ -394,6 +394,48 @@ def test_what_rows_bring_about_in_onnxruntime_is_told_in_a_sentence(tmp_path):
         ranker.predict(rows)
 
 
+def whole_quotient(divided, divisor):
+    """Whole numbers divided, which are written in the file or come with the rows."""
+    steps = [
+        helper.make_node("Cast", ["x0"], ["i"], to=7),
+        helper.make_node("Add", ["i", "a"], ["c"]),
+        helper.make_node("Div", ["c", "d"], ["q"]),
+        helper.make_node("Cast", ["q"], ["last"], to=1),
+    ]
+    return of_one_column(steps, {"a": np.array([[divided]]), "d": np.array([[divisor]])})
+
+
+def test_whole_numbers_are_not_divided(tmp_path):
+    """The smallest of them divided by −1 is none, and the processor ends the process for it."""
+    onnx.save(whole_quotient(-(2**63), -1), tmp_path / "m.onnx")
+    with Judges(count=1, most_memory=256 << 20, tell=True) as judges:
+        [found] = judges([tmp_path / "m.onnx"]).values()
+    assert "divides whole numbers" in found
+    halves = [helper.make_node("Div", ["x0", "d"], ["last"])]
+    onnx.save(of_one_column(halves, {"d": np.array([[2.0]], np.float32)}), tmp_path / "m.onnx")
+    assert tr.load(tmp_path / "m.onnx").predict(np.full((1, FEATURES), 4.0)).tolist() == [4.0 * FEATURES / 2]
+
+
+@pytest.mark.parametrize("mixing", ["Softmax", "ReduceMax", "Slice"])
+def test_a_model_whose_scores_depend_on_the_other_rows_is_refused(tmp_path, mixing):
+    """Rows are scored in batches, so such scores would depend on who comes with whom."""
+    steps = {
+        "Softmax": [helper.make_node("Softmax", ["x0"], ["last"], axis=0)],
+        "ReduceMax": [
+            helper.make_node("ReduceMax", ["x0", "rows"], ["m"], keepdims=1),
+            helper.make_node("Sub", ["x0", "m"], ["last"]),
+        ],
+        "Slice": [
+            helper.make_node("Slice", ["x0", "rows", "one", "rows"], ["m"]),
+            helper.make_node("Add", ["x0", "m"], ["last"]),
+        ],
+    }[mixing]
+    graph = of_one_column(steps, {"rows": np.array([0]), "one": np.array([1])})
+    onnx.save(graph, tmp_path / "m.onnx")
+    with pytest.raises(FormatError, match="depends on the other rows"):
+        tr.load(tmp_path / "m.onnx")
+
+
 def test_sparse_rows_are_refused_not_misread(tmp_path):
     onnx.save(network(), tmp_path / "m.onnx")
     with pytest.raises(DataError, match="needs dense features"):

@@ -225,6 +225,19 @@ def test_long_lists_are_cut_at_a_thousand(served):
         assert len(impression) < 6 * wanted + 100
 
 
+def test_a_million_clicks_that_nobody_made_cost_no_more_than_one(served, monkeypatch):
+    """Clicks are counted between two requests, so nobody may make that last."""
+    interleaving = Interleaving("a", "b")
+    impression, _ = made(interleaving, served, ["x", "y"])
+    looked_for = []
+    honest = interleaving._seal.mark
+    monkeypatch.setattr(interleaving._seal, "mark", lambda word, one: looked_for.append(one) or honest(word, one))
+    with pytest.raises(tr.ToprankError, match="0 is not in this list"):
+        interleaving.click(impression, ["x", *range(10_000)])
+    assert looked_for == ["x", 0]
+    assert interleaving.analysis()["comparisons"][0]["unclicked"] == 1
+
+
 def test_lists_without_clicks_are_not_remembered_and_those_with_clicks_up_to_a_limit(served, monkeypatch):
     monkeypatch.setattr(interleaving_module, "_KEPT", 2)
     interleaving = Interleaving("a", "b")

@@ -39,8 +39,32 @@ def test_a_check_is_met_by_the_very_scores_and_needs_rows(folder, tmp_path):
     beside = write_check(file, rows(4))
     beside.write_text(json.dumps({**json.loads(beside.read_text()), "tolerance": 0.0}))
     assert Models({"m": file}).get("m").version
-    with pytest.raises(DataError, match="columns, but the model takes 3"):
+    with pytest.raises(DataError, match="needs a row at least"):
         write_check(file, np.empty((0, 3)))
+    with pytest.raises(DataError, match="2 columns, but the model takes 3"):
+        write_check(file, [[1.0, 2.0]])
+    for wrong in ([["a", "b", "c"]], np.zeros((2, 3, 2)), [[1.0], [1.0, 2.0]]):
+        with pytest.raises(DataError, match="rows of numbers"):
+            write_check(file, wrong)
+
+
+@pytest.mark.parametrize("tolerance", [np.nan, np.inf, -1.0])
+def test_a_check_that_nothing_could_fail_is_refused(folder, tmp_path, tolerance):
+    file = tmp_path / "m.toprank"
+    file.write_bytes((folder / "linear.toprank").read_bytes())
+    (tmp_path / "m.toprank.check.json").write_text(
+        json.dumps({"rows": [[0.0] * 3], "scores": [1e9], "tolerance": tolerance})
+    )
+    with pytest.raises(FormatError, match="tolerance"):
+        Models({"m": file})
+
+
+def test_a_check_file_that_is_nested_too_deeply_is_refused_in_a_sentence(folder, tmp_path):
+    file = tmp_path / "m.toprank"
+    file.write_bytes((folder / "linear.toprank").read_bytes())
+    (tmp_path / "m.toprank.check.json").write_text("[" * 100_000)
+    with pytest.raises(FormatError, match="A check file is"):
+        Models({"m": file})
 
 
 @pytest.mark.parametrize("changed", ["_digest", "signature_of"])

@@ -18,8 +18,9 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike, fspath, stat
 from os.path import basename, isfile
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -205,11 +206,20 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _opened(path: str | PathLike[str]) -> BinaryIO:
+    """A file that can be read at any place; it is asked for first, since to open a pipe waits for its writer."""
     _check_path(path)
     try:
-        return open(path, "rb")
+        mode = stat(path).st_mode
+        if S_ISREG(mode):
+            return open(path, "rb")
     except OSError as problem:
         raise FileError(f"{fspath(path)} cannot be read: {problem.strerror}.") from None
+    if S_ISDIR(mode):
+        raise FileError(f"{fspath(path)} is a folder, not a file.")
+    raise FileError(
+        f"{fspath(path)} is a pipe or a device, and a model is not read from its first byte to its last. Write it into "
+        "a file first."
+    )
 
 
 def _restored(stream: BinaryIO, where: str) -> Any:

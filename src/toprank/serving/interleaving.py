@@ -101,11 +101,12 @@ class Interleaving:
                 f"There is no interleaved list {impression[:40]!r}; it may be too old, or of a process with another "
                 "secret (--secret-file) or other models to interleave.",
             )
-        found = [(document, shown.place(document)) for document in dict.fromkeys(documents)]
-        for document, place in found:
-            if place is None:
+        places = []
+        for document in dict.fromkeys(documents):  # no more of them than a list is long, and the one that is not there
+            if (place := shown.place(document)) is None:
                 raise RefusedError(422, f"Document {document!r} is not in this list.")
-        return self._noted(shown, [place for _, place in found if place is not None])
+            places.append(place)
+        return self._noted(shown, places)
 
     def _noted(self, shown: Shown, places: Sequence[tuple[int, int]]) -> list[str]:
         if not places:

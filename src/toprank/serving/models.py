@@ -181,6 +181,8 @@ def _stat(path: Path) -> tuple[int, int, int] | None:
 
 def _digest(path: Path) -> str:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return ""
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
@@ -238,12 +240,14 @@ def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatA
         told = json.loads(path.read_bytes())
         model, tolerance = told.get("model", digest), float(told.get("tolerance", _TOLERANCE))
         rows, scores = np.array(told["rows"], dtype=np.float64), np.array(told["scores"], dtype=np.float64)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError('A check file is {"model": sha256, "rows": [[…]], "scores": […]}.', path=path) from None
     if model != digest:
         raise FormatError("The check file belongs to another model file: write both anew, or remove it.", path=path)
     if rows.ndim != 2 or rows.shape[1] != width or scores.shape != (len(rows),) or not np.isfinite(scores).all():
         raise FormatError(f"A check file has rows of {width} values, and a finite score for each.", path=path)
+    if not 0.0 <= tolerance < np.inf:
+        raise FormatError(f"The tolerance of a check file is a number from 0 on, not {tolerance}.", path=path)
     return rows, scores, tolerance
 
 
@@ -265,8 +269,16 @@ def write_check(model: str | os.PathLike[str], X: Any) -> Path:
     'm.toprank.check.json'
     """
     path = Path(model)
-    ranker, rows = load(path), np.array(X, dtype=np.float64, ndmin=2)
-    if rows.shape[1] != ranker.n_features_in_ or not len(rows):
+    ranker = load(path)
+    try:
+        rows = np.array(X, dtype=np.float64, ndmin=2)
+    except (TypeError, ValueError):
+        rows = np.empty(0)
+    if rows.ndim != 2:
+        raise DataError("A check file is written of rows of numbers, such as data.X[:5].")
+    if not len(rows):
+        raise DataError("A check file needs a row at least.")
+    if rows.shape[1] != ranker.n_features_in_:
         raise DataError(f"The rows have {rows.shape[1]} columns, but the model takes {ranker.n_features_in_}.")
     told = {
         "model": _digest(path),

@@ -31,6 +31,16 @@ _FREE_WORK, _WORK_PER_BYTE = 1 << 20, 64  # steps for one row: a model is read a
 _STANDARD = {"Constant", *KNOWN} - TREES - set(LEARNED)
 _TEXT = 8  # of ONNX's numbers of types
 _KINDS: dict[int, type[np.floating[Any]]] = {1: np.float32, 11: np.float64}  # of ONNX's numbers of types
+_FLOATS, _SINGLE, _WHOLE, _TRUTH = (1, 10, 11, 16), 1, 7, 9  # likewise
+_GIVES = (
+    dict.fromkeys({"LinearRegressor", "Normalizer", "Scaler", *TREES}, _SINGLE)
+    | {"ArgMax": _WHOLE}
+    | dict.fromkeys(
+        ("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"),
+        _TRUTH,
+    )
+)
+"""Operators that give numbers of one type, whatever goes in."""
 
 
 class Checked(NamedTuple):
@@ -61,6 +71,7 @@ def checked(content: bytes) -> Checked:
         onnx.checker.check_model(model)
     except Exception as problem:  # noqa: BLE001
         raise DataError(f"it contradicts itself ({str(problem).strip()[:200]})") from None
+    _check_quotients(graph)
     rows, shapes = _batch(onnx, graph, name, features, len(content))
     for node in graph.node:
         _check_learned(onnx, node, shapes)
@@ -102,6 +113,25 @@ def _check_operators(model: Any) -> None:
                 raise DataError("it makes texts of numbers, which scores are not made of")
             for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
                 _check_inside(tensor)
+
+
+def _check_quotients(graph: Any) -> None:
+    """Refuse quotients of whole numbers: for the smallest one by −1 the processor ends the process."""
+    types = {one.name: one.type.tensor_type.elem_type for one in graph.input}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for node in graph.node:
+        given = [types.get(name) for name in node.input if name]
+        if node.op_type == "Div" and not all(one in _FLOATS for one in given):
+            raise DataError("its operator Div divides whole numbers, which may end the process; divide doubles instead")
+        options = {one.name: one for one in node.attribute}
+        if node.op_type == "Constant":
+            tensor, word = options.get("value"), next(iter(options), "")
+            made = tensor.t.data_type if tensor is not None else _WHOLE if "int" in word else _SINGLE
+        elif node.op_type == "Cast":
+            made = options["to"].i
+        else:
+            made = _GIVES.get(node.op_type, given[1 if node.op_type == "Where" and len(given) > 1 else 0])
+        types |= dict.fromkeys(node.output, made)
 
 
 def _check_inside(tensor: Any) -> None:

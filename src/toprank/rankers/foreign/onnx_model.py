@@ -19,6 +19,9 @@ from toprank.rankers.schema import needed
 
 __all__ = ["OnnxRanker", "read"]
 
+_TRIED = 4  # rows that a model is tried on
+_MIXED = 1e-3  # a difference of scores that is no rounding
+
 
 def read(content: bytes) -> OnnxRanker:
     """The ranker in a file."""
@@ -58,17 +61,32 @@ class OnnxRanker(Trained):
         return ranker.settled()
 
     def _open(self, content: bytes, found: Checked) -> None:
-        """Start onnxruntime on bytes that were checked, and try two rows, or one where that is a batch."""
+        """Start onnxruntime on bytes that were checked, and try a row of zeros, then some rows together and alone."""
         self.content_, self._found = content, found
-        few = min(2, found.rows)
         try:
-            scores = self._run(np.zeros((few, found.features), found.kind))
+            self._run(np.zeros((1, found.features), found.kind))
         except (ImportError, DataError):
             raise
         except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
             raise DataError(f"onnxruntime refuses it ({_said(problem)})") from None
-        if scores.shape != (few,):
-            raise DataError("it does not give one number for each row")
+        self._check_alone()
+
+    def _check_alone(self) -> None:
+        """Refuse a model whose score of a row depends on the rows that come with it, as far as some rows tell."""
+        shape = (min(_TRIED, self._found.rows), self._found.features)
+        rows = np.random.default_rng(0).uniform(0.0, 0.9, shape).astype(self._found.kind)
+        try:
+            together, alone = self._run(rows), np.concatenate([self._run(row[None]) for row in rows])
+        except DataError:
+            raise
+        except Exception:  # noqa: BLE001 - a model that takes only some numbers, such as codes of categories
+            return
+        with np.errstate(invalid="ignore"):
+            if (np.abs(together - alone) > _MIXED * np.maximum(1.0, np.abs(alone))).any():
+                raise DataError(
+                    "the score of a row depends on the other rows that it comes with, and rows are scored in batches "
+                    "of any size; export it so that it scores each row alone"
+                )
 
     def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
         [out] = self._opened().run(None, {self._found.input_name: rows})
