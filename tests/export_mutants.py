@@ -226,7 +226,7 @@ class Check:
         form, kept, told = form_of(ranker), format_named(to), Target("m", version)
         kept.check(form, told)
         settled = kept.settled(form, told, data)
-        rows = rows_to_compare(ranker, form, data, single=settled.precision == "single", tiny=settled.tiny)
+        rows = rows_to_compare(ranker, form, data, settled)
         return cls(form, kept, settled, told, rows, kept.files(form, told)[""])
 
     def parity(self, part: Part) -> Parity | None:

@@ -695,10 +695,41 @@ def test_the_onnx_graph_says_its_features(tmp_path: Path) -> None:
     tr.export(ranker("table, trees"), "onnx", tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["features"]) == ["price in €", "brand", "day"]
+    assert json.loads(told["features"]) == ["price in €", "day"]
+    assert json.loads(told["categories"]) == ["brand"]
     assert "zenith" in json.loads(told["levels"])["brand"]
-    [inputs], [outputs] = session.get_inputs(), session.get_outputs()
-    assert (inputs.name, inputs.type, outputs.name) == ("features", "tensor(double)", "scores")
+    found = [(one.name, one.type, one.shape) for one in (*session.get_inputs(), *session.get_outputs())]
+    numbers, texts = (
+        ("features", "tensor(double)", ["documents", 2]),
+        ("categories", "tensor(string)", ["documents", 1]),
+    )
+    assert found == [numbers, texts, ("scores", "tensor(double)", ["documents"])]
+
+
+@pytest.mark.parametrize("name", ["table, trees", "table, linear", "table, thresholds", "table, blend"])
+def test_the_onnx_graph_takes_categories_as_texts(name: str, tmp_path: Path) -> None:
+    """Codes of another file of the same table are others, and nobody has to know them."""
+    import onnxruntime
+    import pandas as pd
+
+    tr.export(ranker(name), "onnx", tmp_path / "m.onnx", check=table())
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    frame = table().to_frame().iloc[::7]
+    frame = frame[~frame["brand"].astype(object).isin(["acme"])]
+    days = (frame["day"].dt.tz_localize(None) - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    numbers = np.column_stack([frame["price in €"], days]).astype(float)
+    texts = frame["brand"].astype(object).where(frame["brand"].notna(), "").to_numpy()[:, None]
+    [scores] = session.run(None, {"features": numbers, "categories": texts})
+    other = tr.RankingData.from_frame(frame, label=None, qid=None)
+    assert other.encoding.columns[other.encoding.names.index("brand")].levels != form_of(ranker(name)).levels["brand"]
+    np.testing.assert_allclose(scores, ranker(name).predict(other), rtol=1e-9, atol=1e-9)
+    unknown, missing = (
+        session.run(None, {"features": numbers, "categories": np.full_like(texts, text)})[0]
+        for text in ("never seen", "")
+    )
+    np.testing.assert_array_equal(unknown, missing)
+    told = json.loads((tmp_path / "m.onnx.check.json").read_text())
+    assert {row[1] for row in told["rows"]} >= {"zenith", None}
 
 
 @pytest.mark.parametrize("name", ["blend", "table, blend"])

@@ -93,7 +93,7 @@ def export(
     target.check(form, told)
     target = target.settled(form, told, check)
     contents = target.files(form, told)
-    rows = rows_to_compare(ranker, form, check, single=target.precision == "single", tiny=target.tiny)
+    rows = rows_to_compare(ranker, form, check, target)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
         remarks = (*target.remarks(form, told), *_about_sums(form, target))
@@ -191,7 +191,13 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
     each = max(1, _SELF_TEST // max(1, len(kinds)))
     chosen = np.sort(np.concatenate([places[:each] for places in kinds]))
     chosen = chosen[~np.isinf(rows.take(chosen)).any(axis=1)]  # JSON has no word for them
-    values = [[None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()]
+    values: list[list[Any]] = [
+        [None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()
+    ]
+    for name, levels in form.levels.items() if target.texts else ():
+        place = form.names.index(name)
+        for row in values:
+            row[place] = None if row[place] is None else levels[int(row[place])]
     said = {
         "format": target.name,
         "features": list(form.names),
@@ -200,5 +206,5 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
         "scores": (rows.expected[chosen] - target.constant).tolist(),
     }
     whole = json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1)
-    listed = ",\n  ".join(json.dumps(row, allow_nan=False) for row in values)  # a row a line
+    listed = ",\n  ".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in values)  # a row a line
     return (whole.replace('"rows": "rows"', f'"rows": [\n  {listed}\n ]', 1) + "\n").encode()

@@ -53,6 +53,7 @@ class Format:
         apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
         tiny: values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or where a target is coarser.
         rounds_sums: whether sums are rounded to single precision after each tree where the model's are.
+        texts: whether the categories of a table are given as texts, and not as codes.
         constant: what the target leaves out of every score, which changes no order.
         settle: the format as it stands for one form, one server and the data to check on, where any of this depends on
             them; None: as it is.
@@ -72,6 +73,7 @@ class Format:
     apart: frozenset[str] = frozenset()
     tiny: float = TINY
     rounds_sums: bool = False
+    texts: bool = False
     constant: float = 0.0
     settle: Callable[[Format, Form, Target, RankingData | None], Format] | None = None
 

@@ -1,4 +1,7 @@
-"""A ranker as an ONNX graph that computes in double precision, from features with NaN where a value is missing."""
+"""A ranker as an ONNX graph that computes in double precision, from features with NaN where a value is missing.
+
+Categories of a table are an input of texts, so that no code has to be known outside of the file.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,13 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     from onnx import checker, helper, numpy_helper  # noqa: F401 - parts of the package that are not there by themselves
 
     nodes, double = Nodes(onnx), onnx.TensorProto.DOUBLE
-    score = _Graph(nodes, form.n_features).score(form.part)
+    X, inputs = _inputs(nodes, form, helper, onnx.TensorProto)
+    score = _Graph(nodes, form.n_features, X).score(form.part)
     nodes.made.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
     graph = helper.make_graph(
         nodes.made,
         target.name,
-        [helper.make_tensor_value_info("features", double, ["documents", form.n_features])],
+        inputs,
         [helper.make_tensor_value_info("scores", double, ["documents"])],
         nodes.constants,
     )
@@ -44,16 +48,45 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
         graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
     )
     model.producer_version = __version__
-    told = {"features": form.names} | ({"levels": form.levels} if form.levels else {})
+    told: dict[str, Any] = {"features": [name for name in form.names if name not in form.levels]}
+    if form.levels:
+        told |= {"categories": list(form.levels), "levels": form.levels}
     helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()})
     checker.check_model(model)
     return {"": model.SerializeToString(deterministic=True)}
 
 
+def _inputs(nodes: Nodes, form: Form, helper: Any, types: Any) -> tuple[str, list[Any]]:
+    """All features as numbers, by name; and the inputs: numbers, and texts where there are categories of a table."""
+    numbers = [name for name in form.names if name not in form.levels]
+    asked = [("features", types.DOUBLE, len(numbers))] if numbers else []
+    asked += [("categories", types.STRING, len(form.levels))] if form.levels else []
+    inputs = [helper.make_tensor_value_info(name, kind, ["documents", width]) for name, kind, width in asked]
+    if not form.levels:
+        return "features", inputs
+    columns = []
+    for name in form.names:
+        if name not in form.levels:
+            place = nodes.constant(np.array([numbers.index(name)]))
+            columns.append(nodes("Gather", "features", place, axis=1))
+            continue
+        place, levels = nodes.constant(np.array([list(form.levels).index(name)])), form.levels[name]
+        text = nodes("Gather", "categories", place, axis=1)
+        codes = {
+            "keys_strings": levels or ("",),
+            "values_int64s": list(range(len(levels))) or [-1],
+            "default_int64": -1,
+        }
+        code = nodes("Cast", nodes("LabelEncoder", text, domain="ai.onnx.ml", **codes), to=nodes.DOUBLE)
+        known = nodes("GreaterOrEqual", code, nodes.constant(0.0))
+        columns.append(nodes("Where", known, code, nodes.constant(np.nan)))
+    return nodes("Concat", *columns, axis=1) if len(columns) > 1 else columns[0], inputs
+
+
 class _Graph:
     """The nodes of a formula."""
 
-    def __init__(self, nodes: Nodes, d: int, X: str = "features") -> None:
+    def __init__(self, nodes: Nodes, d: int, X: str) -> None:
         self.nodes, self.d, self._X = nodes, d, X
 
     def score(self, part: Part) -> str:
@@ -265,10 +298,26 @@ def _erf_series() -> FloatArray:
 
 
 def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    del names
-    parts = [X[first : first + _ROWS] for first in range(0, len(X), _ROWS)]
-    session = _session(path)
-    return np.concatenate([session.run(None, {"features": part})[0] for part in parts])
+    session, levels = _session(path), _levels(path)
+    numbers = [place for place, name in enumerate(names) if name not in levels]
+    texts = {names.index(name): np.array([*known, ""], dtype=object) for name, known in levels.items()}
+    found = []
+    for first in range(0, len(X), _ROWS):
+        part = X[first : first + _ROWS]
+        given = {"features": np.ascontiguousarray(part[:, numbers])} if numbers else {}
+        if texts:  # the last one stands for a missing value
+            codes = {place: np.where(np.isnan(part[:, place]), -1, part[:, place]).astype(np.int64) for place in texts}
+            given["categories"] = np.column_stack([known[codes[place]] for place, known in texts.items()])
+        found.append(session.run(None, given)[0])
+    return np.concatenate(found)
+
+
+def _levels(path: Path) -> dict[str, list[str]]:
+    """The levels of the categories that a file takes as texts."""
+    onnx = needs("onnx", "export", "The format onnx")
+    held = {one.key: one.value for one in onnx.load(str(path)).metadata_props}
+    found: dict[str, list[str]] = json.loads(held.get("levels", "{}"))
+    return found
 
 
 def _session(path: Path) -> Any:
@@ -294,6 +343,7 @@ FORMATS = [
         title="a graph for ONNX runtimes, in double precision",
         suffix=".onnx",
         precision="double",
+        texts=True,
         files=_files,
         scores=_scores,
         interpreter=_interpreter,

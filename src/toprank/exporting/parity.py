@@ -18,7 +18,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
-from toprank.exporting.made_rows import KINDS, MOST_ROWS, TINY, MadeRows, made_rows
+from toprank.exporting.made_rows import KINDS, MOST_ROWS, MadeRows, made_rows
 from toprank.exporting.walking import Nodes
 from toprank.showing.tables import Shown, Table
 
@@ -184,19 +184,30 @@ class Rows(NamedTuple):
         return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
 
 
-def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, *, single: bool, tiny: float = TINY) -> Rows:
+def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, target: Format) -> Rows:
     """Rows of the data, where some are given, and rows made for the form; scored by the ranker's own `predict`."""
     given: Any = np.zeros((0, form.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made, scores = _taken(ranker, made_rows(form, _some(given), single=single, tiny=tiny))
+    made = made_rows(form, _some(given), single=target.precision == "single", tiny=target.tiny)
+    if target.texts:
+        made = made._replace(X=_of_levels(made.X, form))
+    made, scores = _taken(ranker, made)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
     kinds = np.concatenate([np.full(given.shape[0], "data"), made.kinds])
     nodes = made.nodes if sum(made.nodes) else None
     return Rows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
+
+
+def _of_levels(X: FloatArray, form: Form) -> FloatArray:
+    """Rows in which a category of a table is one of its levels, or missing: no text says anything else."""
+    for name, levels in form.levels.items():
+        column = X[:, form.names.index(name)]
+        column[~np.isin(column, np.arange(len(levels)))] = np.nan
+    return X
 
 
 def _some(given: Any) -> FloatArray | None:
