@@ -403,8 +403,9 @@ def test_networks_that_solr_does_not_know(more: Any, word: str, tmp_path: Path) 
 def test_probabilities_that_solr_does_not_know(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="3 grades, and Solr has no softmax"):
         export(tr.ExpectedGainRanker("Multinomial").fit(data(True)), "solr", tmp_path / "m.json")
+    first, second = tr.split(data(True), (0.5, 0.5))
     with pytest.raises(DataError, match="calibrated"):
-        export(tr.ExpectedGainRanker("Ordinal").fit(data(True)).calibrate(data(False)), "solr", tmp_path / "m.json")
+        export(tr.ExpectedGainRanker("Ordinal").fit(first).calibrate(second), "solr", tmp_path / "m.json")
 
 
 def test_attention_depends_on_the_query(tmp_path: Path) -> None:

@@ -81,7 +81,11 @@ def made_rows(
 
     numbers = np.setdiff1d(np.arange(form.n_features), [] if sets is None else sets[0])
     blocks = {"usual": usual(_USUAL), "missing": _missing(usual, rng), "zeros": _zeros(usual, rng)}
-    blocks |= {"tiny": _tiny(usual, rng), "large": _large(usual, numbers, rng), "huge": _huge(usual, form.n_features)}
+    blocks |= {
+        "tiny": _tiny(usual, rng),
+        "large": _large(usual, numbers, single, rng),
+        "huge": _huge(usual, form.n_features),
+    }
     if sets is not None:
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
     most = min(MOST_ROWS, _CELLS // form.n_features)
@@ -237,10 +241,13 @@ def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
     return X
 
 
-def _large(usual: Usual, numbers: IntArray, rng: np.random.Generator) -> FloatArray:
-    """One value, or all, of any size from usual up: most of them near to it, where curves still bend."""
+def _large(usual: Usual, numbers: IntArray, single: bool, rng: np.random.Generator) -> FloatArray:
+    """One value, or all, of any size from usual up: most of them near to it, where curves still bend.
+
+    Not all where the target adds in single precision: large terms cancel, and rounding is all that is left.
+    """
     columns = np.repeat(numbers[:_USUAL], _SIZES)
-    X = usual(len(columns) + _USUAL)
+    X = usual(len(columns) + (0 if single else _USUAL))
     alone, together = np.arange(len(columns)), np.arange(len(columns), len(X))
     powers = rng.uniform(0.0, np.where(rng.random(len(X)) < 0.5, 3.0, 30.0))
     factor = rng.choice([-1.0, 1.0], len(X)) * 10.0**powers
