@@ -135,6 +135,17 @@ def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
     assert invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "-q").stderr == ""
 
 
+def test_trees_tell_their_rounds_to_a_pipe_once_they_take_long(folder, monkeypatch):
+    """A log of a long training says every ten seconds how far it is; a short one says nothing."""
+    told = ("train", "train.txt", *FEW, "--model", "m.toprank")
+    assert "round" not in invoked(*told).stderr
+    monkeypatch.setattr(progress, "SILENCE", 0.0)
+    assert "round 1/4" in invoked(*told).stderr
+    assert "round 2/4" not in invoked(*told).stderr  # within ten seconds
+    assert "round" not in invoked(*told, "-q").stderr
+    assert tr.load("m.toprank").verbose is False
+
+
 def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(common, "is_watched", lambda quiet: not quiet)

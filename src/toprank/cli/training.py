@@ -233,13 +233,14 @@ def _train(
 
     tried: list[dict[str, Any]] = []
     notes: tuple[str, ...] = ()
-    tells = common.is_watched(quiet) and system.kind.rounds is not None
+    tells = not quiet and system.kind.rounds is not None
+    watched = tells and common.is_watched(quiet)
     asked = {"verbose": True, **settings} if tells else settings
-    if tells and valid is not None:
+    if watched and valid is not None:
         n = prod(len(values) for name, values in system.grid.items() if name not in settings)
         candidates = "1 candidate tells" if n == 1 else f"each of {n} candidates tells"
         common.say(f"Training {system.name}: {candidates} its rounds.", quiet)
-    with common.step(None, quiet) if tells else common.progress(f"Training {system.name} …", quiet):
+    with common.step(None, quiet) if watched else common.progress(f"Training {system.name} …", quiet):
         if valid is None:
             ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
         else:

@@ -21,7 +21,7 @@ from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.tree_text import only_trees
-from toprank.showing.progress import NOW_AND_THEN, Told
+from toprank.showing.progress import NOW_AND_THEN, Told, patience
 
 if TYPE_CHECKING:
     from toprank.rankers.neural_parameters import NeuralParameters
@@ -296,7 +296,7 @@ class Progress:
 
     def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
-        self.tell = Told(1.0 if sys.stderr.isatty() else NOW_AND_THEN)
+        self.tell = Told(1.0 if sys.stderr.isatty() else NOW_AND_THEN, after=patience())
 
     def __call__(self, now: Round | Epoch) -> None:
         """Tell, unless that was done a moment ago."""

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from threading import Lock, Timer
 from typing import Any
 
-__all__ = ["NOW_AND_THEN", "SILENCE", "Told", "in_notebook", "step"]
+__all__ = ["NOW_AND_THEN", "SILENCE", "Told", "in_notebook", "patience", "step"]
 
 SILENCE = 2.0
 """Seconds after which a step says what it does, whoever reads standard error."""
@@ -142,6 +142,12 @@ def step(message: str | None, quiet: bool, tell: Callable[[str], None] | None = 
         _AROUND.reset(before)
         if around is not None:
             around.wait()
+
+
+def patience() -> float:
+    """Seconds for which work within a step may be silent: a command has a line of its own for what takes longer."""
+    around = _AROUND.get()
+    return 0.0 if around is None or around.message is None else SILENCE
 
 
 def _on_standard_error(line: str) -> None:
