@@ -294,6 +294,16 @@ def test_leaps_never_lower_the_objective():
     assert found.steps < 60  # of the thousand that 0.99^n takes
 
 
+def test_a_fit_ends_where_examinations_rest_and_not_where_the_likelihood_is_flat():
+    data = tr.synthetic(n_queries=1000, n_documents=(10, 14), seed=1)
+    users, how = PBM.known(1 / np.arange(1, 11) ** 0.9), {"noise": 0.02, "exploration": 0.3, "popularity": 1.0}
+    log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=3000, k=10, seed=2, **how)
+    usual, patient = (PBM(prior=(0.02, 0.18), tolerance=of).fit(log) for of in (1e-9, 1e-14))
+    assert usual.converged_
+    assert patient.converged_
+    np.testing.assert_allclose(usual.examination_, patient.examination_, atol=1e-3)
+
+
 @pytest.mark.parametrize("model", [PBM, UBM, DCM, SDBN, DBN, CCM])
 def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
     rng = np.random.default_rng(3)

@@ -10,6 +10,7 @@ from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, simulate
 from toprank.clicks.propensities import _keeps_its_places, graph, harvested
 from toprank.clicks.simulation import relevance_of
 from toprank.errors import DataError, UnknownNameError
+from toprank.rankers.base import ConvergenceWarning
 
 TRUTH = 1 / np.arange(1, 5) ** 0.8
 
@@ -219,3 +220,11 @@ def test_a_least_propensity_makes_up_for_one_of_0(data):
         assert lost[0]["uncorrected"] - lost[1]["uncorrected"] >= there
     rate = tr.clicks.evaluate(data.X[:, 0], log, data, "ctr@4", propensities=curves)
     assert np.isfinite(rate.value)
+
+
+def test_a_fit_of_all_pairs_that_does_not_come_to_rest_says_so(data, monkeypatch):
+    log = turns(data, 300)
+    monkeypatch.setattr("toprank.clicks.propensities._MOST_STEPS", 3)
+    with pytest.warns(ConvergenceWarning, match="all-pairs had not come to rest after 3 steps") as told:
+        harvested(log, resamples=5)
+    assert len(told) == 1  # of the log itself, and not of every draw from it

@@ -492,7 +492,7 @@ def compared(gain, valid_gain=None, correction="affine"):
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 50, k=5)
     done = train(LinearRanker("Squared"), log, data, correction, THETA)
     gains, labels = ({} if one is None else {correction: Worth(*one)} for one in (gain, valid_gain))
-    return replace(done, gains=gains, valid_gains=labels, folds=5)
+    return replace(done, gains=gains, valid_gains=labels)
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def compared(gain, valid_gain=None, correction="affine"):
         ((-0.1, -0.3, 0.0), None, "naive", "not shown to be better: the choice is the naive model"),
         ((-0.2, -0.3, -0.1), None, "naive", "'affine' is worse: the choice is the naive model"),
         ((0.2, -np.inf, np.inf), None, "naive", "not shown to be better: the choice is the naive model"),
-        (None, (0.2, 0.1, 0.3), "affine", "No clicks compare the models: no propensities are known. The choice is"),
+        (None, (0.2, 0.1, 0.3), "affine", "No clicks compare the models: nothing was held out. The choice is"),
         (None, None, "naive", "not shown to be better: the choice is the naive model"),
     ],
 )
@@ -545,14 +545,18 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, exploration=0.5, **options)
     one = train(LinearRanker("Squared"), log.select(log.session_query == 3), data, "affine", THETA, folds=5)
     assert (one.estimates, one.gains, one.choice) == ({}, {}, "naive")
+    assert "No clicks compare the models: all sessions are of one query, and none is left to learn from." in str(one)
+    assert one.to_dict()["not_compared"] == one.not_compared
     trees = TreeRanker("ListNet", n_trees=3)
     found = train(trees, log, data, "position", folds=2)
     assert found.curves is None
     assert list(found.gains) == ["position"]
     alone = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, **options)
-    assert "No clicks compare the models: no propensities are known" in str(
-        train(trees, alone, data, "position", folds=2)
-    )
+    told = train(trees, alone, data, "position", folds=2)
+    assert "No clicks compare the models: " + told.not_compared in str(told)
+    assert (
+        "position" in told.not_compared
+    )  # that no document joins them is the reason, in the words of whoever found it
 
 
 # --- what is wrong with logs ---------------------------------------------------------------------------------------

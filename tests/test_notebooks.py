@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -367,5 +369,32 @@ def test_latex_of_every_sign_is_plain_text_and_numbers_are_alike():
     assert r"-- & 0.2500 & -- \\" in written
     assert "resizebox" not in written
     wide = Table(("system", *(f"metric number {k}" for k in range(9))), [("x", *["0.5"] * 9)], names=1).latex()
-    assert wide.startswith("\\resizebox{\\textwidth}{!}{\\begin{tabular}")
+    assert wide.startswith("\\begin{center}\n\\resizebox{\\textwidth}{!}{\\begin{tabular}")
     assert wide.count("{") == wide.count("}")
+
+
+def test_latex_of_greek_letters_is_plain_text():
+    from toprank.showing.tables import latex_text
+
+    assert latex_text("α·R + β, Λ³") == r"$\alpha$$\cdot$R + $\beta$, $\Lambda$$^3$"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles_and_fits_the_page(tmp_path):
+    """Every sign that a table may hold, names that look like commands, and a table wider than the page."""
+    from toprank.showing.tables import _LATEX, Table, latex_text
+
+    signs = latex_text(" ".join(chr(code) for code in _LATEX))
+    wide = ("a_b & 50% #1 {x} \\ ~^", *["-0.1234 [-0.5, 0.5]*"] * 9)
+    tables = [Table(("system", *(f"metric {k}" for k in range(9))), [wide], names=1, best=frozenset({(0, 3)}))]
+    tables.append(Table(("*", "[x]"), [("*", "0.5"), ("[a]", "–")], names=1))
+    body = "\n\n".join([signs, *(table.latex() for table in tables), signs])
+    head = "\\documentclass{article}\\usepackage{booktabs,graphicx}\\begin{document}"
+    (tmp_path / "page.tex").write_text(f"{head}\n{body}\n\\end{{document}}\n")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True, check=False
+    )
+    told = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, told
+    assert "Overfull" not in told
+    assert "Missing character" not in told

@@ -476,6 +476,9 @@ class TestEquivalence:
         assert sig.equivalence_test(a, b, margin=0.1, worst=3).p > sig.equivalence_test(a, b, margin=0.1).p
         with pytest.raises(DataError, match="worst"):
             sig.equivalence_test(a, b, margin=0.1, worst=0.01)
+        wide = sig.equivalence_test([0.9, -0.2, 0.1], [-0.8, 0.3, 0.1], margin=0.1)  # as of a correlation
+        assert wide.worst == 0.9 + 0.8
+        assert sig.equivalence_test([3.0, -5.0, 0.0], margin=0.1).worst == 5
 
 
 class TestCorrections:

@@ -180,9 +180,12 @@ class _Fitted(_Chain):
             now = Now(both[:n], both[n:], *same)
             return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
 
-        way = maximise if self._learner is None else climb
         start = self._closed_form(log, weight) if self._begin is None else self._begin
-        found = way(step, start, self.tolerance * log.n_impressions, self.max_steps)
+        limits = self.tolerance * log.n_impressions, self.max_steps
+        if self._learner is None:
+            found = maximise(step, start, *limits, lambda both: both[n:])
+        else:
+            found = climb(step, start, *limits)
         self.steps_, self.converged_, self._rest, self.attraction_ = (
             found.steps,
             found.converged,

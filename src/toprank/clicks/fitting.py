@@ -12,6 +12,7 @@ from toprank.compute import FloatArray
 __all__ = ["Maximum", "climb", "maximise"]
 
 _LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
+_STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
 """From probabilities to better ones, and the objective at those that were given."""
 
@@ -25,10 +26,18 @@ class Maximum(NamedTuple):
     converged: bool
 
 
-def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
+def maximise(
+    step: Step,
+    start: FloatArray,
+    tolerance: float,
+    max_steps: int,
+    read: Callable[[FloatArray], FloatArray] = np.asarray,
+) -> Maximum:
     """Repeat `step` until the objective rises by no more than `tolerance` (SQUAREM: Varadhan and Roland, 2008).
 
-    A leap that leads to a lower objective is taken back, so that the objective never falls.
+    A leap that leads to a lower objective is taken back, so that the objective never falls. Where it is flat it rises
+    by next to nothing while what is read off the probabilities still has far to go: as far as two steps foretell, as a
+    geometric series. So there is a second condition: that way is short.
     """
     x = inside(start)
     first, value = step(x)
@@ -36,7 +45,7 @@ def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) ->
     while steps < max_steps:
         second, risen = step(first)
         steps += 1
-        if risen - value <= tolerance:
+        if risen - value <= tolerance and _way(read(x), read(first), read(second)) <= _STILL:
             return Maximum(second, risen, steps, True)
         change, turn = first - x, second - 2 * first + x
         stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
@@ -49,6 +58,13 @@ def maximise(step: Step, start: FloatArray, tolerance: float, max_steps: int) ->
                 x, value, ahead = leap, reached, there
         first = inside(ahead)
     return Maximum(first, value, steps, False)
+
+
+def _way(x: FloatArray, first: FloatArray, second: FloatArray) -> float:
+    """How far the number that has farthest to go still goes, were all steps to shrink as the last one did."""
+    change, turn = first - x, second - 2 * first + x
+    longer = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+    return max(longer, 1.0) * float(np.abs(second - first).max(initial=0.0))
 
 
 def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:

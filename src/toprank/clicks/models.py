@@ -83,7 +83,8 @@ class ClickModel(ABC):
     Args:
         prior: clicks and skips that are added to each probability; None: two impressions with the rate of clicks on
             what the model holds for looked at (`rate_prior`).
-        tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms).
+        tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms), and
+            the probabilities that pairs share have next to no way to go, by their last steps.
         max_steps: and after so many steps in any case.
         attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
             logistic regression in every step, without the prior. `fit` then needs the data with the features.
@@ -607,7 +608,17 @@ class ProductCells(NamedTuple):
         if start is None:
             rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
             start = np.concatenate([rates, np.full(self.n_places, 0.5)])
-        return (maximise if learner is None else climb)(step, start, tolerance, max_steps)
+        if learner is not None:
+            return climb(step, start, tolerance, max_steps)
+        counts = self.shown > 0
+        joined = joined_places(pair[counts], self.place[counts], self.n_places)
+
+        def read(both: FloatArray) -> FloatArray:
+            """Only ratios of examinations are in a log, and only of places that documents join."""
+            examined = both[n:][joined]
+            return np.asarray(examined / examined.max())
+
+        return maximise(step, start, tolerance, max_steps, read)
 
 
 class _Product(ClickModel):
@@ -675,7 +686,9 @@ class _Product(ClickModel):
         return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
 
 
-def joined_places(pair: npt.NDArray[np.signedinteger[Any]], place: IntArray, n_places: int) -> npt.NDArray[np.bool_]:
+def joined_places(
+    pair: npt.NDArray[np.signedinteger[Any]], place: npt.NDArray[np.signedinteger[Any]], n_places: int
+) -> npt.NDArray[np.bool_]:
     """Which places pairs join to the first one, of impressions of these pairs at these places.
 
     >>> joined_places(np.array([0, 0, 1, 1, 2]), np.array([0, 2, 2, 1, 3]), 4).tolist()
@@ -684,7 +697,7 @@ def joined_places(pair: npt.NDArray[np.signedinteger[Any]], place: IntArray, n_p
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    size = n_places + int(pair.max()) + 1
+    size = n_places + int(pair.max(initial=-1)) + 1
     both = csr_matrix((np.ones(len(pair), dtype=bool), (place, n_places + pair)), shape=(size, size))
     label = connected_components(both, directed=False)[1][:n_places]
     return np.asarray(label == label[0])

@@ -7,6 +7,7 @@ compared with it, and no estimator can know better.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,11 +21,13 @@ from toprank.clicks.models import ProductCells, UnidentifiedWarning, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
 
 _SURELY = 4.0  # standard errors
+_MOST_STEPS = 5_000  # of the fit of all-pairs
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
 
 
@@ -241,7 +244,9 @@ def harvested(
         return _ESTIMATES[method](log, found, weights)
 
     values = np.where(identified, estimate(np.ones(log.n_queries)), np.nan)
-    again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
+    with warnings.catch_warnings():  # draws may hold fewer joints than the log; that makes intervals wide
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
     sides = ends(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
     return Propensities(values, sides, identified, of_log, method, confidence, resamples)
 
@@ -321,7 +326,13 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     cells = ProductCells(
         2 * np.arange(len(first) + 1), place.astype(np.int32), shown[place, other], clicks[place, other], log.depth
     )
-    fitted = cells.fit((1e-6, 1e-6), 1e-10 * float(shown.sum()), 5_000)
+    fitted = cells.fit((1e-6, 1e-6), 1e-10 * float(shown.sum()), _MOST_STEPS)
+    if not fitted.converged:
+        warn_user(
+            f"The propensities by all-pairs had not come to rest after {_MOST_STEPS:,} steps: too few clicks join some "
+            "positions to the others. Show more documents at several positions, or take the method pivot.",
+            ConvergenceWarning,
+        )
     examination = fitted.at[len(first) :]
     if not clicks[0].any():
         return np.full(log.depth, np.nan)

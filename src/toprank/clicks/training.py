@@ -113,6 +113,7 @@ class Trained(Shown):
         counts: impressions, those that were left out and why, those divided by the least propensity, documents, those
             never shown, sessions without clicks, labels below 0.
         folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
+        not_compared: why there are no `estimates`, as a sentence; empty where there are.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
     """
 
@@ -132,6 +133,7 @@ class Trained(Shown):
     valid_gains: dict[str, Worth] = field(default_factory=dict)
     folds: int = 0
     clip: float = 0.0
+    not_compared: str = ""
 
     @property
     def choice(self) -> str:
@@ -147,7 +149,7 @@ class Trained(Shown):
         facts: dict[str, Any] = {
             "correction": self.correction, "loss": str(self.loss[0]), "asked": str(self.loss[1]),
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
-            "clip": self.clip, "choice": self.choice,
+            "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
         }  # fmt: skip
         told = {"dcg@10": self.estimates, "gain": self.gains, "valid_ndcg@10": self.metrics}
         for name, worth in (told | {"valid_gain": self.valid_gains}).items():
@@ -195,8 +197,7 @@ class Trained(Shown):
             for where, metric, gain in told
         ]
         if not self.gains:
-            why = "no propensities are known" if self.folds else "nothing was held out"
-            words.append(f"No clicks compare the models: {why}.")
+            words.append(f"No clicks compare the models: {self.not_compared}")
         if self.choice != "naive":
             return " ".join([*words, f"The choice is {self.correction!r}."])
         worse = told and told[0][2].high < 0
@@ -305,13 +306,13 @@ def train(
         if name != _FULL:
             told = {"correction": "none" if name == "naive" else name, "sessions": log.n_sessions}
             one.training_["clicks"] = {**one.training_.get("clicks", {}), **told, "impressions": log.n_impressions}
-    estimates, gains = _held_out(task, log, propensities, curves, done, folds) if folds else ({}, {})
+    estimates, gains, why = _held_out(task, log, propensities, curves, done, folds)
     metrics, valid_gains = _by_labels(rankers, valid)
     made = rankers["naive" if correction == "none" else correction]
     return Trained(
         made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
         _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
-        valid_gains, folds, done.found.clip,
+        valid_gains, folds, done.found.clip, why,
     )  # fmt: skip
 
 
@@ -471,30 +472,32 @@ def _with_positions(
 
 def _held_out(
     task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, done: _Done, folds: int
-) -> tuple[dict[str, Worth], dict[str, Worth]]:
+) -> tuple[dict[str, Worth], dict[str, Worth], str]:
     """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
 
     Only of documents that were shown: of others the log knows nothing. Nothing is clipped: a bias could speak for
-    either side, and what noise remains is in the intervals.
+    either side, and what noise remains is in the intervals. Where clicks say nothing, the third tells why.
     """
     harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
+    if not folds:
+        return {}, {}, "nothing was held out."
     if task.correction == "none" and curves is None:
-        return {}, {}
+        return {}, {}, "no propensities are known."
     shown = named(task.data).keep(done.found.shown > 0)
     query = session_queries(log, shown)
     asked = np.unique(query[query >= 0])
     if len(asked) < 2:
-        return {}, {}
+        return {}, {}, "all sessions are of one query, and none is left to learn from."
     fold = np.full(shown.n_queries, -1)
     fold[asked] = np.random.default_rng(0).permutation(len(asked)) % folds
     try:
         scores = _cross_fitted(task, log, propensities, curves, shown, fold, np.where(query >= 0, fold[query], -1))
         ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
         found = judge(ranks, log, shown, [_METRIC], propensities=propensities if harvests else curves, clip=0.0)
-    except DataError:  # too few clicks, or positions that the sessions of the others do not tell apart
-        return {}, {}
+    except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
+        return {}, {}, str(problem)
     estimates = {name: Worth(one.mean[_METRIC], *one.intervals[_METRIC]) for name, one in found.estimates.items()}
-    return estimates, {name: Worth(*found.gain(name, "naive", _METRIC)) for name in ranks if name != "naive"}
+    return estimates, {name: Worth(*found.gain(name, "naive", _METRIC)) for name in ranks if name != "naive"}, ""
 
 
 def _cross_fitted(
@@ -509,12 +512,12 @@ def _cross_fitted(
     for number in np.unique(fold[fold >= 0]).tolist():
         part = log.select(of_session != number)
         found = curves
-        if curves is not None and (propensities is None or isinstance(propensities, str)):
-            found = curves_of(propensities, part, task.data, task.ranker)
         liked = None if task.liked is None else task.liked.select(of_query != number)
         with warnings.catch_warnings():  # what is worth saying was said of the fit to all sessions
             for kind in (UnidentifiedWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
+            if curves is not None and (propensities is None or isinstance(propensities, str)):
+                found = curves_of(propensities, part, task.data, task.ranker)
             rankers = task._replace(liked=liked).fitted(part, found).rankers
         mine = shown.select(fold == number)
         for name, one in rankers.items():

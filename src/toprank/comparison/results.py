@@ -198,7 +198,13 @@ class Comparison(Shown, Plan):
     def means_table(self) -> Table:
         """Systems × metrics."""
         rows = [(name, *(number(mean) for mean in means.values())) for name, means in self.means.items()]
-        return Table(("system", *self.metrics), rows, names=1)
+        best = set()
+        for column, metric in enumerate(self.metrics, start=1):
+            found = [
+                -means[metric] if metric in self.lower_is_better else means[metric] for means in self.means.values()
+            ]
+            best |= {(row, column) for row, mean in enumerate(found) if mean == max(found)}
+        return Table(("system", *self.metrics), rows, names=1, best=frozenset(best))
 
     def differences_table(self) -> Table:
         """One row per pair and metric; a star marks what is significant at the level after the correction."""

@@ -56,11 +56,11 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", _curve(report))] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
-    remark = (
-        "Left: how likely a position is looked at, relative to the first, with intervals by drawing queries again. "
-        "Right: a cell for each two positions that showed the same document of a query; the more such documents, the "
-        "darker. On the diagonal, positions without a way to the first have another colour: nobody can compare them "
-        "with it."
+    curve = "Propensities: how likely a position is looked at, relative to the first; bars are intervals over queries. "
+    remark = (curve if known else "") + (
+        "What joins positions: a cell for each two that showed the same document of a query, the darker the more such "
+        "documents; on the diagonal, positions that nothing joins to the first have another colour: nobody can compare "
+        "them with it."
     )
     sections = [
         ("found", "Findings", "", tag("ul", *found, cls="verdicts")),
@@ -121,7 +121,7 @@ def _drawn(graph: Graph) -> Markup:
     for k in range(1, depth + 1):
         joined = bool(graph.identified[k - 1])
         words = f"position {k}: {'joined to the first' if joined else 'not joined to the first'}"
-        drawn.append(cell(k, k, words, 1.0, 0 if joined else 7))
+        drawn.append(cell(k, k, words, 1.0, 0 if joined else 1))
         if (k - 1) % every == 0:
             drawn.append(tag("text", str(k), x=left + side * (k - 0.5), y=top - 8, cls="tick mid"))
             drawn.append(tag("text", str(k), x=left - 6, y=top + side * (k - 0.5) + 4, cls="tick end"))

@@ -64,7 +64,8 @@ class Table(NamedTuple):
         begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
         whole = "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
         width = sum(max(map(len, column)) + 2 for column in zip(self.header, *self.rows, strict=True))
-        return whole if width <= _PAGE else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
+        fitting = whole if width <= _PAGE else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
+        return "\n".join([r"\begin{center}", fitting, r"\end{center}"])  # apart from the text, and without its indent
 
     def _latex_cell(self, cell: str, row: int, column: int) -> str:
         if column < self.names:
@@ -92,12 +93,21 @@ _LATEX = str.maketrans(
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$",
         "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$", "→": r"$\to$", "−": "$-$", "–": "--", "—": "---",
-        "…": r"\dots{}", "·": r"$\cdot$", "√": r"$\surd$", "Σ": r"$\Sigma$", "α": r"$\alpha$", "²": r"$^2$",
+        "…": r"\dots{}", "·": r"$\cdot$", "√": r"$\surd$", "²": r"$^2$", "³": r"$^3$",
         "“": "``", "”": "''", "’": "'",
         # at the beginning of a row these would be read as arguments of the line break before it
         "*": "{*}", "[": "{[}", "]": "{]}",
     }
     | {character: f"\\{character}" for character in "&%$#_{}"}
+    | {
+        letter: rf"$\{name}$"
+        for letters, names in (
+            ("αβγδεζηθικλμνξπρστυφχψω", "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi "
+             "pi rho sigma tau upsilon varphi chi psi omega"),
+            ("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"),
+        )
+        for letter, name in zip(letters, names.split(), strict=True)
+    }
 )  # fmt: skip
 
 

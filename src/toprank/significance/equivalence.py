@@ -47,8 +47,9 @@ def equivalence_test(
         margin: the largest difference of means that does not matter.
         alpha: the level of the test.
         worst: the largest difference that a query can have. None: 1 where all values lie between 0 and 1 (differences
-            between -1 and 1), as those of most metrics do; else the range of the values (the largest difference) seen,
-            and at least twice the margin.
+            between -1 and 1), as those of most metrics do; else the range of the values, 0 among them, that was seen
+            (of differences the largest), and at least twice the margin. Give it where you know better: a range that
+            was seen need not be all there is.
 
     >>> print(equivalence_test([0.001, -0.002, 0.0, 0.002, -0.001] * 100, margin=0.01))
     Equivalent within ±0.01: mean difference 0.0000 on 500 queries, p = 0.00657
@@ -64,7 +65,7 @@ def equivalence_test(
     values = differences(a, b)
     largest = float(np.abs(values).max())
     if worst is None:
-        worst = _worst_of(values if b is None else np.concatenate([column(a, "a"), column(b, "b")]), margin)
+        worst = _worst_of(np.abs(values) if b is None else np.concatenate([column(a, "a"), column(b, "b")]), margin)
     elif not (largest <= worst < math.inf):
         raise DataError(
             f"worst must be a number, the largest difference that a query can have, and one has {number(largest)}; it "
@@ -81,7 +82,7 @@ def equivalence_test(
 def _worst_of(values: FloatArray, margin: float) -> float:
     """The largest difference to reckon with: what metrics between 0 and 1 can have, else the range of what is seen."""
     low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
-    return 1.0 if low >= -1 and high <= 1 and margin < 1 else max(high - low, 2 * margin)
+    return 1.0 if low >= 0 and high <= 1 and margin < 1 else max(high - low, 2 * margin)
 
 
 class _Bound:
