@@ -47,6 +47,11 @@ def test_lists_of_one_query_are_one_witness():
     assert str(nobody) == "No list had a winner."
 
 
+def test_methods_of_interleaving_have_names():
+    with pytest.raises(UnknownNameError, match="method of interleaving"):
+        tr.clicks.interleaving(lists("a1 b0"), method="balanced")
+
+
 @pytest.mark.parametrize("teams", ["a1 a0", "a1 b0 c0"])
 def test_two_rankers_are_compared(teams):
     with pytest.raises(DataError, match="two rankers are compared"):
@@ -227,7 +232,7 @@ def test_some_sessions_are_left_on_both_sides(share, what):
     "wrong", [{"share": 0.0}, {"share": 1.0}, {"resamples": 1}, {"confidence": 0.0}, {"confidence": 1.0}]
 )
 def test_limits_of_compared_models(wrong):
-    with pytest.raises(ToprankError, match=next(iter(wrong))):
+    with pytest.raises(ToprankError, match=f"^{next(iter(wrong))} must be"):
         tr.clicks.compare_models(lists("a1 b0", "a0 b1"), [], **wrong)
 
 

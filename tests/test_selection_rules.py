@@ -1,0 +1,167 @@
+"""The rules of choosing on validation data, each side alone: edges of a grid, the default, what is said."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from toprank.errors import DataError
+from toprank.selection import Selected, _Candidate, _cell, _distinct, _is_unconverged, _key, _Search, select
+
+
+def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), found=None, refine=()):
+    """A search that has fitted its grid: l2 → metric. `found` says the metric of any further l2."""
+    one = object.__new__(_Search)
+    combination = {}
+    one.better, one.penalties, one.stopped, one.metric = better, penalties, False, "ndcg"
+    one.system = SimpleNamespace(refine=refine, name="System")
+    one.notes, one.kept, one.asked = [], None, []
+    one.candidates = [
+        _Candidate(combination, {"l2": l2, "valid": valid}, None, place)
+        for place, (l2, valid) in enumerate(values.items())
+    ]
+
+    def fit(_combination, l2s):
+        one.asked += l2s
+        return [{"l2": l2, "valid": found(l2)} for l2 in l2s]
+
+    def add(combination, rows):
+        one.candidates += [_Candidate(combination, row, None, 0) for row in rows]
+
+    one._fit, one._add = fit, add
+    return one
+
+
+@pytest.mark.parametrize(
+    ("values", "beyond"),
+    [
+        ({0.1: 0.5, 1.0: 0.4, 10.0: 0.3}, 0.01),
+        ({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, 100.0),
+        ({0.1: 0.3, 1.0: 0.5, 10.0: 0.4}, None),  # within the grid
+        ({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}, None),  # no better than its neighbour
+        ({0.0: 0.5, 1.0: 0.4, 10.0: 0.3}, None),  # there is nothing beyond no penalty
+        ({1.0: 0.5}, None),
+        ({1.0: 0.4, 3.0: 0.5}, 9.0),
+    ],
+)
+def test_the_next_penalty_beyond_an_edge(values, beyond):
+    one = search(values)
+    assert one._beyond(one.best) == beyond
+
+
+def test_errors_are_better_where_they_are_lower():
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, better=-1.0)
+    assert one.best.row["l2"] == 0.1
+    assert one._beyond(one.best) == 0.01
+
+
+def test_the_first_of_the_best_is_kept():
+    assert search({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}).best.row["l2"] == 0.1
+
+
+def test_a_walk_goes_on_as_long_as_it_gets_better():
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.6 if l2 <= 100 else 0.2)
+    one.walk()
+    assert one.asked == [100.0, 1000.0]
+    assert one.best.row["l2"] == 100.0
+    assert one.notes == ["The best l2 of the grid lay at its edge, 10; tried on to 1000, the best is 100."]
+
+
+def test_a_walk_that_finds_nothing_better_says_so():
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.1)
+    one.walk()
+    assert one.asked == [100.0]
+    assert one.notes == ["The best l2 of the grid lay at its edge, 10; tried on to 100, which was no better."]
+
+
+def test_a_walk_ends_after_five_steps_and_begins_at_an_edge_alone():
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: float(l2))
+    one.walk()
+    assert one.asked == [100.0, 1e3, 1e4, 1e5, 1e6]
+    for still in (
+        search({0.1: 0.3, 1.0: 0.5, 10.0: 0.4}),
+        search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, penalties=None),
+        search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}),
+    ):
+        still.stopped = still.penalties is not None and still.best.row["l2"] == 10.0
+        still.walk()
+        assert (still.asked, still.notes) == ([], [])
+
+
+def test_a_second_search_goes_around_the_best():
+    one = search({0.1: 0.3, 1.0: 0.5}, refine=(0.5, 2.0), found=lambda l2: 0.0)
+    one.refine()
+    assert one.asked == [2.0, 0.5]  # C = 1/l2 is multiplied
+    for still in (
+        search({1.0: 0.5}, found=lambda l2: 0.0),
+        search({1.0: 0.5}, refine=(2.0,), penalties=None, found=lambda l2: 0.0),
+        search({1.0: 0.5}, refine=(2.0,), found=lambda l2: 0.0),
+    ):
+        still.stopped = bool(still.system.refine) and still.penalties is not None
+        still.refine()
+        assert still.asked == []
+
+
+def cautious(gains, caution, *, better=1.0, default=0.1):
+    """Whether the default is kept where the best is better by these gains of queries."""
+    one = search({0.1: 0.4, 1.0: 0.5} if better > 0 else {0.1: 0.5, 1.0: 0.4}, better=better)
+    one._default = lambda: next((each for each in one.candidates if each.row["l2"] == default), None)
+    one._per_query = lambda each: better * np.array(gains) if each is one.best else np.zeros(len(gains))
+    one.keep_default(caution)
+    return one
+
+
+@pytest.mark.parametrize("better", [1.0, -1.0])
+def test_caution_asks_for_more_than_so_many_standard_errors(better):
+    gains = [0.0, 2.0]  # mean 1, standard error 1
+    assert cautious(gains, 0.99, better=better).kept is None
+    kept = cautious(gains, 1.0, better=better)
+    assert kept.kept.row["l2"] == 0.1
+    assert kept.notes == [
+        "The default, l2 = 0.1, is kept: l2 = 1 is better by 1.0000 ndcg on the validation data, at a standard error "
+        "of 1.0000."
+    ]
+
+
+def test_caution_says_nothing_where_there_is_nothing_to_choose():
+    assert cautious([0.0, 2.0], 1.0, default=1.0).kept is None  # the default is the best
+    assert cautious([0.0, 2.0], 1.0, default=7.0).kept is None  # it was not tried
+    assert cautious([1.0, np.nan], 9.0).kept is None  # one query has no spread
+    assert cautious([0.0, np.nan, 2.0], 1.0).kept is not None  # queries that do not count are left out
+
+
+def test_candidates_that_mean_the_same_are_one():
+    assert _key({"l2": 1}) == _key({"l2": 1.0})
+    assert _key({"weights": "1/j", "p": 0.5}) == _key({"weights": "1/j", "p": 0.9})
+    assert _key({"weights": "constant", "p": 0.5}) == _key({"p": 0.1, "weights": "constant"})
+    assert _key({"weights": "top", "p": 0.5}) != _key({"weights": "top", "p": 0.9})
+    assert _key({"q": 0.5, "weights": "1/j"}) != _key({"q": 0.9, "weights": "1/j"})
+    assert _distinct([{"a": 1}, {"a": 1.0}, {"a": 2}]) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("row", "short"),
+    [({}, False), ({"converged": 1.0}, False), ({"converged": 0.0}, True),
+     ({"converged": 0.0, "interrupted": True}, False)],
+)  # fmt: skip
+def test_unconverged_is_what_was_not_interrupted(row, short):
+    assert _is_unconverged(row) is short
+
+
+def test_a_selection_in_words():
+    rows = [{"l2": 0.5, "valid": 0.25}, {"l2": 1.0, "valid": 0.5, "converged": 0.0}]
+    found = Selected("System", None, {"l2": 1.0}, "ndcg", 0.5, rows, ("A note.",))
+    text = str(found)
+    assert text.startswith("System: ndcg 0.5000 on the validation data, with l2=1.0.")
+    assert text.rstrip().endswith("A note.")
+    assert found.unconverged == rows[1:]
+    assert found._names == ("l2", "valid", "converged")
+    assert str(Selected("System", None, {}, "ndcg", 0.5, [])) == "System: ndcg 0.5000 on the validation data."
+    assert [_cell(value) for value in (None, 0.123456, 3, "x")] == ["", "0.1235", "3", "x"]
+
+
+def test_caution_is_no_less_than_nothing():
+    with pytest.raises(DataError, match="caution must be"):
+        select("LeastSquares", None, None, caution=-1e-9)
