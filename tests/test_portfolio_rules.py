@@ -1,0 +1,259 @@
+"""The rules of `auto`, each side alone: what is begun and what is left out, who is blended, and the story of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import toprank as tr
+from toprank.errors import DataError
+from toprank.portfolio import trials as module
+from toprank.portfolio.automatic import _new_to
+from toprank.portfolio.choice import (
+    Candidate,
+    Decision,
+    Told,
+    _blend,
+    _caution,
+    _data,
+    _finite,
+    _interval,
+    _left_out,
+    _signed,
+    _winner,
+    decide,
+    plausibility,
+    table_of,
+)
+from toprank.portfolio.trials import Deadline, Entry, Trial, Trials, run_trials, tree_settings
+from toprank.rankers.blend import BlendRanker
+from toprank.significance import Interval
+
+
+def interval(low, high):
+    return Interval(low, high, 0.95, 40, "")
+
+
+@pytest.mark.parametrize(("n", "leaves"), [(19_999, 7), (20_000, 31), (199_999, 31), (200_000, 63)])
+def test_trees_are_small_where_documents_are_few(n, leaves):
+    assert tree_settings(SimpleNamespace(n_documents=n))["num_leaves"] == leaves
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number", "over"), [(4.9, 1, False), (5.0, 1, True), (5.0, 9, True), (5.0, 10, False), (4.9, 10, False)]
+)
+def test_a_deadline_ends_what_is_not_at_its_end(seconds, number, over):
+    deadline = Deadline(5.0)
+    assert deadline(SimpleNamespace(seconds=seconds, number=number, last=10)) is over
+    assert deadline.passed is over
+
+
+class Time:
+    """A clock that moves when an entry is fitted."""
+
+    def __init__(self, budget):
+        self.left = budget
+
+
+def tried(budget, plan, monkeypatch, **more):
+    """Run entries of (name, in rounds, work, seconds, what happens); which were done with which share of the time."""
+    clock, shares = Time(budget), {}
+    entries = [Entry(name, SimpleNamespace(rounds=1 if rounds else None), work) for name, rounds, work, *_ in plan]
+    happens = {name: (seconds, what) for name, _, _, seconds, what in plan}
+
+    def fit(entry, _train, _judge, share):
+        seconds, what = happens[entry.name]
+        if isinstance(what, BaseException):
+            raise what
+        shares[entry.name] = share
+        clock.left -= seconds
+        ranker = SimpleNamespace(was_interrupted=what == "interrupted", rounds=entry.ranker.rounds)
+        return Trial(entry.name, ranker, np.array([1.0]), seconds, what == "cut")
+
+    monkeypatch.setattr(module, "_fit", fit)
+    return run_trials(entries, None, SimpleNamespace(name="ndcg"), clock, **more), shares
+
+
+def test_half_of_the_time_is_for_each_and_all_for_the_last(monkeypatch):
+    found, shares = tried(16, [("a", True, 1, 4, ""), ("b", True, 1, 4, ""), ("c", True, 1, 4, "")], monkeypatch)
+    assert shares == {"a": 8, "b": 6, "c": 8}
+    assert (found.skipped, found.refused, found.interrupted, found.budget_bound) == ([], {}, False, False)
+
+
+def test_what_is_expected_not_to_fit_is_left_out(monkeypatch):
+    plan = [("a", False, 1, 4, ""), ("b", False, 3, 4, ""), ("c", True, 9, 1, ""), ("d", False, 2, 1, ""),
+            ("e", False, 1, 1, "")]  # fmt: skip
+    found, _ = tried(10, plan, monkeypatch)
+    # b would take 12 of the 6 that are left; nothing is known of c's kind; d would take 8 of 5; e takes 4
+    assert [trial.name for trial in found.done] == ["a", "c", "e"]
+    assert found.skipped == ["b", "d"]
+    assert found.budget_bound
+    exactly, _ = tried(8, [("a", False, 1, 4, ""), ("b", False, 1, 4, "")], monkeypatch)
+    assert exactly.skipped == []
+    over, shares = tried(4, [("a", False, 1, 4, ""), ("c", True, 1, 1, "")], monkeypatch)
+    assert (over.skipped, list(shares)) == (["c"], ["a"])  # no time is left, whatever its kind
+
+
+def test_the_quickest_of_a_kind_tells_what_the_next_will_take(monkeypatch):
+    plan = [("a", False, 1, 4, ""), ("b", False, 1, 1, ""), ("c", False, 2, 1, ""), ("d", False, 4, 1, "")]
+    found, _ = tried(10, plan, monkeypatch)
+    assert [trial.name for trial in found.done] == ["a", "b", "c", "d"]
+
+
+def test_the_first_that_goes_with_the_data_is_fitted_whatever_it_takes(monkeypatch):
+    plan = [("a", False, 1, 4, DataError("labels")), ("b", False, 1, 4, ""), ("c", False, 1, 4, "")]
+    found, shares = tried(-1.0, plan, monkeypatch)
+    assert (found.refused, found.skipped, shares) == ({"a": "labels"}, ["c"], {"b": 0.0})
+    with pytest.raises(DataError, match=r"can learn from these data\. labels"):
+        tried(9, plan[:1], monkeypatch)
+
+
+def test_an_interrupt_keeps_what_is_there(monkeypatch):
+    plan = [("a", True, 1, 1, ""), ("b", True, 1, 1, KeyboardInterrupt()), ("c", True, 1, 1, "")]
+    found, _ = tried(9, plan, monkeypatch)
+    assert ([trial.name for trial in found.done], found.interrupted, found.skipped) == (["a"], True, [])
+    with pytest.raises(KeyboardInterrupt):
+        tried(9, plan[1:], monkeypatch)
+    within, _ = tried(9, [("a", True, 1, 1, "interrupted"), ("b", True, 1, 1, "")], monkeypatch)
+    assert ([trial.name for trial in within.done], within.interrupted) == (["a"], True)
+
+
+def test_time_ran_out_where_something_was_skipped_or_cut():
+    trial = Trial("a", None, np.zeros(1), 1.0, False)
+    cut = Trial("a", None, np.zeros(1), 1.0, True)
+    assert not Trials([trial]).budget_bound
+    assert Trials([trial], ["b"]).budget_bound
+    assert Trials([trial, cut]).budget_bound
+    assert not Trials([trial], refused={"b": "no"}).budget_bound
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "wanted"),
+    [(0, 0, 1, 1), (-0.1, -0.1, 1, 0), (0.1, 0.1, 1, 1), (-2, 0, 1, 0), (-1, 1, 1, 1), (1, 3, 1, 1), (-3, -1, 1, 0),
+     (-1, 3, -1, 0.5), (-3, 1, -1, 1), (-np.inf, np.inf, 1, 1)],
+)  # fmt: skip
+def test_a_weight_is_between_nothing_and_one(low, high, sign, wanted):
+    assert plausibility(interval(low, high), sign) == wanted
+
+
+def trial(name, *values, cut_short=False):
+    return Trial(name, SimpleNamespace(name=name), np.array(values, dtype=float), 2.0, cut_short)
+
+
+def a_judge(n=40, higher=True):
+    data, convention = SimpleNamespace(n_queries=n), SimpleNamespace(name="standard")
+    return SimpleNamespace(data=data, name="ndcg", convention=convention, higher_is_better=higher)
+
+
+def test_one_alone_or_all_alike_is_taken_without_a_blend():
+    alike = decide([trial("a", 0.5, 0.5, np.nan), trial("b", 0.5, 0.5, np.nan)], a_judge(), blend=True)
+    assert (alike.all_alike, [one.name for one in alike.members], alike.blend) == (True, ["a"], None)
+    assert _blend(alike) == "a, the first that was tried, is taken; nothing is blended."
+    assert "All 2 candidates have the same value on every one of these queries (0.5000)" in _winner(alike, a_judge())
+    one = decide([trial("a", 0.5, 0.4)], a_judge(), blend=True)
+    assert (one.all_alike, _winner(one, a_judge())) == (False, "One candidate was tried, a (0.4500).")
+    assert _blend(one) == "a is taken."
+    unasked = decide([trial("a", 0.5, 0.3), trial("b", 0.3, 0.5)], a_judge(), blend=False)
+    assert [member.name for member in unasked.members] == ["a", "b"]
+    assert _blend(unasked) == "No blend was asked for, so a is taken, though others may be as good."
+
+
+def test_errors_are_best_where_they_are_least():
+    order = decide([trial("a", 0.5, 0.6), trial("b", 0.1, 0.1)], a_judge(higher=False), blend=False).order
+    assert [one.name for one in order] == ["b", "a"]
+
+
+def a_decision(*intervals, blended=False, weights=None, blend=None, members=None):
+    order = [trial(f"t{i}", 0.5 - 0.1 * i) for i in range(len(intervals))]
+    chosen = order[: len(order) if members is None else members]
+    ranker = object.__new__(BlendRanker) if blended else order[0].ranker
+    weights = weights or [1 / len(chosen)] * len(chosen)
+    seen = [interval(*ends) for ends in intervals]
+    return Decision(order, seen, chosen, weights, ranker, np.array([0.75]), blend and interval(*blend), 0.625)
+
+
+def test_the_lead_in_words():
+    sure = _winner(a_decision((0, 0), (-0.25, -0.125)), a_judge())
+    assert sure == (
+        "Of 2 candidates t0 (0.5000) did best, 0.1000 ahead of t1, the next (95 % interval of the lead +0.1250 to "
+        "+0.2500). That is more than chance would explain."
+    )
+    error = _winner(a_decision((0, 0), (0.125, 0.25)), a_judge(higher=False))
+    assert "(95 % interval of the lead +0.1250 to +0.2500). That is more" in error
+    assert "told apart from another one:" in _winner(a_decision((0, 0), (-0.25, 0.0)), a_judge())
+    assert "told apart from 2 others:" in _winner(a_decision((0, 0), (-0.25, 0.1), (0.0, 0.1)), a_judge())
+    assert _winner(a_decision((0, 0), (-np.inf, np.inf)), a_judge()).endswith(
+        "A single query has no interval: it cannot rule out any of the others."
+    )
+
+
+def test_the_blend_in_words():
+    level = (-0.1, 0.1)
+    refused = _blend(a_decision((0, 0), level, blend=(-0.25, -0.125)))
+    assert refused == (
+        "A blend of t0, t1 was worse than the best alone (95 % interval of the difference -0.2500 to -0.1250) and is "
+        "not taken."
+    )
+    both = _blend(a_decision((0, 0), level, blended=True, blend=(-0.125, 0.25)))
+    assert both.startswith("Both (t0, t1) are blended, with equal weights: where")
+    assert both.endswith(
+        "The blend has 0.7500 on the validation data (against the best alone: 95 % interval of the difference -0.1250 "
+        "to +0.2500)."
+    )
+    three = _blend(a_decision((0, 0), level, level, blended=True, blend=level, weights=[0.5, 0.25, 0.25]))
+    assert three.startswith("All 3 (t0, t1, t2) are blended, with weights that fall with the evidence against them")
+    two = _blend(a_decision((0, 0), level, level, blended=True, blend=level, members=2))
+    assert two.startswith("The best 2 of these (t0, t1)")
+    assert _interval(interval(-np.inf, np.inf)) == ""
+
+
+def told(**changed):
+    settings = {"judge": a_judge(), "trained_on": 100, "held_out": True, "seed": 7, "budget": 60.0, "refit": "",
+                "out_of_time": False}  # fmt: skip
+    return Told(**(settings | changed))
+
+
+def test_what_was_learned_from_in_words():
+    assert _data(told()).startswith("40 queries of 140, drawn by seed 7, were held out to choose on, by ndcg (conv")
+    assert _data(told(by="day")).startswith("40 queries of 140, the latest by 'day', were held out")
+    assert _data(told(held_out=False)) == (
+        "The candidates learned from 100 queries and were judged on 40 queries by ndcg (convention standard)."
+    )
+    assert "much of the order is luck" not in _caution(a_judge(30))
+    assert "With 29 queries to choose on, much of the order is luck." in _caution(a_judge(29))
+
+
+def test_what_was_left_out_in_words():
+    same = "Time did not run out, so the same data, seed and threads give the same model."
+    short = "The budget of 60 s was too short for all, so another run may choose otherwise."
+    stopped = "The search was interrupted; this is the best of what was tried until then."
+    done = [trial("a", 1.0)]
+    assert _left_out(Trials(done), told()) == [same]
+    assert _left_out(Trials(done), told(out_of_time=True)) == [short]
+    assert _left_out(Trials(done), told(interrupted=True)) == []
+    assert _left_out(Trials(done, interrupted=True), told()) == [stopped]
+    assert _left_out(Trials(done, ["b", "c"]), told()) == ["Not tried for lack of time: b, c.", short]
+    cut = [trial("a", 1.0, cut_short=True), trial("b", 1.0)]
+    assert _left_out(Trials(cut), told()) == ["Cut short for lack of time: a.", short]
+    refused = _left_out(Trials(done, refused={"b": "why."}), told())
+    assert refused == ["b does not go with these data: why.", same]
+
+
+def test_the_table_of_a_decision():
+    rows = table_of(a_decision((0, 0), (-0.25, 0.125), blended=True, blend=(-0.5, 0.5), weights=[0.75, 0.25]))
+    assert rows[0] == Candidate("blend", 0.625, 0.125, -0.5, 0.5, 0.0, 0.0, False)
+    assert rows[1] == Candidate("t0", 0.5, 0.0, 0, 0, 2.0, 0.75, False)
+    assert (rows[2].name, rows[2].low, rows[2].high, rows[2].weight) == ("t1", -0.25, 0.125, 0.25)
+    assert [row.weight for row in table_of(a_decision((0, 0), (-0.25, 0.125)))] == [0.0, 0.0]  # nothing was blended
+    assert [_signed(value) for value in (0, 0.5, -0.25, np.inf, -np.inf)] == ["0", "+0.500", "-0.250", "∞", "-∞"]
+    assert [_finite(value) for value in (np.inf, np.nan, 0.5, "x", 3)] == [None, None, 0.5, "x", 3]
+
+
+def test_queries_with_labels_that_were_not_learned_from_are_tried():
+    X, qid = np.arange(8.0)[:, None], [0, 0, 1, 1, 2, 2, 3, 3]
+    train = tr.RankingData(X, [0, 1, 0, 1, 0, 5, 0.5, 1], qid=qid)
+    assert _new_to(train.select([0, 2, 3]), train.select([0, 1, 2, 3])) is None
+    assert _new_to(train.select([0, 1]), train).qids.tolist() == [0, 2, 3]
+    assert _new_to(train.select([0, 2]), train).qids.tolist() == [0, 3]

@@ -1,0 +1,123 @@
+"""The first sentence of a report for differences of every sort: who wins, how sure it is, what supports it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from test_comparison_rules import DIFFERENCE, comparison, interval
+from toprank.report.headline import difference_between, headline, turned_around
+
+
+def of(*, baseline=None, against_leader=False, means=(0.75, 0.5), correction="holm", **changed):
+    """The headline of new against old, or against the baseline old."""
+    known = {"new": {"ndcg": means[0]}, "old": {"ndcg": means[1]}}
+    found = comparison(replace(DIFFERENCE, **changed), means=known, baseline=baseline, correction=correction)
+    return headline(found, against_leader)
+
+
+TURNED = {
+    "means": (0.5, 0.75), "mean_a": 0.5, "mean_b": 0.75, "difference": -0.25, "interval": interval(-0.375, -0.125),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"significant": True}, "new wins by 0.2500 ndcg over old, more than chance explains."),
+        (
+            {"significant": True, "baseline": "old"},
+            "new wins by 0.2500 ndcg over old, the baseline, more than chance explains.",
+        ),
+        (
+            {"significant": True, "baseline": "old", "against_leader": True},
+            "new wins by 0.2500 ndcg over old, more than chance explains.",
+        ),
+        (
+            {"significant": True, "equivalent": True},
+            "new wins by 0.2500 ndcg over old, more than chance explains, though less than the 0.01 that matters.",
+        ),
+        (
+            {"significant": True, "baseline": "old"} | TURNED,
+            "Nothing beats the baseline old; new comes closest, 0.2500 ndcg behind, more than chance explains.",
+        ),
+        ({"significant": True} | TURNED, "old wins by 0.2500 ndcg over new, more than chance explains."),
+        ({"equivalent": True}, "new and old are as good as equal: 0.2500 ndcg lies between them."),
+        ({}, "new leads old by 0.2500 ndcg, which may be chance."),
+        ({"baseline": "old"} | TURNED, "old leads new by 0.2500 ndcg, which may be chance."),
+        ({"difference": 0.0, "mean_a": 0.5, "mean_b": 0.5}, "new and old are level in ndcg."),
+    ],
+)
+def test_who_wins_in_one_sentence(given, sentence):
+    assert of(**given).sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "verdict"),
+    [
+        ({}, "noise", "Could be noise: p = 0.02"),
+        ({"significant": True}, "shown", "Not noise: p = 0.02"),
+        ({"equivalent": True}, "equivalent", "Equivalent within ±0.01: p = 0.75"),
+        (
+            {"equivalent": True, "significant": True},
+            "shown",
+            "Not noise: p = 0.02; yet equivalent within ±0.01: p = 0.75",
+        ),
+    ],
+)
+def test_how_sure_it_is(given, kind, verdict):
+    found = of(**given)
+    assert (found.kind, found.verdict) == (kind, verdict)
+
+
+def test_what_supports_it():
+    plain = "0.7500 against 0.5000; 95 % interval of the difference [0.1250, 0.3750]."
+    assert of().support == plain
+    assert of(**TURNED).support == plain
+    assert of(queries_needed=40).support == plain
+    more = " About 41 queries would be needed to see a difference of this size."
+    assert of(queries_needed=41).support == plain + more
+    assert of(queries_needed=None).support == plain
+    for shown in ("significant", "equivalent"):
+        assert of(queries_needed=41, **{shown: True}).support == plain
+    wide = of(interval=interval(-0.125, 0.625)).support
+    assert "[−0.1250, 0.6250]" in wide
+    error = replace(DIFFERENCE, lower_is_better=True)
+    found = headline(comparison(error, means={"old": {"ndcg": 0.5}, "new": {"ndcg": 0.75}}, lower_is_better=("ndcg",)))
+    assert found.support.startswith("0.5000 against 0.7500, less is better;")
+
+
+def several(baseline, *signs, correction="holm"):
+    """One system against others that it beats (+), loses to (-), or is not told apart from (0)."""
+    means = {"first": {"ndcg": 0.75}} | {f"s{i}": {"ndcg": 0.5 - 0.01 * i} for i in range(len(signs))}
+    found = []
+    for i, sign in enumerate(signs):
+        value = 0.25 * (sign or 1)
+        known = {"difference": value, "mean_a": 0.5 + value, "mean_b": 0.5, "significant": sign != 0}
+        pair = {"a": f"s{i}", "b": "first"} if baseline else {"a": "first", "b": f"s{i}"}
+        found.append(replace(DIFFERENCE, **pair, **known))
+    return headline(comparison(*found, means=means, baseline="first" if baseline else None, correction=correction))
+
+
+def test_how_many_of_the_others_are_told_apart():
+    after = "at level 0.05 after Holm's correction."
+    assert several(False, 1, 0, 1).support.endswith(f"first is better than 2 of its 3 rivals {after}")
+    assert several(False, 0, 0).support.endswith(f"first is better than none of its 2 rivals {after}")
+    assert several(False, 0, -1).support.endswith(f"first is better than none of its 2 rivals {after}")
+    assert several(True, 1, -1, -1, 0).support.endswith(f"Of 4 compared with first, 1 are better and 2 worse {after}")
+    assert several(True, 1, 0, correction="none").support.endswith("1 are better and 0 worse at level 0.05.")
+
+
+def test_a_difference_seen_from_the_other_side():
+    turned = turned_around(DIFFERENCE)
+    assert (turned.a, turned.b, turned.difference, turned.effect_size) == ("old", "new", -0.25, -0.5)
+    assert (turned.interval.low, turned.interval.high) == (-0.375, -0.125)
+    assert (turned.mean_a, turned.mean_b, turned.wins, turned.ties, turned.losses) == (0.5, 0.75, 4, 6, 30)
+    assert turned_around(turned) == DIFFERENCE
+    assert turned_around(replace(DIFFERENCE, effect_size=None)).effect_size is None
+    both = comparison()
+    assert difference_between(both, "old", "new", "ndcg") is DIFFERENCE
+    assert difference_between(both, "new", "old", "ndcg") is DIFFERENCE
+    assert difference_between(both, "new", "old", "map") is None
+    assert difference_between(both, "new", "third", "ndcg") is None
