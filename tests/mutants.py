@@ -43,8 +43,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "mutants"
 COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "README.md", "Makefile", "mkdocs.yml")
 
-EQUIVALENT: dict[str, str] = {}
-"""A mutant as it is printed, without its line number -> why it does what the original does."""
+EQUIVALENT: dict[str, str] = {
+    "src/toprank/selection.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads"
+    "  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
+}
+"""The path, the line's text and the change, as `Mutant.key` puts them -> why it does what the original does."""
 
 EVERYWHERE = ("tests/test_values.py::test_records_are_frozen_and_results_show_themselves",)
 """Tests that look at what every module defines, whoever imported it first: which lines they reach does not tell."""
@@ -78,6 +81,7 @@ class Mutant:
 
     path: str
     line: int
+    text: str
     statement: range
     start: int
     end: int
@@ -89,7 +93,8 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        return f"{self.path}  {_short(self.before)}  ->  {_short(self.after)}"
+        """What tells it from others wherever its line stands: a number alone stands in many places."""
+        return f"{self.path}  {self.text}  {_short(self.before)}  ->  {_short(self.after)}"
 
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.after.encode() + source[self.end :]
@@ -116,7 +121,8 @@ class Places(ast.NodeVisitor):
         # An expression goes back in parentheses: what stands around it must not take it apart.
         text = after if isinstance(after, str) else f"({ast.unparse(after)})"
         before = self.source[start:end].decode()
-        self.found.append(Mutant(self.path, node.lineno, self.statement, start, end, before, text))
+        line = self.source[self.starts[node.lineno - 1] : self.starts[node.lineno]].decode().strip()
+        self.found.append(Mutant(self.path, node.lineno, line, self.statement, start, end, before, text))
 
     def visit(self, node: ast.AST) -> None:
         """Remembers the lines of the innermost statement: one that spans lines is reached where it begins."""

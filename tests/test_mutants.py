@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mutants import chosen, mutants_of
+from mutants import EQUIVALENT, ROOT, chosen, mutants_of
 
 MODULE = '''"""A docstring stays."""
 LIMIT: int = 10
@@ -53,3 +53,11 @@ def test_quick_tests_of_every_file_come_first():
     assert chosen(list(seconds), seconds, 15.0) == ["a::quick", "b::middle", "a::slow"]
     assert chosen(["b::long"], seconds, 15.0) == ["b::long"]  # one at least
     assert chosen(["gone::test"], seconds, 15.0) == []
+
+
+def test_equivalent_mutants_are_mutants():
+    """One whose line has changed is judged anew."""
+    known = {path: mutants_of(ROOT / path) for path in {key.partition("  ")[0] for key in EQUIVALENT}}
+    for key, reason in EQUIVALENT.items():
+        assert key in {mutant.key for mutant in known[key.partition("  ")[0]]}
+        assert reason
