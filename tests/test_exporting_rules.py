@@ -28,6 +28,7 @@ def parity(*kinds, **more):
     ("kind", "holds"),
     [
         (of_kind(), True),
+        (of_kind(rows=1), True),
         (of_kind(rounded=1), True),
         (of_kind(beyond=1), False),
         (of_kind(changed=1), False),

@@ -9,6 +9,7 @@ import pytest
 
 from toprank.errors import DataError
 from toprank.selection import Selected, _Candidate, _cell, _distinct, _is_unconverged, _key, _Search, select
+from toprank.systems import get
 
 
 def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), found=None, refine=()):
@@ -55,6 +56,11 @@ def test_errors_are_better_where_they_are_lower():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, better=-1.0)
     assert one.best.row["l2"] == 0.1
     assert one._beyond(one.best) == 0.01
+
+
+@pytest.mark.parametrize(("metric", "better"), [("ndcg@10", 1.0), ("owa", -1.0)])
+def test_a_metric_says_which_way_is_better(metric, better):
+    assert _Search(get("LeastSquares"), None, None, metric, "standard", 1, {}).better == better
 
 
 def test_the_first_of_the_best_is_kept():

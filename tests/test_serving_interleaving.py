@@ -11,7 +11,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving
@@ -21,7 +21,7 @@ from toprank.serving.impressions import Seal
 from toprank.serving.interleaving import Interleaving, team_draft
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
-from toprank.serving.preference import preference
+from toprank.serving.preference import at_least, preference
 from toprank.serving.running import read_secret
 
 GOOD = {"id": "a", "values": [1, 2, 3]}
@@ -123,6 +123,12 @@ def test_the_test_is_the_sign_test_and_the_interval_clopper_and_pearsons(wins, l
     assert told["interval"] == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8)
     assert told["share"] == wins / (wins + losses)
     assert told["lists"] == wins + losses + 105
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (1, 7), (4, 7), (7, 7), (30, 50)])
+def test_the_chance_of_so_many_at_least(k, n):
+    for share in (0.0, 1e-9, 0.2, 0.5, 0.7, 1 - 1e-9, 1.0):
+        assert at_least(k, n, share) == pytest.approx(binom.sf(k - 1, n, share), rel=1e-8)
 
 
 def test_a_preference_is_proven_below_five_percent():
