@@ -46,6 +46,8 @@ COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "REA
 EQUIVALENT: dict[str, str] = {
     "src/toprank/selection.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads"
     "  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
+    "src/toprank/portfolio/trials.py  ranker.set_params(l2=float(np.max(ranker.l2)))"
+    "  np.max(ranker.l2)  ->  (np.min(ranker.l2))": "labels are refused under any penalty; the largest is the quickest",
 }
 """The path, the line's text and the change, as `Mutant.key` puts them -> why it does what the original does."""
 

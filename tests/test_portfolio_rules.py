@@ -257,3 +257,15 @@ def test_queries_with_labels_that_were_not_learned_from_are_tried():
     assert _new_to(train.select([0, 2, 3]), train.select([0, 1, 2, 3])) is None
     assert _new_to(train.select([0, 1]), train).qids.tolist() == [0, 2, 3]
     assert _new_to(train.select([0, 2]), train).qids.tolist() == [0, 3]
+
+
+def test_sampled_trees_see_some_features_and_queries_and_may_be_larger():
+    data = tr.synthetic(n_queries=10, n_features=2, n_grades=3, seed=0)
+    entries = {entry.name: entry.ranker for entry in module.portfolio(data, "ndcg@10", "standard", 0, 1)}
+    sampled = [name for name in entries if name.endswith(" (sampled)")]
+    assert len(sampled) == 3
+    for name in sampled:
+        whole, part = (entries[one].get_params(deep=False) for one in (name.removesuffix(" (sampled)"), name))
+        assert part["num_leaves"] == 2 * whole["num_leaves"] + 1
+        for share in ("feature_fraction", "query_fraction"):
+            assert 0 < part[share] < whole[share] == 1
