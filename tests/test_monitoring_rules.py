@@ -70,6 +70,11 @@ def test_estimates_and_intervals_are_their_slow_formulas(seed):
         np.testing.assert_allclose(found, estimated(met[0], dealt, again, confidence), rtol=1e-6, atol=1e-9)
         if at == 0:
             np.testing.assert_allclose([test.met, *test.by_chance], met + dealt, rtol=1e-6)
+    both = np.concatenate(values)
+    assert cells.edges[0] < np.nanmin(both)
+    assert cells.edges[-1] == np.nanmax(both)
+    assert (np.diff(cells.edges) > 0).all()
+    assert not whole[:, 0].any()  # the cell below the least value
     known = psi_dealt(cells, draws)
     assert known[0] == test.met
     assert known[1].tolist() == test.by_chance.tolist()
