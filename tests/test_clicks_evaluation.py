@@ -371,3 +371,10 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
     assert ranker.coef_[0] > 0
     with pytest.raises(DataError, match="no such preferences"):
         preferences(ClickLog.of(["q"], ["w"], [1], [1]), data)
+
+
+def test_an_estimate_without_clicks_says_so():
+    data = tr.synthetic(n_queries=20, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=100, k=2)
+    with pytest.warns(tr.clicks.SmallSampleWarning, match="0 because nothing that counts was clicked"):
+        tr.clicks.evaluate(data.X[:, 0], replace(log, clicks=log.clicks & False), data, propensities=[1, 0.5])

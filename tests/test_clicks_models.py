@@ -449,3 +449,13 @@ def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
         found.append([model.examination_, model.corrected()["examination"]])
     plain, better = np.abs(np.mean(found, axis=0) - truth)[:, 1:]
     assert (better < plain / 2).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_log_without_clicks_tells_nothing_and_that_is_said(model):
+    log = shown(50, np.random.default_rng(0))
+    assert not log.clicks.any()
+    with pytest.warns(UnidentifiedWarning, match=f"Nothing was clicked: all that {model.__name__} says"):
+        model().fit(log)
+    with pytest.raises(DataError, match="query_weights are all 0"):
+        model().fit(log, query_weights=np.zeros(log.n_queries))

@@ -415,3 +415,13 @@ def test_rankers_must_be_fitted():
     for options in ({"ranker": tr.LinearRanker()}, {"ranker": fitted, "shadow": tr.LinearRanker()}):
         with pytest.raises(NotFittedError, match="LinearRanker"):
             tr.monitor(reference=data, new=data, **options)
+
+
+def test_a_shadow_that_never_disagreed_may_yet():
+    data = tr.synthetic(n_queries=40, seed=0)
+    ranker = tr.LinearRanker("ListNet").fit(data)
+    found = tr.monitor(ranker, data, data.select(range(20)), shadow=ranker, resamples=99).shadow
+    assert found.other_first == 0
+    low, high = found.other_first_interval
+    assert low == 0
+    assert (1 - high) ** 20 == pytest.approx(0.025)  # so likely is it that twenty queries miss what happens in `high`

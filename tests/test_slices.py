@@ -366,3 +366,20 @@ def test_the_command_line_cross_validates_in_slices(data, tmp_path, monkeypatch)
     assert timed.exit_code == 0, timed.output
     [of] = json.loads(timed.output)["datasets"].values()
     assert of["conventions"]["standard"]["pooled_comparison"]["by"]["column"] == "device"
+
+
+def test_only_uneven_weights_are_told_to_leave_few_queries_and_what_weighs_nothing_has_no_mean():
+    data = tr.synthetic(n_queries=40, seed=0)
+    kinds = np.repeat(["light", "heavy"], 20)
+
+    def sliced(weights):
+        weighty = data.replace(query_weights=np.asarray(weights, dtype=float))
+        return tr.evaluate(data.X[:, 0], weighty, "ndcg@10", weighted=True).by(kinds)
+
+    even = sliced(np.repeat([0, 1], 20))  # twenty queries of equal weight are twenty, and no few that carry the weight
+    assert even.warnings == ()
+    assert even.intervals["light"]["ndcg@10"] is None
+    assert "nan" not in str(even)
+    assert "queries that count have no interval" in str(even)
+    assert "heavy" in sliced(np.r_[np.ones(20), 1 / np.arange(1.0, 21)]).warnings[0]
+    assert "of the weighted mean on" in str(sliced(np.arange(1.0, 41)).intervals["heavy"]["ndcg@10"])

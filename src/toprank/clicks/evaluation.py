@@ -128,8 +128,13 @@ class Estimates(Shown):
 
     @property
     def doubts(self) -> list[str]:
-        """Sentences about metrics whose estimate rests on a few impressions."""
-        return [
+        """Sentences about metrics whose estimate rests on a few impressions, or on no click."""
+        empty = [name for name, mean in self.mean.items() if mean == 0 and self.intervals[name] == (0, 0)]
+        said = [
+            f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
+            for name in empty
+        ]
+        return said + [
             f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "
             f"{self.counted[name]:,} that count. Few clicks far down decide it; a least propensity (clip) or dr helps."
             for name, size in self.effective_sample_size.items()

@@ -151,12 +151,15 @@ class ClickModel(ABC):
             threads: how many; the results do not depend on it.
 
         A fit that ends before it came to rest warns (`ConvergenceWarning`), and so do positions that the log cannot
-        compare with the first (`UnidentifiedWarning`).
+        compare with the first, and a log without clicks (`UnidentifiedWarning`).
         """
         self._learn(log, data, query_weights, threads)
         if not self.converged_:
             warn_user(_restless(self, f"{self.steps_:,} steps"), ConvergenceWarning)
         self._look_at_joints(log, data)
+        if not log.clicks.any():
+            name = type(self).__name__
+            warn_user(f"Nothing was clicked: all that {name} says rests on its prior alone.", UnidentifiedWarning)
         return self
 
     def _learn(
@@ -170,6 +173,8 @@ class ClickModel(ABC):
         if len(self.prior_) != 2 or not all(0 < value < np.inf for value in self.prior_):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
+        if not weights.any():
+            raise DataError("query_weights are all 0: no query counts, so nothing can be learnt.")
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
             raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
         self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)

@@ -22,6 +22,7 @@ __all__ = ["SlicedEvaluation"]
 
 _ALL = "all"
 _FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it says
+_UNEVEN = 0.9  # where more of the queries are effective, weights are about equal: such means are as any of few queries
 
 
 class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
@@ -94,7 +95,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
                 name,
                 f"{len(part.qids):,}",
                 *([f"{_least_effective(part):.1f}"] if weighted else []),
-                *(cell for m in part.names for cell in (f"{part.mean[m]:.4f}", _ends(of[m]))),
+                *(cell for m in part.names for cell in (_mean(part.mean[m]), _ends(of[m]))),
             )
             for name, part, of in rows
         ]
@@ -103,7 +104,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         header = (self.slices.by, *counts, *(name for metric in self.whole.names for name in (metric, interval)))
         said = [self.slices.rule, f"Convention {self.whole.convention.name}."]
         if any(one is None for _, _, of in rows for one in of.values()):
-            said.insert(1, f"Fewer than {self.least} queries have no interval.")
+            said.insert(1, f"Fewer than {self.least} queries that count have no interval.")
         return [Table(header, cells, names=1), " ".join(said), *self.warnings]
 
     @property
@@ -116,17 +117,22 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         few = [
             f"{name} ({_least_effective(part):.1f} of {len(part.qids):,})"
             for name, (part, of) in rows.items()
-            if any(one is not None for one in of.values()) and _least_effective(part) < _FEW
+            if any(of[metric] is not None and _is_carried_by_few(part, metric) for metric in part.names)
         ]
         if not few or self.whole.query_weights is None:
             return ()
         return (
-            f"Weighted means of few effective queries: {', '.join(few)}. A few queries carry the weight, and below "
-            f"{_FEW} effective ones an interval holds the truth less often than {100 * self.confidence:g} %.",
+            f"Weighted means of few effective queries: {', '.join(few)}. A few queries carry the weight; below {_FEW} "
+            f"effective ones an interval holds the truth less often than {100 * self.confidence:g} %, and far less "
+            "often where those queries differ from the rest.",
         )
 
     def __repr__(self) -> str:
         return f"SlicedEvaluation({self.slices.by}: {', '.join(self)})"
+
+
+def _mean(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.4f}"
 
 
 def _ends(interval: Interval | None) -> str:
@@ -136,11 +142,22 @@ def _ends(interval: Interval | None) -> str:
 def _interval(part: Evaluation, metric: str, least: int, options: Mapping[str, Any]) -> Interval | None:
     """The interval of a mean; None where too few queries count, or none of them weighs anything."""
     values: FloatArray = np.asarray(part.per_query[metric])
-    if int((~np.isnan(values)).sum()) < least:
+    if _counted(part, metric) < least:
         return None
     if part.query_weights is None:
         return bootstrap_interval(values, **options)
-    return weighted_interval(values, part.query_weights, **options) if _effective(part, metric) else None
+    return weighted_interval(values, part.query_weights, **options)
+
+
+def _counted(part: Evaluation, metric: str) -> int:
+    """The queries that have a value, and weigh something."""
+    counts = ~np.isnan(np.asarray(part.per_query[metric]))
+    return int((counts if part.query_weights is None else counts & (part.query_weights > 0)).sum())
+
+
+def _is_carried_by_few(part: Evaluation, metric: str) -> bool:
+    effective = _effective(part, metric)
+    return effective < _FEW and effective < _UNEVEN * _counted(part, metric)
 
 
 def _effective(part: Evaluation, metric: str) -> float:

@@ -341,9 +341,17 @@ def _disagreement(
     starts = np.concatenate([[0], np.cumsum(np.minimum(np.diff(offsets), k))[:-1]])
     other = (first.order[starts] != second.order[starts]).astype(np.float64)
     moved = np.bincount(of_query, first.order != second.order, n) > 0
-    intervals = [bootstrap_interval(values, confidence=confidence, seed=seed) for values in (other, 1 - kept)]
-    shares = [(max(0.0, one.low), min(1.0, one.high)) for one in intervals]
+    shares = [_share_interval(values, confidence, seed) for values in (other, 1 - kept)]
     return Disagreement(k, float(other.mean()), shares[0], float(1 - kept.mean()), shares[1], int(moved.sum()))
+
+
+def _share_interval(values: FloatArray, confidence: float, seed: int) -> tuple[float, float]:
+    """Of a mean of numbers from 0 to 1; where all are alike, as far as others may be unseen (Clopper and Pearson)."""
+    low, high = bootstrap_interval(values, confidence=confidence, seed=seed)
+    if low == high:
+        unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values))
+        low, high = low - unseen, high + unseen
+    return max(0.0, low), min(1.0, high)
 
 
 def _in_both(first: IntArray, second: IntArray, n: int) -> FloatArray:

@@ -45,6 +45,7 @@ _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of thr
 _FEWEST = 5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held
 _EQUAL = "all differences are equal, so the interval has no width"
 _ONE = "one query: its spread is unknown"
+_WEIGHTED = "weighted mean"
 
 
 def bootstrap_interval(
@@ -148,9 +149,9 @@ def weighted_interval(
     n, effective = len(plain), effective_sample(w)
     mean = float(w @ plain / n)
     if n == 1:
-        return Interval(-math.inf, math.inf, confidence, n, _ONE)
+        return Interval(-math.inf, math.inf, confidence, n, _ONE, _WEIGHTED)
     if moments(plain)[1] == 0:
-        return Interval(mean, mean, confidence, n, _EQUAL)
+        return Interval(mean, mean, confidence, n, _EQUAL, _WEIGHTED)
     told = f"{effective:.1f} of {n:,} queries effective"
     missed = w * (plain - mean) / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
     error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
@@ -158,13 +159,13 @@ def weighted_interval(
         from scipy.special import stdtrit
 
         half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * error
-        return Interval(mean - half, mean + half, confidence, n, f"t: too few queries to draw anew, {told}")
+        return Interval(mean - half, mean + half, confidence, n, f"t: too few queries to draw anew, {told}", _WEIGHTED)
     first_order = math.sqrt(float((w * (plain - mean)) @ (w * (plain - mean))) / (n - 1))
     means, variances = _resampled((plain - mean) / first_order, resamples, start, threads, w)
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     ends = mean - error * np.quantile(np.sqrt(n) * means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
     detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {told}"
-    return Interval(float(ends[0]), float(ends[1]), confidence, n, detail)
+    return Interval(float(ends[0]), float(ends[1]), confidence, n, detail, _WEIGHTED)
 
 
 def effective_sample(weights: npt.ArrayLike) -> float:

@@ -55,20 +55,21 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A two-sided confidence interval of the mean difference; unpacks as ``low, high = interval``."""
+    """A two-sided confidence interval of a mean (`of` says which); unpacks as ``low, high = interval``."""
 
     low: float
     high: float
     confidence: float
     n: int
     detail: str
+    of: str = "mean difference"
 
     def __iter__(self) -> Iterator[float]:
         return iter((self.low, self.high))
 
     def __str__(self) -> str:
         return (
-            f"{100 * self.confidence:g} % confidence interval of the mean difference on {queries(self.n)}: "
+            f"{100 * self.confidence:g} % confidence interval of the {self.of} on {queries(self.n)}: "
             f"[{number(self.low)}, {number(self.high)}] ({self.detail})."
         )
 
