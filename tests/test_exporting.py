@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
-from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, xgboost_json
+from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, walking, xgboost_json
 from toprank.exporting import made_rows as made_rows_room
 from toprank.exporting.export import DifferenceError, DifferenceWarning
 from toprank.exporting.form import (
@@ -865,3 +865,21 @@ def test_bad_input_is_a_sentence_and_a_status(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert set(folder.rglob("*")) == before
+
+
+def test_the_way_to_a_split_is_noted_once_for_all_of_its_rows(tmp_path, monkeypatch):
+    """Of a chain over n features that is n(n − 1)/2 times, which is most of the memory that a check takes."""
+    n, noted = 40, []
+    ends = "".join(
+        f'<feature>{i + 1}</feature><threshold>{i}</threshold><split pos="left"><output>{i}</output></split>'
+        '<split pos="right">'
+        for i in range(n)
+    )
+    whole = f"<ensemble><tree><split>{ends}<output>9</output>{'</split>' * n}</split></tree></ensemble>"
+    (tmp_path / "m.txt").write_text(f"## LambdaMART\n{whole}")
+    within = walking._within
+    monkeypatch.setattr(walking, "_within", lambda *given: noted.append(len(given[0])) or within(*given))
+    parity = tr.export(tr.load(tmp_path / "m.txt"), "python", tmp_path / "m.py")
+    assert parity.holds
+    assert parity.nodes.met == n
+    assert noted == [n * (n - 1) // 2]

@@ -76,6 +76,8 @@ _Interval = tuple[float, float, float, float, float, float, bool]
 """What a feature may be: below zero from … to, as good as zero from … to, above zero from … to; and missing."""
 _State = _Interval | BoolArray
 _Probe = tuple[str, float]
+_Value = tuple[int, int, float]
+"""Row, feature, value."""
 
 
 def walks(
@@ -132,13 +134,13 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
             for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
                 if wanted is not None:
                     found.setdefault(_behind(wide, column), set()).update(map(float, wanted.tolist()))
-    for feature, known in found.items():
+    for known in found.values():
         known |= {0.0, max(known) + 1.0, -1.0}
-        for forest, wide in groves:
-            for tree in forest.trees:
-                for column, t, wanted in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
-                    if wanted is None and _behind(wide, column) == feature and not _is_level(wide, column):
-                        known |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
+    for forest, wide in groves:
+        for tree in forest.trees:
+            for column, t, wanted in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
+                if wanted is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in found:
+                    found[feature] |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
     return {feature: np.array([*sorted(known), np.nan]) for feature, known in found.items()}
 
 
@@ -298,24 +300,25 @@ class _Made:
         self._kinds: list[str] = []
         self._base: list[int] = []
         self._states: list[_Interval] = []
-        self._at: list[tuple[int, int]] = []  # rows and features of these
-        self._fixed: list[tuple[int, int, float]] = []  # row, feature, value
+        self._at: list[tuple[int, int]] = []  # splits and features of these
+        self._drawn_at: list[_Value] = []  # of splits
+        self._fixed: list[_Value] = []  # of rows
 
     def stand_at(self, tree: _Splits, node: int, path: dict[int, _State]) -> None:
         """Rows at a split: equal but for the feature that it asks for."""
-        feature, own = tree.feature[node], path.get(tree.feature[node])
-        on_the_way = [(other, state) for other, state in path.items() if other != feature]
-        drawn = [(other, self._drawn(other, state)) for other, state in on_the_way if isinstance(state, np.ndarray)]
-        for kind, value in self._probes(tree, node, own):
-            row = len(self._kinds)
+        feature = tree.feature[node]
+        for other, state in path.items():
+            if other == feature:
+                continue
+            if isinstance(state, np.ndarray):
+                self._drawn_at.append((self._splits, other, self._drawn(other, state)))
+            else:
+                self._at.append((self._splits, other))
+                self._states.append(state)
+        for kind, value in self._probes(tree, node, path.get(feature)):
+            self._fixed.append((len(self._kinds), feature, value))
             self._kinds.append(kind)
             self._base.append(self._splits)
-            self._fixed.append((row, feature, value))
-            self._fixed += [(row, other, one) for other, one in drawn]
-            for other, state in on_the_way:
-                if not isinstance(state, np.ndarray):
-                    self._at.append((row, other))
-                    self._states.append(state)
         self._splits += 1
 
     def _drawn(self, feature: int, state: BoolArray) -> float:
@@ -370,14 +373,20 @@ class _Made:
 
     def rows(self, usual: Callable[[int], FloatArray], single: bool) -> tuple[FloatArray, npt.NDArray[np.str_]]:
         """All rows, and the kind of each."""
-        X = usual(self._splits)[np.array(self._base, dtype=np.int64)]
+        base = usual(self._splits)
         if self._at:
-            row, feature = np.array(self._at).T
-            X[row, feature] = _within(X[row, feature], np.array(self._states, dtype=np.float64), single)
-        if self._fixed:
-            row, feature, value = (np.array(column) for column in zip(*self._fixed, strict=True))
-            X[row, feature] = value
-        return X, np.array(self._kinds, dtype="<U10")
+            split, feature = np.array(self._at).T
+            base[split, feature] = _within(base[split, feature], np.array(self._states, dtype=np.float64), single)
+        X = _with(base, self._drawn_at)[np.array(self._base, dtype=np.int64)]
+        return _with(X, self._fixed), np.array(self._kinds, dtype="<U10")
+
+
+def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
+    """The array, with these values put into it."""
+    if values:
+        row, feature, value = (np.array(column) for column in zip(*values, strict=True))
+        X[row, feature] = value
+    return X
 
 
 def _inside(piece: list[float]) -> float:
