@@ -180,3 +180,14 @@ def test_quiet_logs_tell_what_happens_to_the_service_alone_and_a_closed_one_noth
     log = Log(stream)
     log("ready")  # nobody reads it any more: no reason to stop serving
     assert not log.requests
+
+
+def test_a_refusal_is_no_longer_than_a_sentence_however_long_the_words_are(folder):
+    long, short = "y" * 1_000_000, [1.0, 2.0, 3.0]
+    with serving(folder, "linear") as client:
+        for document in ({"id": "a", "values": [long, 2.0, 3.0]}, {"id": long, "values": ["b", 2.0, 3.0]}):
+            answer = client.post("/v1/rank", json={"documents": [document, {"id": "c", "values": short}]})
+            assert answer.status_code == 422
+            assert answer.json()["error"].startswith("Document ")
+            assert answer.json()["error"].endswith(", which takes numbers.")
+            assert len(answer.content) < 4000

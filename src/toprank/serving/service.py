@@ -39,6 +39,7 @@ _LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
 _MANY = 200  # documents likewise, however small: twice those that a model was found quick with
 _SCRAPES = 8  # requests for numbers that may wait for each other
 _NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # ids of requests that are taken over: one word, that fits a line
+_SAID = 1000  # characters of a refusal that are told, of its beginning and of its end
 _DISCARDED = 8  # so many times the limit of a body is read and thrown away, so that the client hears why
 _JSON = b"application/json"
 _PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -345,6 +346,8 @@ def _watch(reference: RankingData, models: Models, counters: Counters) -> Watch:
 def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     # After 408 and 413 the rest of the body may still be under way.
     more = _LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
+    if len(sentence) > 2 * _SAID:  # an id or a word may be as long as the body
+        sentence = f"{sentence[:_SAID]} … {sentence[-_SAID:]}"
     return Answer(status, _json({"error": sentence}), headers=(*headers, *more))
 
 
