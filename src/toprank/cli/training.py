@@ -133,7 +133,10 @@ def _save(done: _Trained, model: Path, cut_off: bool) -> None:
 def _tell(done: _Trained, model: Path, cut_off: bool, json: bool, quiet: bool) -> None:
     """Tell of the model; one that is not what was asked for is no success: a script must not go on with it."""
     if json:
-        common.print_json({"system": done.system, "model": str(model), "training": done.ranker.training_, **done.facts})
+        from toprank.data.row_hashes import QUERIES, ROWS
+
+        training = {name: value for name, value in done.ranker.training_.items() if name not in (ROWS, QUERIES)}
+        common.print_json({"system": done.system, "model": str(model), "training": training, **done.facts})
     else:
         if text := done.text():
             typer.echo(text)

@@ -1,4 +1,4 @@
-"""Rows known again: a hash of each row's features, and a small sample of hashes that tells whose rows they were.
+"""Rows and queries known again: hashes of features and of ids, and small samples of them that tell whose they were.
 
 A row keeps its hash in any order, beside any other rows, sparse or dense, in single precision or in double. What is
 kept of a data set are its least hashes: the same rows whoever draws them, so that a part of the data, or the data and
@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["KnownRows", "Met", "row_hashes"]
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["QUERIES", "ROWS", "KnownQueries", "KnownRows", "Met", "id_hashes", "is_numbering", "row_hashes"]
 
 Hashes = npt.NDArray[np.uint64]
 
+ROWS, QUERIES = "rows", "known_queries"
+"""Where the `training_` of a ranker keeps its rows and queries, as they stand in a model file."""
 _KEPT = 256  # hashes of a data set that are kept: 2 KB
+_QUERIES = 128  # of queries, two of each: 2 KB
 _CELLS = 1 << 22  # of features that are hashed at a time
 
 
@@ -29,7 +35,7 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
     hashed as dense ones.
     """
     n, width = X.shape
-    factors = np.random.default_rng(20).integers(0, 1 << 63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = _factors(width)
     found = np.empty(n, dtype=np.uint64)
     step = max(1, _CELLS // max(width, 1))
     for first in range(0, n, step):
@@ -41,10 +47,35 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
             found[first : first + step] = sums[part.indptr[1:]] - sums[part.indptr[:-1]]
         else:
             found[first : first + step] = _words(np.asarray(part), coarse) @ factors
-    found ^= found >> np.uint64(32)
-    found *= np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(31)
-    return found
+    return _mixed(found)
+
+
+def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
+    """A number for each id, a whole number or text."""
+    if ids.dtype.kind != "U":
+        return _mixed(ids.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    width = max(1, ids.dtype.itemsize // 4)
+    letters = np.ascontiguousarray(ids, dtype=f"<U{width}").view(np.uint32).reshape(len(ids), width)
+    return _mixed(letters.astype(np.uint64) @ _factors(width))
+
+
+def is_numbering(ids: npt.NDArray[Any]) -> bool:
+    """Whether ids are 0 … n - 1 or 1 … n, in any order: numbers that every file may give to its own queries."""
+    if ids.dtype.kind == "U":
+        return False
+    return ids.min() in (0, 1) and np.array_equal(np.sort(ids), np.arange(len(ids)) + ids.min())
+
+
+def _mixed(words: Hashes) -> Hashes:
+    """Words whose upper bits tell little, as ones of which any bit is as good as any other; in place."""
+    words ^= words >> np.uint64(32)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _factors(width: int) -> Hashes:
+    return np.random.default_rng(20).integers(0, 1 << 63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def _words(values: npt.NDArray[Any], coarse: bool) -> Hashes:
@@ -105,20 +136,81 @@ class KnownRows:
 
     def plain(self) -> dict[str, Any]:
         """For a model file."""
-        text = base64.b64encode(self.least.astype("<u8").tobytes()).decode("ascii")
-        return {"least": text, "labels": list(self.labels), "whole": self.whole, "repeated": self.repeated}
+        return {
+            "least": _as_text(self.least),
+            "labels": list(self.labels),
+            "whole": self.whole,
+            "repeated": self.repeated,
+        }
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
         """What `plain` wrote. Of anything else, such as older files hold, nothing is known."""
         try:
-            least = np.frombuffer(base64.b64decode(plain["least"], validate=True), dtype="<u8").astype(np.uint64)
+            least = _from_text(plain["least"])
             labels = tuple(float(label) for label in plain["labels"])
             if len(labels) == len(least):
                 return cls(least, labels, bool(plain["whole"]), float(plain["repeated"]))
         except (TypeError, KeyError, ValueError):
             pass
         return cls(np.empty(0, dtype=np.uint64), (), True, 1.0)
+
+
+class KnownQueries(NamedTuple):
+    """What is kept of the queries of a data set, to see whether they come back with other rows."""
+
+    ids: Hashes
+    """The least hashes of their ids, in order."""
+    rows: Hashes
+    """Of each of these queries, the least hash of its rows."""
+    whole: bool
+    """Whether those are all."""
+
+    @classmethod
+    def of(cls, data: RankingData) -> Self:
+        """What to keep of data."""
+        hashes = id_hashes(data.qids)
+        kept = np.argsort(hashes, kind="stable")[:_QUERIES]
+        some = data.select(kept)
+        return cls(hashes[kept], some.queries.min(row_hashes(some.X)), len(hashes) <= _QUERIES)
+
+    def places(self, qids: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+        """For each query its place among those that are kept, or -1, and of how many that can be told."""
+        hashes = id_hashes(qids)
+        place = np.minimum(np.searchsorted(self.ids, hashes), len(self.ids) - 1)
+        told = len(hashes) if self.whole else int((hashes <= self.ids[-1]).sum())
+        return np.where(self.ids[place] == hashes, place, -1), told
+
+    def strangers(self, known: RankingData, places: npt.NDArray[np.int64]) -> int:
+        """How many of these queries, all of them kept, surely hold a row that was not there: one with a lesser hash.
+
+        A query that brings some or all of its rows again has none, so that those are never counted. Of queries that
+        bring others, as many are as their share in all rows.
+        """
+        return int((known.queries.min(row_hashes(known.X)) < self.rows[places]).sum())
+
+    def plain(self) -> dict[str, Any]:
+        """For a model file."""
+        return {"ids": _as_text(self.ids), "rows": _as_text(self.rows), "whole": self.whole}
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Self | None:
+        """What `plain` wrote; None of anything else, such as older files hold."""
+        try:
+            ids, rows = _from_text(plain["ids"]), _from_text(plain["rows"])
+            if len(ids) == len(rows) > 0:
+                return cls(ids, rows, bool(plain["whole"]))
+        except (TypeError, KeyError, ValueError):
+            pass
+        return None
+
+
+def _as_text(hashes: Hashes) -> str:
+    return base64.b64encode(hashes.astype("<u8").tobytes()).decode("ascii")
+
+
+def _from_text(text: Any) -> Hashes:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)
 
 
 def _single(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:

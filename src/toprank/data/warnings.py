@@ -10,7 +10,15 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
 from toprank.errors import warn_user
 
-__all__ = ["CodesWarning", "OneQueryWarning", "SameDataWarning", "same_content", "warn_codes", "warn_one_query"]
+__all__ = [
+    "CodesWarning",
+    "OneQueryWarning",
+    "SameDataWarning",
+    "SplitQueriesWarning",
+    "same_content",
+    "warn_codes",
+    "warn_one_query",
+]
 
 FEW = 200
 """Documents: a single list of more than that is rare where `qid` was left out on purpose."""
@@ -26,6 +34,10 @@ class CodesWarning(UserWarning):
 
 class SameDataWarning(UserWarning):
     """Choices are made on the data that were learned from."""
+
+
+class SplitQueriesWarning(UserWarning):
+    """Queries that were learned from are judged by other rows of theirs."""
 
 
 def warn_one_query(n_documents: int, doing: str) -> None:

@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
-from toprank.data.checks import check_files, check_finite
+from toprank.data.checks import check_files, check_finite, identifiers
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.row_hashes import QUERIES, KnownQueries, is_numbering
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content, warn_one_query
+from toprank.data.warnings import OneQueryWarning, SameDataWarning, SplitQueriesWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
 
 _OF_FEATURES = Numbers("features")
+_TOLD, _MOSTLY, _STRANGERS, _FEW = 5, 0.5, 3, 0.03  # queries that are known, and of them those with other rows
 
 
 class ConvergenceWarning(UserWarning):
@@ -205,9 +207,9 @@ class Ranker(Recorded):
         """Number of the columns that the ranker sees."""
         return self.n_features_in_ if self.one_hot_ is None else self.one_hot_.width
 
-    def _remembered(self, data: RankingData) -> dict[str, Any]:  # noqa: ARG002
+    def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""
-        return {}
+        return {QUERIES: KnownQueries.of(data).plain()}
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
@@ -297,6 +299,11 @@ class Ranker(Recorded):
 
         `sample_weight` is there for scikit-learn's pipelines and searches, which pass on what `fit` was given. It
         changes nothing: a ranking is judged by query, and has no weights of single documents.
+
+        A warning is given where queries that `fit` saw come with other rows, as they do when rows were split at random
+        and not by query: such a number flatters. Queries are known by their ids, so nothing is seen where these are
+        0 … n - 1 or 1 … n, which every file may give to its own queries, nor after training on a cluster. That a query
+        comes back with rows that `fit` saw, all or some of them, is not told.
         """
         del sample_weight
         data = X if isinstance(X, RankingData) else y
@@ -310,7 +317,29 @@ class Ranker(Recorded):
                 "cross-validation, call sklearn.set_config(enable_metadata_routing=True) first and pass qid on."
             )
         order: Order = "data" if isinstance(X, RankingData) else "source"
+        self.warn_of_split_queries(X, qid)
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid, order=order).mean["ndcg@10"]
+
+    def warn_of_split_queries(self, X: Any, qid: Any = None) -> None:
+        """Say that queries which `fit` saw are to be judged by other rows; see `score`."""
+        kept = KnownQueries.from_plain(self.training_.get(QUERIES))
+        if kept is None or (qid is None and not isinstance(X, RankingData)):
+            return
+        of_rows = None if isinstance(X, RankingData) else identifiers(qid, np.size(qid), "qid")
+        qids = X.qids if of_rows is None else np.unique(of_rows)
+        places, told = kept.places(qids)
+        if is_numbering(qids) or told < _TOLD or (places >= 0).sum() < _MOSTLY * told:
+            return
+        data = self.translated(X) if of_rows is None else RankingData(self._rows(X), qid=of_rows)
+        places, _ = kept.places(data.qids)
+        strangers = kept.strangers(data.select(places >= 0), places[places >= 0])
+        if strangers >= max(_STRANGERS, _FEW * told) and not was_told(SplitQueriesWarning):
+            warn_user(
+                "Most of these queries were trained on, with other rows than here: the data were split through the "
+                "queries, and the ranker looks better than it is. Split by query: train, test = tr.split(data, (0.8, "
+                "0.2)); in scikit-learn, GroupKFold() or GroupShuffleSplit() with groups=qid.",
+                SplitQueriesWarning,
+            )
 
     # ---- explanations ----
 

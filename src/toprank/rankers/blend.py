@@ -14,6 +14,7 @@ from toprank import rankers as kinds
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.row_hashes import QUERIES
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
@@ -309,7 +310,7 @@ def _check_depth(values: Any, left: int) -> None:
             _check_depth(inner, left - 1)
 
 
-_OF_DATA = ("fingerprint", "queries", "documents", "features")
+_OF_DATA = ("fingerprint", "queries", "documents", "features", QUERIES)
 
 
 def score_spread(scores: FloatArray, queries: Queries) -> float:

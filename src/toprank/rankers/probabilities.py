@@ -26,7 +26,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole, numbers
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.data.row_hashes import KnownRows, row_hashes
+from toprank.data.row_hashes import ROWS, KnownRows, row_hashes
 from toprank.data.row_order import Order
 from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, Remedy, warn_user
@@ -422,7 +422,7 @@ class GradeProbabilities(Ranker):
     def _check_unseen(self, held_out: RankingData) -> None:
         """Refuse rows that were trained on, in any order and beside any others; say so where some of them were."""
         back = "Calibrate on queries held back: train, valid = tr.split(data, (0.8, 0.2))."
-        known = KnownRows.from_plain(self.training_.get("rows"))
+        known = KnownRows.from_plain(self.training_.get(ROWS))
         met = known.met(row_hashes(self.translated(held_out).X), held_out.labels)
         same = held_out.fingerprint == self.training_.get("fingerprint")
         drawn_anew = met.relabelled > 0.1 * (met.seen + met.relabelled)  # labels, of the same documents: held out
@@ -442,8 +442,8 @@ class GradeProbabilities(Ranker):
     @override
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         if getattr(self, "outputs", "grades") != "grades":
-            return {}  # there is nothing to calibrate
-        return {"rows": KnownRows.of(row_hashes(data.X), data.labels).plain()}
+            return super()._remembered(data)  # there is nothing to calibrate
+        return {**super()._remembered(data), ROWS: KnownRows.of(row_hashes(data.X), data.labels).plain()}
 
     @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:

@@ -33,6 +33,8 @@ class MetricScorer:
                 "groups=qid), cross_val_score(..., params={'qid': qid, 'groups': qid})."
             )
         estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
+        if isinstance(estimator, Ranker) and isinstance(getattr(estimator, "training_", None), dict):
+            estimator.warn_of_split_queries(X, qid)
         scores = estimator.predict(X, qid=qid) if _takes_queries(estimator) else estimator.predict(X)
         order: Order | None = "data" if isinstance(X, RankingData) else None
         result = evaluate(scores, y, [self._measure], qid=qid, convention=self._rules, order=order)
@@ -65,6 +67,9 @@ def _takes_queries(estimator: Any) -> bool:
 
 def scorer(metric: str, convention: str = "standard") -> MetricScorer:
     """A scikit-learn scorer for a metric under a convention.
+
+    It warns where queries that a ranker was fitted to come with other rows, as `Ranker.score` does; inside a pipeline
+    that is not seen, since the ranker's rows are not those that the scorer is given.
 
     >>> scorer("map")
     toprank.scorer('map', convention='standard')
