@@ -43,6 +43,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = tr.synthetic(n_queries=12, n_documents=(3, 6), n_features=2, seed=0)
     tr.write(data, "data.txt")
+    (tmp_path / "data.txt.names").unlink()  # text as others write it
     sessions = np.repeat([f"s{q}" for q in range(data.n_queries)], data.queries.sizes)
     lines, bare, plain = ["year,age,bm25,title,session,page,rating"], ["age,title,bm25,session,page"], ["a,b,qid"]
     for row, (x, label, qid) in enumerate(zip(data.X.tolist(), data.labels.tolist(), sessions, strict=True)):
