@@ -110,6 +110,7 @@ def serve(service: Service, bound: socket.socket, *, watch: bool = True, drain: 
         service,
         log_config=None,
         access_log=False,
+        http="h11",  # httptools, where it is installed, has no limit for headers
         lifespan="off",
         ws="none",
         server_header=False,
