@@ -250,7 +250,7 @@ def test_trouble_with_the_file_itself(tmp_path):
         read_letor(tmp_path / "absent")
     with pytest.raises(FileError, match="is a folder"):
         read_letor(tmp_path)
-    with pytest.raises(FileError, match="cannot be opened"):
+    with pytest.raises(FileError, match="holds a zero byte"):
         read_letor(tmp_path / "nul\0byte")
     with pytest.raises(DataError, match="list of paths is empty"):
         read_letor([])
