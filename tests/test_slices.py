@@ -114,7 +114,7 @@ def test_every_mean_of_a_slice_has_the_interval_of_its_queries(data):
             expected = bootstrap_interval(part.per_query[metric], confidence=0.9, resamples=300, seed=3)
             assert interval == expected
             assert f"[{interval.low:.4f}, {interval.high:.4f}]" in str(sliced)
-    assert "Fewer than 20 queries have no interval." in str(sliced)
+    assert "Fewer than 20 queries that count have no interval." in str(sliced)
     assert "Fewer" not in str(evaluation.by("device", least=10))
     plain = json.loads(json.dumps(sliced.to_dict(), allow_nan=False))
     assert plain["slices"]["desk"]["interval"]["map"] == list(sliced.intervals["desk"]["map"])

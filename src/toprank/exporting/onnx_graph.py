@@ -313,9 +313,9 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
 
 
 def _levels(path: Path) -> dict[str, list[str]]:
-    """The levels of the categories that a file takes as texts."""
+    """The levels of the categories that a file takes as texts; onnx would take the format from the name."""
     onnx = needs("onnx", "export", "The format onnx")
-    held = {one.key: one.value for one in onnx.load(str(path)).metadata_props}
+    held = {one.key: one.value for one in onnx.load(str(path), format="protobuf").metadata_props}
     found: dict[str, list[str]] = json.loads(held.get("levels", "{}"))
     return found
 
