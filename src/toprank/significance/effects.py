@@ -171,8 +171,8 @@ def weighted_interval(
 def effective_sample(weights: npt.ArrayLike) -> float:
     """``(Σw)² / Σw²``: as many queries of equal weight would know the mean as well; 0 where nothing weighs.
 
-    >>> effective_sample([2, 2, 2, 2]), effective_sample([3, 1])
-    (4.0, 1.6)
+    >>> effective_sample([1, 1, 1, 1]), effective_sample([1, 1, 0, 0])
+    (4.0, 2.0)
     """
     w = _weights(weights)
     return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
