@@ -258,8 +258,9 @@ def test_an_impression_told_twice_is_one():
 
 
 def test_two_documents_at_one_position_are_kept_and_refused_by_models():
-    log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 1, 1, 2], [0, 1, 0, 0], session=[7, 7, 8, 8])
-    assert log.doubled.tolist() == [True, False]
+    places, sessions = [1, 1, 1, 2, 1, 2], [7, 7, 8, 8, 9, 9]
+    log = ClickLog.of(["q"] * 6, ["a", "b", "a", "b", "b", "a"], places, [0, 1, 1, 0, 0, 1], session=sessions)
+    assert log.doubled.tolist() == [True, False, False]
     with pytest.raises(DataError, match="1 session has several documents at one position"):
         PBM().fit(log)
     PBM().fit(log.select(~log.doubled))

@@ -32,12 +32,13 @@ def maximise(
     tolerance: float,
     max_steps: int,
     read: Callable[[FloatArray], FloatArray] = np.asarray,
+    still: float = _STILL,
 ) -> Maximum:
     """Repeat `step` until the objective rises by no more than `tolerance` (SQUAREM: Varadhan and Roland, 2008).
 
     A leap that leads to a lower objective is taken back, so that the objective never falls. Where it is flat it rises
     by next to nothing while what is read off the probabilities still has far to go: as far as two steps foretell, as a
-    geometric series. So there is a second condition: that way is short.
+    geometric series. So there is a second condition: that way is no longer than `still`.
     """
     x = inside(start)
     first, value = step(x)
@@ -45,7 +46,7 @@ def maximise(
     while steps < max_steps:
         second, risen = step(first)
         steps += 1
-        if risen - value <= tolerance and _way(read(x), read(first), read(second)) <= _STILL:
+        if risen - value <= tolerance and _way(read(x), read(first), read(second)) <= still:
             return Maximum(second, risen, steps, True)
         change, turn = first - x, second - 2 * first + x
         stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
@@ -62,6 +63,7 @@ def maximise(
 
 def _way(x: FloatArray, first: FloatArray, second: FloatArray) -> float:
     """How far the number that has farthest to go still goes, were all steps to shrink as the last one did."""
+    x, first, second = np.nan_to_num(x), np.nan_to_num(first), np.nan_to_num(second)  # NaN: nothing tells it
     change, turn = first - x, second - 2 * first + x
     longer = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
     return max(longer, 1.0) * float(np.abs(second - first).max(initial=0.0))

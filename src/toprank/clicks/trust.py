@@ -19,6 +19,8 @@ from toprank.compute import FloatArray
 
 __all__ = ["Affine", "affine"]
 
+_STILL = 1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
+
 
 class Affine(NamedTuple):
     """α and β of each position, on the scale of the first."""
@@ -61,11 +63,18 @@ def affine(
         rate = sums(place, clicked, depth) / np.maximum(sums(place, cells.shown, depth), 1e-300)
         likes = (sums(pair, clicked, n) + a) / (shown + a + b)
         start = np.concatenate([likes, np.minimum(1.5 * rate, 0.95), 0.5 * rate])
-    found = (maximise if learner is None else climb)(step, start, tolerance * log.n_impressions, max_steps)
-    right, wrong = found.at[n : n + depth], found.at[n + depth :]
-    slope = right - wrong
-    values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # NaN: no click at the first tells of relevance
-    return Affine(values, wrong - values * wrong[0], found.at, found.converged)
+
+    def read(all_: FloatArray) -> FloatArray:
+        """Values and offsets. R may be stretched and moved at no price, so that α and β themselves never quite rest."""
+        right, wrong = all_[n : n + depth], all_[n + depth :]
+        slope = right - wrong
+        values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # no click at the first tells of relevance
+        return np.concatenate([values, wrong - values * wrong[0]])
+
+    limits = tolerance * log.n_impressions, max_steps
+    found = maximise(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
+    values, offsets = np.split(read(found.at), 2)
+    return Affine(values, offsets, found.at, found.converged)
 
 
 def _share(part: FloatArray, whole: FloatArray) -> FloatArray:
