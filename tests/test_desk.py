@@ -118,6 +118,21 @@ def test_a_model_remembers_its_columns(folder, table):
     assert invoked("rank", "t.toprank", "new.csv", "--json").stdout
 
 
+def test_every_command_that_takes_a_model_finds_its_columns(folder):
+    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, "--system", "RankSVM", "-q", "--model", "n.toprank")
+    invoked("predict", "m.toprank", "all.parquet", "-o", "m.scores", "-q")
+    columns, few = ROLES[:4], ("--json", "-q")
+    for words in (
+        ("evaluate", "all.parquet", "m.toprank", *few),
+        ("compare", "all.parquet", "m.toprank", "n.toprank", *few),
+        ("compare", "all.parquet", "m.scores", "n.toprank", *few),
+        ("monitor", "m.toprank", "all.parquet", "all.parquet", *few),
+    ):
+        assert invoked(*words).stdout == invoked(*words, *columns).stdout
+    assert "--label" in str(invoked("evaluate", "all.parquet", "m.scores", status=1).exception)  # no model knows
+
+
 def test_a_model_file_that_remembers_nonsense_is_no_worse_for_it(folder):
     invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
     ranker = tr.load("m.toprank")

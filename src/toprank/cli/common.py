@@ -204,7 +204,7 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
         if first is not None:
             wanted["first_feature_id"] = first
     elif kind in TABLES:
-        wanted = {**_remembered(path, like), **wanted, "like": like}  # whatever else the table holds, in whatever order
+        wanted = {**remembered(path, like), **wanted, "like": like}  # whatever else the table holds, in whatever order
     return read_data(path, quiet, wanted)
 
 
@@ -215,7 +215,7 @@ def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:
         ranker.training_["columns"] = told
 
 
-def _remembered(table: Path, ranker: Any) -> dict[str, str]:
+def remembered(table: Path, ranker: Any) -> dict[str, str]:
     """The columns that a model knows the roles of, those that the table has."""
     known = getattr(ranker, "training_", {}).get("columns")
     if not isinstance(known, dict):

@@ -144,8 +144,9 @@ def _evaluate_scores(
     parse_all(metrics)  # a misspelt name is said before a large file is read
     if convention != "all":
         Convention.of(convention)
-    documents = common.read_judgments(data, quiet, {**reading, "threads": shared["threads"]})
-    values = _scores(scores, data, documents, {**reading, "threads": shared["threads"]}, quiet)
+    reading = {**_remembered(data, [scores]), **reading, "threads": shared["threads"]}
+    documents = common.read_judgments(data, quiet, reading)
+    values = _scores(scores, data, documents, reading, quiet)
     with common.progress(f"Evaluating {scores} …", quiet):
         if convention == "all":
             return evaluate_under_all(values, documents, metrics, order="source", **shared)
@@ -337,6 +338,7 @@ def _read_scored(
     data: Path, files: list[Path], reading: dict[str, Any], quiet: bool, *, report: bool
 ) -> tuple[RankingData, dict[str, FloatArray]]:
     read = common.read_data if report else common.read_judgments  # a report tells of the features, too
+    reading = {**_remembered(data, files), **reading}
     documents = read(data, quiet, reading)
     return documents, {name: _scores(path, data, documents, reading, quiet) for name, path in _names(files).items()}
 
@@ -352,6 +354,16 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
     with common.progress(f"Scoring {data} …", quiet):
         scores: FloatArray = rows.in_source_order(ranker.predict(rows))
     return scores
+
+
+def _remembered(data: Path, files: list[Path]) -> dict[str, str]:
+    """The columns of a table whose roles the models among some files know; the first that knows one is believed."""
+    from toprank.rankers.files import is_model, load
+
+    if common.format_told(data) not in common.TABLES:
+        return {}
+    known = [common.remembered(data, load(path)) for path in files if is_model(path)]
+    return {role: column for roles in reversed(known) for role, column in roles.items()}
 
 
 def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: bool) -> tuple[Qrels, dict[str, Run]]:

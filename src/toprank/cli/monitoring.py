@@ -73,7 +73,8 @@ def _read(path: Path, quiet: bool, reading: options.Reading, ranker: Ranker) -> 
     if common.format_told(path) not in common.TABLES or names is None:
         return common.read_alike(path, quiet, reading, like=ranker)
     try:
-        return common.read_data(path, quiet, {"label": False, "features": list(names), **reading})
+        known = common.remembered(path, ranker)
+        return common.read_data(path, quiet, {**known, "label": False, "features": list(names), **reading})
     except UnknownNameError as problem:
         if "features" in reading:  # a name that was typed
             raise
