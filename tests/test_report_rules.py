@@ -43,7 +43,13 @@ TURNED = {
             "Nothing beats the baseline old; new comes closest, 0.2500 ndcg behind, more than chance explains.",
         ),
         ({"significant": True} | TURNED, "old wins by 0.2500 ndcg over new, more than chance explains."),
-        ({"equivalent": True}, "new and old are as good as equal: 0.2500 ndcg lies between them."),
+        (
+            {"equivalent": True, "interval": interval(-0.125, 0.625)},
+            "new and old are as good as equal: 0.2500 ndcg lies between them.",
+        ),
+        # Never "equal" beside an interval without 0, on whichever side it lies.
+        ({"equivalent": True}, "new leads old by 0.2500 ndcg, less than the 0.01 that matters."),
+        ({"equivalent": True} | TURNED, "old leads new by 0.2500 ndcg, less than the 0.01 that matters."),
         ({}, "new leads old by 0.2500 ndcg, which may be chance."),
         ({"baseline": "old"} | TURNED, "old leads new by 0.2500 ndcg, which may be chance."),
         ({"difference": 0.0, "mean_a": 0.5, "mean_b": 0.5}, "new and old are level in ndcg."),
@@ -72,20 +78,32 @@ def test_how_sure_it_is(given, kind, verdict):
 
 
 def test_what_supports_it():
-    plain = "0.7500 against 0.5000; 95 % interval of the difference [0.1250, 0.3750]."
-    assert of().support == plain
-    assert of(**TURNED).support == plain
-    assert of(queries_needed=40).support == plain
+    start = "0.7500 against 0.5000; 95 % interval of the difference "
+    plain = start + "[0.1250, 0.3750]."
+    assert of(significant=True).support == plain
+    assert of(significant=True, **TURNED).support == plain
+    wide, ends = {"interval": interval(-0.125, 0.625)}, start + "[−0.1250, 0.6250]."
+    assert of(**wide).support == ends
+    assert of(**wide, queries_needed=40).support == ends
     more = " About 41 queries would be needed to see a difference of this size."
-    assert of(queries_needed=41).support == plain + more
-    assert of(queries_needed=None).support == plain
-    for shown in ("significant", "equivalent"):
-        assert of(queries_needed=41, **{shown: True}).support == plain
-    wide = of(interval=interval(-0.125, 0.625)).support
-    assert "[−0.1250, 0.6250]" in wide
+    assert of(**wide, queries_needed=41).support == ends + more
+    assert of(**wide, queries_needed=None).support == ends
+    assert of(**wide, queries_needed=41, equivalent=True).support == ends
+    assert of(queries_needed=41, significant=True).support == plain
     error = replace(DIFFERENCE, lower_is_better=True)
     found = headline(comparison(error, means={"old": {"ndcg": 0.5}, "new": {"ndcg": 0.75}}, lower_is_better=("ndcg",)))
     assert found.support.startswith("0.5000 against 0.7500, less is better;")
+
+
+def test_why_interval_and_verdict_disagree_is_told():
+    alone = "The interval leaves out 0 because it is for this difference alone; p allows for 1 test."
+    way = "although the test says otherwise: they are computed in different ways, and this difference is a close call."
+    assert of(p=0.05, p_adjusted=0.1).support.endswith(alone)
+    assert of(p=0.05, p_adjusted=0.1, equivalent=True, **TURNED).support.endswith(alone)
+    assert of(p=0.0501, p_adjusted=0.1).support.endswith(f"The interval leaves out 0 {way}")
+    for ends in (interval(0.0, 0.5), interval(-0.5, 0.0), interval(-0.25, 0.5)):
+        assert of(interval=ends, significant=True).support.endswith(f"The interval contains 0 {way}")
+        assert "The interval" not in of(interval=ends).support
 
 
 def several(baseline, *signs, correction="holm"):

@@ -69,6 +69,8 @@ def _sentence(d: Difference, first: str, second: str, baseline: bool, margin: fl
         return f"{first} and {second} are level in {d.metric}."
     other = second if d.winner == first else first
     if d.equivalent and not d.significant:
+        if _leaves_out_zero(d):
+            return f"{d.winner} leads {other} by {by}, less than the {margin:g} that matters."
         return f"{d.winner} and {other} are as good as equal: {by} lies between them."
     if not d.significant:
         return f"{d.winner} leads {other} by {by}, which may be chance."
@@ -100,7 +102,24 @@ def _size(comparison: Comparison, d: Difference) -> str:
     )
     lower = ", less is better" if d.lower_is_better else ""
     ends = f"[{number(low)}, {number(high)}]".replace("-", "−")
-    return f"{number(better)} against {number(worse)}{lower}; {level} {ends}.{more}"
+    return f"{number(better)} against {number(worse)}{lower}; {level} {ends}.{_disagreement(comparison, d)}{more}"
+
+
+def _leaves_out_zero(d: Difference) -> bool:
+    return d.interval.low > 0 or d.interval.high < 0
+
+
+def _disagreement(comparison: Comparison, d: Difference) -> str:
+    """Why the interval and the verdict do not say the same; nothing where they do."""
+    out = _leaves_out_zero(d)
+    if out == d.significant:
+        return ""
+    if out and d.p <= comparison.alpha:
+        return f" The interval leaves out 0 because it is for this difference alone; p allows for {comparison.tests}."
+    return (
+        f" The interval {'leaves out' if out else 'contains'} 0 although the test says otherwise: they are computed"
+        " in different ways, and this difference is a close call."
+    )
 
 
 def _others(comparison: Comparison, first: str, baseline: bool) -> str:
