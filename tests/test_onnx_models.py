@@ -16,6 +16,7 @@ from forging import Judges, npy, parts_of, seal
 from onnx_models import ALL, FEATURES, linear, model, network, old_trees, trees
 from test_foreign_forgery import damaged
 from toprank.errors import DataError, FormatError
+from toprank.rankers.foreign import onnx_model
 from toprank.rankers.foreign.onnx_checks import checked
 from toprank.rankers.foreign.onnx_shapes import cost_of
 
@@ -71,6 +72,16 @@ def test_threads_are_those_that_are_asked_for_now(tmp_path):
     assert ranker.predict(ROWS).tobytes() == before.tobytes()
     assert ranker._opened().get_session_options().intra_op_num_threads == 1
     assert ranker._opened() is ranker._opened()
+
+
+def test_a_session_is_opened_once(tmp_path, monkeypatch):
+    opened = []
+    session = onnx_model._session
+    monkeypatch.setattr(onnx_model, "_session", lambda *given: opened.append(given) or session(*given))
+    onnx.save(ALL["linear"](), tmp_path / "m.onnx")
+    ranker = tr.load(tmp_path / "m.onnx")
+    ranker.predict(ROWS)
+    assert len(opened) == 1
 
 
 def test_an_output_of_one_axis(tmp_path):
@@ -301,6 +312,17 @@ def in_single_file(times):
     return of_one_column([*steps, helper.make_node("Identity", [f"o{times}"], ["last"])], first="o0")
 
 
+def one_array_named_often(times):
+    steps = [helper.make_node("Max", ["o0"] * times, ["last"])]
+    return of_one_column(steps, first="o0")
+
+
+def unused_arrays(count):
+    return of_one_column(
+        [helper.make_node("Identity", ["x0"], ["last"])], {f"w{n}": np.zeros(1, np.float32) for n in range(count)}
+    )
+
+
 def told_by_rows():
     """A shape that only the rows tell."""
     steps = [helper.make_node("Cast", ["x0"], ["s"], to=7), helper.make_node("Squeeze", ["s"], ["t"])]
@@ -326,6 +348,8 @@ BOMBS = {
     "multiplied": (lambda: multiplied(100), "steps, too many"),
     "axes": (lambda: many_axes(400), "more than 8"),
     "operators": (lambda: in_single_file(20_000), "20,003 operators"),
+    "one array named often": (lambda: one_array_named_often(50_000), "arrays in all; up to 40,000"),
+    "unused arrays": (lambda: unused_arrays(100_000), "arrays in all; up to 40,000"),
     "reshaped by rows": (told_by_rows, "not written in the file"),
     "claimed": (claimed, "impossible size"),
 }

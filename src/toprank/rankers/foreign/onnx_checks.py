@@ -25,6 +25,7 @@ MOST_DEPTH = 500
 """Levels of a tree at most: onnxruntime calls itself for each, in some 700 bytes of the stack, and of that a thread has
 half a megabyte on some systems."""
 _MOST_OPERATORS = 5_000
+_MOST_ARRAYS = 40_000  # in the file, or named as inputs and outputs: onnxruntime's time grows with their square
 _MOST_CELLS = 1 << 25  # of all arrays that are computed for a batch together
 _ROWS = (1024, 256, 64, 16, 4, 1)  # of a batch: the first number that keeps it within that
 _FREE_WORK, _WORK_PER_BYTE = 1 << 20, 64  # steps for one row: a model is read about once for each
@@ -98,6 +99,9 @@ def _check_operators(model: Any) -> None:
         raise DataError("it has functions, training or sparse parts, which models that score have not")
     if len(model.graph.node) > _MOST_OPERATORS:
         raise DataError(f"it has {len(model.graph.node):,} operators; up to {_MOST_OPERATORS:,} are run")
+    arrays = len(model.graph.initializer) + sum(len(node.input) + len(node.output) for node in model.graph.node)
+    if arrays > _MOST_ARRAYS:
+        raise DataError(f"it names {arrays:,} arrays in all; up to {_MOST_ARRAYS:,} are read")
     for tensor in model.graph.initializer:
         _check_inside(tensor)
     for node in model.graph.node:

@@ -97,7 +97,7 @@ class OnnxRanker(Trained):
 
     def _opened(self) -> Any:
         """The session of onnxruntime, for as many threads as are asked for now."""
-        known = self._session
+        known = self._session or self.as_fitted._session
         if known is None or known[0] != self.threads:
             known = (self.threads, _session(self.content_, self.threads))
             vars(self)["_session"] = known  # made anew where it is missing, so no part of what was learnt
@@ -125,6 +125,12 @@ class OnnxRanker(Trained):
     def __getstate__(self) -> dict[str, Any]:
         """Without the session of onnxruntime, which no other process can take over: it starts its own."""
         return vars(self) | {"_session": None}
+
+    def __copy__(self) -> Self:
+        """Within this process a copy shares the session."""
+        copied = type(self).__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     def state(self) -> State:
         """See `Ranker.state`; the model is kept as it came."""
