@@ -277,6 +277,50 @@ def test_columns_of_one_call_that_contradict_each_other_are_refused():
         tr.evaluate(FRAME.score, FRAME.label.sort_values(), qid=FRAME.qid)
 
 
+def bent(name):
+    """The arguments of a ranker, one of which has its rows in another order than the others."""
+    given = {"X": FRAME[FEATURES], "y": FRAME.label, "qid": FRAME.qid, "sample_weight": FRAME.f1.abs()}
+    return given | {name: given[name].iloc[::-1]}
+
+
+@pytest.mark.parametrize("name", ["X", "y", "qid", "sample_weight"])
+def test_rankers_refuse_columns_that_contradict_each_other(fitted, name):
+    given = bent(name)
+    asked = {"match": "have the same index in different orders"}
+    for ranker in rankers().values():
+        with pytest.raises(tr.ToprankError, **asked):
+            ranker.fit(**given)
+    with pytest.raises(tr.ToprankError, **asked):
+        tr.RankingData(given["X"], given["y"], qid=given["qid"], document_weights=given["sample_weight"])
+    if name == "sample_weight":
+        return
+    X, y, qid = (given[one] for one in ("X", "y", "qid"))
+    for ranker in (fitted["linear"], fitted["network"]):
+        with pytest.raises(tr.ToprankError, **asked):
+            ranker.score(X, y, qid)
+        with pytest.raises(tr.ToprankError, **asked):
+            tr.scorer("map")(ranker, X, y, qid)
+    with pytest.raises(tr.ToprankError, **asked):
+        tr.LinearRanker("Squared").fit(FRAME[FEATURES], FRAME.label, FRAME.qid, valid=(X, y, qid))
+    if name != "y":
+        for ranker in (fitted["network"], fitted["blend"]):
+            with pytest.raises(tr.ToprankError, **asked):
+                ranker.rank(X, qid=qid)
+        with pytest.raises(tr.ToprankError, **asked):
+            fitted["network"].predict(X, qid=qid)
+
+
+def test_rows_of_other_columns_are_not_told_by_one_that_has_its_own_index():
+    """Labels with an index of their own go row by row; what stands beside them is looked at all the same."""
+    y = FRAME.label.set_axis([f"y{row}" for row in range(len(FRAME))])
+    tr.RankingData(FRAME[FEATURES], y, qid=FRAME.qid)
+    with pytest.raises(tr.ToprankError, match="X and qid have the same index in different orders"):
+        tr.RankingData(FRAME[FEATURES], y, qid=FRAME.qid.iloc[::-1])
+    for beside in ({"document_ids": FRAME.document_id.iloc[::-1]}, {"carried": {"device": FRAME.f2.iloc[::-1]}}):
+        with pytest.raises(tr.ToprankError, match="have the same index in different orders"):
+            tr.RankingData(FRAME[FEATURES], FRAME.label, qid=FRAME.qid, **beside)
+
+
 # The examples that this rule was made for
 
 

@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 from abc import ABCMeta
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -275,17 +275,18 @@ def index_of(values: Any) -> Any:
     return index if hasattr(index, "get_indexer") else None
 
 
-def common_index(**given: Any) -> Any:
+def common_index(columns: Mapping[str, Any] | None = None, /, **given: Any) -> Any:
     """The pandas index that the columns and frames among the arguments share; None where they have none in common.
 
     Raises:
         DataError: two of them have the same rows in different orders.
     """
-    indexes = {name: index for name, value in given.items() if (index := index_of(value)) is not None}
+    named = {**given, **(columns or {})}
+    indexes = {name: index for name, value in named.items() if (index := index_of(value)) is not None}
     first = next(iter(indexes), None)
     if first is None:
         return None
-    common = indexes[first]
+    common, same = indexes[first], True
     for name, index in indexes.items():
         if index is common or index.equals(common):
             continue
@@ -294,8 +295,8 @@ def common_index(**given: Any) -> Any:
                 f"{first} and {name} have the same index in different orders, and are taken row by row; bring them "
                 f"into one order first: {name} = {name}.loc[{first}.index]."
             )
-        return None  # other labels: row by row, as arrays
-    return common
+        same = False  # other labels: row by row, as arrays
+    return common if same else None
 
 
 def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Array:

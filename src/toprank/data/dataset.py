@@ -111,6 +111,8 @@ class RankingData:
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
         order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.asked(regroup, default=True))
+        columns = carried if type(carried) is dict else {}
+        checks.common_index(columns, X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights)
         index = checks.common_index(X=X, y=y, qid=qid) if source_index is None else source_index
         if index is not None and len(index) != n:
             raise DataError(f"source_index has {len(index)} labels for {n} documents; there must be one for each.")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
-from toprank.data.checks import check_files, check_finite, identifiers
+from toprank.data.checks import check_files, check_finite, common_index, identifiers
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
@@ -287,6 +287,7 @@ class Ranker(Recorded):
         if isinstance(qid, str):
             return RankingData.from_frame(X, like=self, label=False, qid=qid)
         if qid is not None:
+            common_index(X=X, qid=qid)
             return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_)
         if names is None or not (hasattr(X, "columns") or hasattr(X, "schema")):
             raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
@@ -310,6 +311,7 @@ class Ranker(Recorded):
         if data is None:
             raise DataError("score needs labels: give y, or a RankingData.")
         check_is_fitted(self)
+        common_index(X=X, y=y, qid=qid)
         if qid is None and not isinstance(X, RankingData) and self.training_["queries"] > 1:
             raise DataError(
                 "score was given no qid, but the ranker learned from many queries: all rows as one query would give "
@@ -488,6 +490,7 @@ class Ranker(Recorded):
         if y is None:
             told = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{told}")
+        common_index(X=X, y=y, qid=qid, sample_weight=weights)
         known = np.asarray(y)
         if known.dtype.kind == "f" and np.isnan(known).any():
             raise DataError(
@@ -508,6 +511,7 @@ class Ranker(Recorded):
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
             X, y, *qid = valid
+            common_index(X=X, y=y, qid=qid[0] if qid else None)
             names = getattr(self, "feature_names_in_", None)
             known: dict[str, Any] = {"feature_names": names, "encoding": self.encoding_}
             valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, **known)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from toprank import rankers as kinds
 from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import common_index
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.row_hashes import QUERIES
@@ -145,6 +146,7 @@ class BlendRanker(Ranker):
                 "are features without qid. Give predict the qid of each row, or a RankingData, which without qid is "
                 "one query."
             )
+        common_index(X=X, qid=qid)
         names = getattr(self, "feature_names_in_", None)
         data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_)
         return data.in_source_order(self._blended(data))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import grouping
+from toprank.data.checks import common_index, grouping
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
@@ -229,6 +229,7 @@ class NeuralRanker(GradeProbabilities):
         check_is_fitted(self)
         from toprank.rankers import neural_scoring as scoring
 
+        common_index(X=X, qid=qid)
         rows = self._prediction_rows(X)
         order, queries = self._grouped(X, qid, rows.shape[0])
         device = scoring.chosen_device(self.device)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from toprank.data.checks import common_index
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.errors import DataError
@@ -32,6 +33,7 @@ class MetricScorer:
                 "sklearn.set_config(enable_metadata_routing=True) first, and pass qid on: search.fit(X, y, qid=qid, "
                 "groups=qid), cross_val_score(..., params={'qid': qid, 'groups': qid})."
             )
+        common_index(X=X, y=y, qid=qid)
         estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
         if isinstance(estimator, Ranker) and isinstance(getattr(estimator, "training_", None), dict):
             estimator.warn_of_split_queries(X, qid)
