@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import toprank as tr
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, FileError
 from toprank.exporting import parity as module
 from toprank.exporting.formats import Format
 from toprank.exporting.parity import OfKind, Parity, Rows, _runs, _some, _taken, changed_rankings, compared
@@ -199,3 +200,9 @@ def test_kinds_that_the_ranker_refuses_are_left_out_and_no_others(refused, left)
     rest, scores = _taken(SimpleNamespace(predict=predict, encoding_=None), made)
     assert rest.kinds.tolist() == left
     assert len(scores) == len(left)
+
+
+def test_a_path_with_a_zero_byte_is_named_as_it_was_given(tmp_path):
+    ranker = tr.LinearRanker(max_iterations=1000).fit(tr.synthetic(n_queries=10, n_features=3, seed=0))
+    with pytest.raises(FileError, match=r"^'m\\x00\.py' is not the name of a file: it holds a zero byte"):
+        tr.export(ranker, "python", "m\0.py")

@@ -612,3 +612,10 @@ def test_the_index_of_pandas_is_no_feature_through_polars_either(tmp_path):
     assert read_table(tmp_path / "p.parquet").feature_names == ("f",)
     floats = through.select("f", polars.col("__index_level_0__").cast(polars.Float64)).to_pandas()
     assert RankingData(floats, [0, 1, 1], qid=[1, 1, 2]).feature_names == ("f",)
+
+
+def test_a_column_name_that_no_file_can_hold_is_refused():
+    """Half a surrogate pair, which NumPy takes and Arrow does not."""
+    frame = pd.DataFrame(np.ones((2, 1)), columns=pd.Index(["a\ud800b"], dtype=object)).assign(qid=1, label=[0, 1])
+    with pytest.raises(DataError, match=r"The column name 'a\\ud800b' cannot be written as UTF-8"):
+        from_frame(frame)

@@ -370,6 +370,7 @@ _CUT = """
 import os, sys, warnings
 import numpy as np
 import toprank as tr
+from toprank.data.dataset import concatenate
 from toprank.errors import FileError
 
 warnings.simplefilter("ignore")
@@ -398,6 +399,10 @@ uses = {
     "write": lambda: tr.write(data, f"{path}.txt"),
     "check": lambda: tr.check(data),
     "split": lambda: tr.split(data),
+    "folds": lambda: tr.folds(data),
+    "joined": lambda: concatenate([data, data]),
+    "frame": lambda: data.to_frame(),
+    "shown": lambda: repr(data),
     "rows": lambda: data.X[3:9] if data.is_sparse else data.select([1]),
 }
 for use, call in uses.items():

@@ -166,6 +166,7 @@ class RankingData:
         """
         from toprank.data.frames import to_frame
 
+        checks.check_files(self)
         return to_frame(self, kind)
 
     @classmethod
@@ -447,6 +448,7 @@ class RankingData:
         def count(number: int, singular: str, plural: str) -> str:
             return f"{number:,} {singular if number == 1 else plural}"
 
+        checks.check_files(self)
         judged = self.labels[self.judged]
         return (
             f"{type(self).__name__}({count(self.n_queries, 'query', 'queries')}, "
@@ -492,6 +494,8 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError("There is nothing to concatenate.")
     if len(parts) == 1:
         return parts[0]
+    for part in parts:
+        checks.check_files(part)
     called = [set[str](part.feature_names or ()) for part in parts]
     some = sorted(called[0].union(*called) - called[0].intersection(*called))
     if some and all(called):

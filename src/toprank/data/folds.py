@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.checks import check_data, check_whole, numbers
+from toprank.data.checks import check_data, check_files, check_whole, numbers
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.periods import periods
 from toprank.errors import DataError, FileError, Remedy
@@ -177,6 +177,7 @@ def split(
 
 
 def _divided(data: RankingData, k: int, seed: int, by: str | None, stable: bool) -> Folds:
+    check_files(data)
     if by is None:
         return _k_fold(data, k, seed, stable)
     check_whole("k", k, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import output
+from toprank.data.bytesource import check_name, output
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError, Remedy, warn_user
 from toprank.exporting.coarse import coarse_features
@@ -83,6 +83,7 @@ def export(
         raise DataError(f"An export is named by its path, such as 'model{target.suffix}', not by {path!r}.")
     if check is not None and not isinstance(check, RankingData):
         raise DataError("check must be a RankingData, to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
+    check_name(path)
     place = Path(fspath(path))
     if isdir(place):
         raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")

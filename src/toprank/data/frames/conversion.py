@@ -433,6 +433,8 @@ def _table_of_pandas(frame: Any) -> Any:
     import pyarrow as pa
 
     names = refuse_repeated([str(name) for name in frame.columns])
+    for name in names:
+        checks.check_utf8(name, "column name")
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, NotImplementedError, ValueError):
