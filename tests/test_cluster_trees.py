@@ -286,15 +286,15 @@ def test_the_scheduler_goes_away(train, monkeypatch):
         own.client.close(timeout=1)
 
 
-def test_a_training_that_fails_leaves_no_network(train, monkeypatch):
-    """LightGBM's connections belong to the worker's thread; here that is one of this process.
+def test_a_training_that_fails_leaves_no_network_and_the_logger_of_the_process(train, monkeypatch, capfd):
+    """LightGBM's connections belong to the worker's thread; here that is one of this process, as its logger is.
 
     A booster that knows of them would end those of a later training, whenever it is collected.
     """
     import lightgbm
 
     psutil = pytest.importorskip("psutil")
-    kept, met, ports = [], [], set()
+    kept, met, ports, logger = [], [], set(), lightgbm.basic._LOGGER
 
     def established(ports):
         return [
@@ -309,7 +309,6 @@ def test_a_training_that_fails_leaves_no_network(train, monkeypatch):
         raise DataError("It cannot be trained.")
 
     monkeypatch.setattr(tree_share, "make_rounds", fails)
-    monkeypatch.setattr(tree_share, "_quieten", lambda: None)
     doors = _Training._doors
 
     def noted(self, addresses):
@@ -326,6 +325,9 @@ def test_a_training_that_fails_leaves_no_network(train, monkeypatch):
         assert max(met) > 0
         assert not any(booster._network for booster in kept)
         assert not established(ports)
+    assert lightgbm.basic._LOGGER is logger
+    told = [line for line in "".join(capfd.readouterr()).splitlines() if "LightGBM" in line]
+    assert told == 2 * ["[LightGBM] [Info] Listening..."]  # by a thread of its own, which no setting reaches
 
 
 @pytest.mark.nightly

@@ -6,11 +6,9 @@ the same trees. The first one posts checkpoints and returns the model.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +47,6 @@ def train_share(
     own = replace(plan.parameters, threads=place.threads)
     if state is not None:
         own = replace(own, before=Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains))
-    _quieten()
     # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
     with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
         company = _Company(all_reduce, plan)
@@ -220,25 +217,3 @@ class _SharedWatch(RoundWatch):
         return Checkpoint(
             trees, rounds, valid, self.history, self.best, self.best_value, self.stopped, self.interrupted
         )
-
-
-class _Log:
-    """LightGBM tells of every port it binds, whatever verbosity says; here that is for those who ask for it."""
-
-    def __init__(self) -> None:
-        self._log = logging.getLogger("toprank.cluster.lightgbm")
-
-    def info(self, message: str) -> None:
-        """Usual messages, at the level of debugging."""
-        self._log.debug(message)
-
-    def warning(self, message: str) -> None:
-        """Warnings, as they are."""
-        self._log.warning(message)
-
-
-@cache
-def _quieten() -> None:
-    import lightgbm
-
-    lightgbm.register_logger(_Log())
