@@ -466,6 +466,15 @@ def test_sparse_rows_are_refused_not_misread(tmp_path):
         tr.load(tmp_path / "m.onnx").predict(sparse.csr_array(ROWS))
 
 
+def test_infinite_values_are_refused_by_their_column(tmp_path):
+    onnx.save(network(), tmp_path / "m.onnx")
+    bad = np.array(ROWS[:20], dtype=np.float32)
+    bad[3, 1] = np.inf
+    for rows in (bad, tr.RankingData(bad, np.arange(20) % 2, qid=np.repeat([0, 1], 10))):
+        with pytest.raises(DataError, match=r"Feature number 1 \(from 0\) holds infinite values"):
+            tr.load(tmp_path / "m.onnx").predict(rows)
+
+
 @pytest.mark.parametrize("count", [60, pytest.param(5_000, marks=pytest.mark.nightly)])
 def test_shapes_are_those_of_onnx(count):
     """Random graphs of all operators that change shapes: where onnx infers one, ours is the same."""
