@@ -62,3 +62,15 @@ def test_infinite_values_are_refused(data, name, value):
     else:
         with pytest.raises(DataError, match=column):
             ranker.predict(X, qid=data.qid)
+
+
+@pytest.mark.parametrize("given", [pd.DataFrame, np.ndarray.tolist], ids=["frame", "lists"])
+def test_what_scikit_learn_reads_is_refused_in_our_words_too(data, given):
+    """A frame whose columns are numbered, and lists of lists."""
+    X = np.array(data.X)
+    ranker = tr.LinearRanker("ListNet").fit(X, data.labels, qid=data.qid)
+    X[5, 1] = np.inf
+    with pytest.raises(DataError, match=r"Feature number 1 \(from 0\) holds infinite values"):
+        ranker.fit(given(X), data.labels, qid=data.qid)
+    with pytest.raises(DataError, match=r"Feature number 1 \(from 0\) holds infinite values"):
+        ranker.predict(given(X), qid=data.qid)

@@ -352,15 +352,17 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
     from sklearn.utils.validation import validate_data
 
     options: dict[str, Any] = {"accept_sparse": "csr" if sparse else False, "dtype": list(_KINDS)}
-    options |= {"ensure_all_finite": "allow-nan", "reset": reset}
+    options |= {"ensure_all_finite": False, "reset": reset}  # what is infinite is told in our words
     if sparse and hasattr(X, "toarray"):
         X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
         check_finite(X, None)
-    return (
+    found = (
         validate_data(estimator, X, **options)
         if y is None
         else validate_data(estimator, X, y, y_numeric=True, **options)
     )
+    check_finite(found if y is None else found[0], getattr(estimator, "feature_names_in_", None))
+    return found
 
 
 def _plain_matrix(X: Any) -> tuple[Any, Any]:
