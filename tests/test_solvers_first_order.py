@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import toprank as tr
 from objectives import Quadratic, Watched, random_quadratic
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers import LBFGS, GradientDescent, Penalty
@@ -124,3 +125,16 @@ class TestGradientDescent:
             GradientDescent(stop="vale")
         with pytest.raises(UnknownNameError, match="keep"):
             GradientDescent(keep="lst")
+
+
+@pytest.mark.parametrize(("l2", "within"), [(1e-3, True), (0.0, False)])
+def test_a_small_gradient_is_the_optimum_where_there_is_a_penalty(l2, within):
+    """As the page says: three columns nearly repeat others, along which only a penalty tells weights apart."""
+    rng = np.random.default_rng(4)
+    Z = rng.normal(size=(600, 6))
+    X = np.column_stack([Z, Z[:, :3] + 1e-4 * rng.normal(size=(600, 3))])
+    labels = np.clip(np.round(Z[:, 0] + rng.normal(size=600) + 1), 0, 4)
+    data = tr.RankingData(X, labels, qid=np.repeat(np.arange(30), 20))
+    newton, first = (tr.LinearRanker("ListNet", solver=name, l2=l2).fit(data).solution_ for name in ("newton", "lbfgs"))
+    assert first.converged
+    assert (first.value - newton.value <= 1e-9 * newton.value) == within
