@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -137,7 +138,8 @@ def test_effective_impressions_and_documents_never_shown_are_counted():
     assert turned.unseen["dcg@2"] == turned.ranked["dcg@2"] == 2 * len(np.unique(log.query))
     assert turned.value == 0
     assert "too low by them" in str(turned)
-    robust = evaluate(-data.X[:, 0], log, data, "dcg@2", estimator="dr", propensities=[1, 0.5], regression=liked)
+    with pytest.warns(SmallSampleWarning, match="rests on the regression alone"):
+        robust = evaluate(-data.X[:, 0], log, data, "dcg@2", estimator="dr", propensities=[1, 0.5], regression=liked)
     assert robust.value == pytest.approx(true_dcg(data, liked, -data.X[:, 0], 2, log))
 
 
@@ -379,3 +381,16 @@ def test_an_estimate_without_clicks_says_so():
     log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=100, k=2)
     with pytest.warns(tr.clicks.SmallSampleWarning, match="0 because nothing that counts was clicked"):
         tr.clicks.evaluate(data.X[:, 0], replace(log, clicks=log.clicks & False), data, propensities=[1, 0.5])
+
+
+def test_an_estimate_that_no_impression_supports_says_so():
+    """Doubly robust: of a ranker whose top was never shown, only the regression speaks, however narrow the interval."""
+    data = tr.synthetic(n_queries=40, n_documents=(10, 10), n_features=3, seed=0)
+    logger = data.X[:, 0].astype(np.float64)
+    theta = 1 / np.arange(1, 4)
+    log = tr.clicks.simulate(data, logger, PBM.known(theta), 2_000, k=3, exploration=0.2, seed=1)
+    with pytest.warns(SmallSampleWarning, match=r"dcg@3 rests on the regression alone: nothing that the ranker"):
+        found = tr.clicks.evaluate(-logger, log, data, "dcg@3", estimator="dr", propensities=theta)
+    assert found.counted["dcg@3"] == 0
+    with warnings.catch_warnings(action="error", category=SmallSampleWarning):
+        tr.clicks.evaluate(logger, log, data, "dcg@3", estimator="dr", propensities=theta)

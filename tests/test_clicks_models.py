@@ -26,6 +26,7 @@ from toprank.clicks import (
     UnidentifiedWarning,
     rate_prior,
 )
+from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.fitting import maximise
 from toprank.clicks.models import last_click
@@ -317,7 +318,7 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
         assert early.steps_ <= steps
         assert f"not converged after {early.steps_} steps" in str(early)
     assert model(tolerance=1e-6).fit(log).converged_
-    if model.shared:
+    if model.shared and model is not PBM:  # its intervals take no such steps
         with pytest.warns(ConvergenceWarning) as told:
             model(max_steps=5).intervals(log, groups=3)
         assert [str(one.message).partition(": what")[0] for one in told] == [
@@ -436,6 +437,42 @@ def test_training_leaves_out_what_the_log_of_a_model_does_not_tell():
     with pytest.warns(UnidentifiedWarning):
         model = PBM().fit(joined)
     assert np.isfinite(curves_of(model, joined).slope).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("impressions", [1, 3, 12])
+def test_examinations_are_told_however_few_impressions_a_document_has(impressions):
+    """Of 10 logs: fits of users who are as a fit says once took .574 for .998, with an interval from 1 to 1."""
+    truth, rng, found, held = np.array([1, 0.574, 0.4, 0.3]), np.random.default_rng(impressions), [], []
+    sessions, depth = 3_000, 4
+    n_queries = sessions // (2 * impressions)  # eight documents each, of which a session shows four
+    for _ in range(10):
+        attraction = rng.beta(0.5, 2, size=(n_queries, 8))
+        query = rng.integers(n_queries, size=sessions)
+        document = rng.random((sessions, 8)).argsort(axis=1)[:, :depth]
+        click = rng.random((sessions, depth)) < attraction[query[:, None], document] * truth
+        each = np.tile(np.arange(1, depth + 1), sessions), click.ravel(), np.repeat(np.arange(sessions), depth)
+        log = ClickLog.of(np.repeat(query, depth), document.ravel(), *each)
+        told = PBM().intervals(log)["examination"]
+        np.testing.assert_array_equal(PBM().fit(log).corrected()["examination"], told.value)
+        found.append(told.value[1:])
+        held += ((told.low <= truth) & (truth <= told.high))[1:].tolist()
+    error = np.std(found, axis=0, ddof=1) / np.sqrt(10)
+    assert (np.abs(np.mean(found, axis=0) - truth[1:]) < 4 * error).all()
+    assert error.max() < 0.03
+    assert np.mean(held) >= 0.8
+
+
+def test_relative_examinations_balance_the_clicks_of_each_document():
+    rng = np.random.default_rng(0)
+    begins, place = np.arange(0, 121, 4), np.tile(np.arange(4), 30)
+    shown = rng.integers(1, 9, 120).astype(float)
+    clicked = np.floor(shown * rng.random(120))
+    theta, rests = relative_examinations(begins, place, shown, clicked, 4, 0.3)
+    n, c = np.vstack([shown.reshape(30, 4), np.ones(4)]), np.vstack([clicked.reshape(30, 4), np.full(4, 0.3)])
+    expected = c.sum(axis=1, keepdims=True) * n * theta / (n @ theta)[:, None]
+    np.testing.assert_allclose(expected.sum(axis=0), c.sum(axis=0), rtol=1e-9)
+    assert rests
+    assert theta[0] == 1
 
 
 @pytest.mark.nightly

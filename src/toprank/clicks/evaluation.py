@@ -128,11 +128,17 @@ class Estimates(Shown):
 
     @property
     def doubts(self) -> list[str]:
-        """Sentences about metrics whose estimate rests on a few impressions, or on no click."""
+        """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
         empty = [name for name, mean in self.mean.items() if mean == 0 and self.intervals[name] == (0, 0)]
         said = [
             f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
             for name in empty
+        ]
+        said += [
+            f"{name} rests on the regression alone: nothing that the ranker would show was shown where it "
+            "counts, and the interval is not about that."
+            for name, size in self.counted.items()
+            if size == 0 and name not in empty
         ]
         return said + [
             f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "

@@ -18,8 +18,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank import kernels
+from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
@@ -301,7 +303,8 @@ class ClickModel(ABC):
     def corrected(self) -> dict[str, FloatArray]:
         """The shared parameters, with what few impressions of each document do to them taken out.
 
-        They are the values of `intervals`, of the log of the fit; training divides by them. Where the attraction is
+        They are the values of `intervals`, of the log of the fit; training divides by them. Those of `PBM` are without
+        bias however few impressions a document has. Where the attraction is
         learnt from features nothing is to be corrected, and they are `parameters_`.
         """
         self._check_fitted()
@@ -322,12 +325,15 @@ class ClickModel(ABC):
         begin: FloatArray | None = None,
     ) -> Self:
         """The model fitted to a log with a weaker prior, for what all documents share."""
-        prior = self._usual_prior(log) if self.prior is None else self.prior
-        less = min(1.0, _HARDLY / sum(prior))
-        weak = (less * prior[0], less * prior[1])
+        weak = self._weak_prior(log)
         made = type(self)(prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction)
         made._begin = begin
         return made._learn(log, data, weights)
+
+    def _weak_prior(self, log: ClickLog) -> tuple[float, float]:
+        clicks, skips = self._usual_prior(log) if self.prior is None else self.prior
+        less = min(1.0, _HARDLY / (clicks + skips))
+        return less * clicks, less * skips
 
     def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
         """What fits make of users who are as `best` says, where documents have attractions of their own."""
@@ -725,6 +731,32 @@ class PBM(_Product):
         del depth
         self.scale_ = float(examination[0])
         self.examination_, self.attraction_ = examination / self.scale_, attraction * self.scale_
+
+    @override
+    def _hardly_shrunk(
+        self,
+        log: ClickLog,
+        data: RankingData | None,
+        weights: FloatArray | None = None,
+        begin: FloatArray | None = None,
+    ) -> Self:
+        """By where the clicks of each document fell: however few its impressions are, that is without bias."""
+        if self.attraction is not None:
+            return super()._hardly_shrunk(log, data, weights, begin)
+        made = type(self)()
+        made.prior_ = self._weak_prior(log)
+        counted = np.ones(log.n_queries) if weights is None else weights
+        cells = ProductCells.of(log, *self._places(log), counted)
+        counts = (cells.begins, cells.place, cells.shown, cells.clicked, cells.n_places)
+        made.examination_, made.converged_ = relative_examinations(*counts, made.prior_[0])
+        made.log_ = log
+        return made
+
+    @override
+    def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
+        """Nothing is missed, and nothing to be corrected."""
+        del best, log, weights, seed
+        return []
 
     @classmethod
     def known(cls, examination: npt.ArrayLike) -> Self:
