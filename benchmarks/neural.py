@@ -23,8 +23,8 @@ from torch import Tensor
 
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.rankers.neural_inputs import padding_waste, plan_epoch
-from toprank.rankers.neural_scoring import torch_threads
+from toprank.rankers.neural.inputs import padding_waste, plan_epoch
+from toprank.rankers.neural.scoring import torch_threads
 
 GRADES = [0.52, 0.75, 0.93, 0.98]
 
@@ -139,7 +139,7 @@ class Ragged:
 
     def run(self) -> list[float]:
         """Seconds of each epoch but the first."""
-        from toprank.rankers.neural import NeuralRanker
+        from toprank.rankers.neural.ranker import NeuralRanker
 
         stamps: list[float] = []
         NeuralRanker(**self.options, callbacks=[lambda now: stamps.append(now.seconds)]).fit(self.data)

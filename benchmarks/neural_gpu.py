@@ -16,9 +16,9 @@ import torch
 
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.rankers.neural import NeuralRanker
-from toprank.rankers.neural_parameters import NeuralParameters
-from toprank.rankers.neural_training import _Run
+from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.ranker import NeuralRanker
+from toprank.rankers.neural.training import _Run
 
 
 def make_data(n: int, d: int, low: int = 60, high: int = 181) -> RankingData:

@@ -24,8 +24,8 @@ import lightgbm
 import numpy as np
 
 from toprank import kernels
-from toprank.rankers.forest import Forest
-from toprank.rankers.tree_text import only_trees
+from toprank.rankers.trees.forest import Forest
+from toprank.rankers.trees.text import only_trees
 
 
 def make(folder: Path, trees: int, leaves: int, d: int, n: int) -> None:

@@ -26,8 +26,8 @@ import numpy as np
 
 import toprank as tr
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.tree_objective import TreeObjective
-from toprank.rankers.trees import TreeRanker
+from toprank.rankers.trees.objective import TreeObjective
+from toprank.rankers.trees.ranker import TreeRanker
 
 GRADES = [0.52, 0.75, 0.93, 0.98]
 WARM_UP = 5

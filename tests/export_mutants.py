@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from toprank.exporting import form_of, format_named
+from toprank.exporting.float32 import next_single, single_below
 from toprank.exporting.form import MISSING_NAN, Blend, Forest, Form, Grades, Linear, Network, Part, Tree, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
-from toprank.exporting.singles import next_single, single_below
 
 Change = tuple[str, Part, float]
 """What was changed, the part with the change, and how far a score can move by it at most."""

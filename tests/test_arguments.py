@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 import toprank as tr
 from toprank import losses, metrics
 from toprank.data.checks import check_number, check_whole, is_whole
-from toprank.losses.reading import Targeted
+from toprank.losses.labels import Targeted
 from toprank.metrics.ranking import ranking
 
 DATA = tr.synthetic(n_queries=12, n_documents=(4, 8), n_features=3, n_grades=3, seed=0)

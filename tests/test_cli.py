@@ -17,7 +17,7 @@ import toprank as tr
 from support import shared_data
 from toprank.cli.main import app
 from toprank.experiment import Results
-from toprank.rankers.files import inspect
+from toprank.rankers.model_files import inspect
 
 
 def toprank(*arguments, status=0):

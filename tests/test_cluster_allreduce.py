@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
-from toprank.cluster.running import LostError
+from toprank.cluster.runner import LostError
 from toprank.errors import ClusterError, DataError, FileError
 
 pytest.importorskip("distributed")

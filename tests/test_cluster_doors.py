@@ -12,7 +12,7 @@ import pytest
 import toprank as tr
 from toprank import cluster
 from toprank.cluster.dataset import check_loss
-from toprank.cluster.running import Runner
+from toprank.cluster.runner import Runner
 from toprank.cluster.sources import DataPart, FilePart, StorePart
 from toprank.data.frames import to_frame
 from toprank.errors import DataError, FormatError, UnknownNameError

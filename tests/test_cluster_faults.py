@@ -11,9 +11,9 @@ import pytest
 
 import toprank as tr
 from toprank import cluster
-from toprank.cluster import running
+from toprank.cluster import runner as running
 from toprank.cluster.dataset import ClusterObjective
-from toprank.cluster.running import LostError, Placement, Runner, SourcePartitions
+from toprank.cluster.runner import LostError, Placement, Runner, SourcePartitions
 from toprank.cluster.sources import DataPart
 from toprank.rankers.base import ConvergenceWarning
 

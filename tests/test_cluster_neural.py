@@ -20,9 +20,9 @@ from toprank.errors import DataError, FileError
 pytest.importorskip("torch")
 pytest.importorskip("cloudpickle")
 
-from toprank.rankers import neural_group
-from toprank.rankers.neural_group import GlooGroup
-from toprank.rankers.neural_inputs import plan_epoch
+from toprank.cluster import neural_group
+from toprank.cluster.neural_group import GlooGroup
+from toprank.rankers.neural.inputs import plan_epoch
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from loss_cases import LOSSES
 from toprank import cluster
 from toprank.cluster import allreduce, work
 from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
-from toprank.cluster.connecting import even_ranges, parts_of
+from toprank.cluster.cluster import even_ranges, parts_of
 from toprank.cluster.dataset import check_loss, moves
-from toprank.cluster.running import added
+from toprank.cluster.runner import added
 from toprank.cluster.sources import DataPart, FilePart, StorePart, joined, load, taken
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, MissingExtraError, UnknownNameError

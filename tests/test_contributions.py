@@ -23,7 +23,7 @@ from toprank.rankers import contributions
 from toprank.rankers.contributions import Sampling
 from toprank.rankers.explanation import AskedQuery
 from toprank.rankers.foreign import building
-from toprank.rankers.forest import Forest
+from toprank.rankers.trees.forest import Forest
 
 ONE, OTHER = np.array([0]), np.array([1])
 
@@ -339,7 +339,7 @@ def test_all_variants_give_the_same_bits(tmp_path):
     (tmp_path / "trees.txt").write_text(text_of(grown(X, y, num_leaves=40, categorical=[3])))
     np.save(tmp_path / "rows.npy", strange_rows(X, rng, 30))
     code = (
-        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.forest import Forest;"
+        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.forest import Forest;"
         "folder = Path(sys.argv[1]); forest = Forest.of((folder / 'trees.txt').read_text()); every = np.arange(30);"
         "print(forest.contributions(np.load(folder / 'rows.npy'), every, every).tobytes().hex())"
     )

@@ -22,8 +22,9 @@ import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, walking, xgboost_json
-from toprank.exporting import made_rows as made_rows_room
+from toprank.exporting import probe_rows as made_rows_room
 from toprank.exporting.export import DifferenceError, DifferenceWarning
+from toprank.exporting.float32 import next_single, single_below
 from toprank.exporting.form import (
     MISSING_NAN,
     MISSING_NONE,
@@ -37,11 +38,10 @@ from toprank.exporting.form import (
 )
 from toprank.exporting.formats import Target
 from toprank.exporting.lightgbm_text import _fields
-from toprank.exporting.made_rows import TINY, made_rows
 from toprank.exporting.parity import changed_rankings
-from toprank.exporting.singles import next_single, single_below
-from toprank.rankers.forest import Forest as Kernel
-from toprank.rankers.tree_text import ReadTrees
+from toprank.exporting.probe_rows import TINY, probe_rows
+from toprank.rankers.trees.forest import Forest as Kernel
+from toprank.rankers.trees.text import ReadTrees
 
 EVERYTHING = ("onnx", "c", "python")  # take every formula
 TREES = ("xgboost", "lightgbm")
@@ -268,7 +268,7 @@ def exact_on(forest: Forest, format: str) -> None:
         assert forest.by_category
         assert format == "xgboost"
         return
-    made = made_rows(form, single=format == "xgboost")
+    made = probe_rows(form, single=format == "xgboost")
     np.testing.assert_allclose(scores(form, format, made.X), by_kernel(forest, made.X), rtol=1e-6, atol=1e-6)
 
 
@@ -315,7 +315,7 @@ def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
     from onnx.reference import ReferenceEvaluator
 
     form = Form(("a", "b", "c"), forest)
-    X = made_rows(form).X[::7]
+    X = probe_rows(form).X[::7]
     content = format_named("onnx").files(form, Target("m"))[""]
     [found] = ReferenceEvaluator(content).run(None, {"features": X})
     np.testing.assert_allclose(found, by_kernel(forest, X), rtol=1e-12, atol=1e-12)
@@ -323,7 +323,7 @@ def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "m.json"
             path.write_bytes(format_named("xgboost").files(form, Target("m"))[""])
-            X = made_rows(form, single=True).X
+            X = probe_rows(form, single=True).X
             theirs = format_named("xgboost").scores(path, X, form.names)
             np.testing.assert_array_equal(xgboost_json.interpreted(path, X), theirs)
 
@@ -437,7 +437,7 @@ def walked(tree: Tree, flushes: bool, row: np.ndarray) -> list[tuple[int, bool]]
 @settings(max_examples=25)
 def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single: bool) -> None:
     """No row of any kind comes to a split, or leaves it on a side, where no row that was made for it does."""
-    made = made_rows(Form(("a", "b", "c"), forest), single=single)
+    made = probe_rows(Form(("a", "b", "c"), forest), single=single)
     own = np.isin(made.kinds, ["thresholds", "categories", "missing", "zeros", "tiny"])
     total = sum(len(tree.feature) for tree in forest.trees)
     assert sum(made.nodes) - made.nodes.met == total
@@ -451,7 +451,7 @@ def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single
 def test_rows_stand_on_both_sides_of_every_threshold() -> None:
     form = form_of(ranker("trees with holes"))
     for single in (False, True):
-        made = made_rows(form, single=single)
+        made = probe_rows(form, single=single)
         rows = made.X[made.kinds == "thresholds"]
         if single:
             np.testing.assert_array_equal(rows, rows.astype(np.float32))
@@ -484,8 +484,8 @@ def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
     node = (numbers * 0, np.array([0.1, 0.1 + 1e-12, 0.05]), numbers < 0, numbers * 0, (None,) * 3)
     tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]))
     form = Form(("a",), Forest((tree,), np.zeros(1)))
-    assert made_rows(form).nodes == (3, 3, 0)
-    assert made_rows(form, single=True).nodes == (2, 2, 1)
+    assert probe_rows(form).nodes == (3, 3, 0)
+    assert probe_rows(form, single=True).nodes == (2, 2, 1)
 
 
 def test_what_a_parity_says(tmp_path: Path) -> None:

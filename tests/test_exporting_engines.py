@@ -21,11 +21,11 @@ import toprank as tr
 from toprank.errors import DataError
 from toprank.exporting import elastic, export, form_of, format_named, solr, splits, vespa
 from toprank.exporting.export import DifferenceError, DifferenceWarning
+from toprank.exporting.float32 import single_below
 from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Linear, Tree
 from toprank.exporting.formats import Target
-from toprank.exporting.made_rows import TINY, made_rows
 from toprank.exporting.parity import Rows, changed_rankings, compared
-from toprank.exporting.singles import single_below
+from toprank.exporting.probe_rows import TINY, probe_rows
 
 ENGINES = [
     ("elasticsearch", None), ("elasticsearch", "7.10"), ("elasticsearch", "8.11"), ("elasticsearch", "8.15.2"),
@@ -212,7 +212,7 @@ def scores_of(engine: str, form: Form, version: str | None, X: np.ndarray) -> np
 @given(forest=forests())
 def test_forests_of_all_missing_types(engine: str, version: str | None, forest: Forest) -> None:
     form = Form(("a", "b"), forest)
-    rows = made_rows(form, single=engine != "vespa")
+    rows = probe_rows(form, single=engine != "vespa")
     # where Solr's slack can be undone to 1e-13 alone, and beyond the last threshold that JSON can hold
     fine = np.abs(rows.X) < np.finfo(np.float32).max
     if engine == "solr":
@@ -309,7 +309,7 @@ def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> N
     form, target = form_of(ranker("trees with holes")), Target("m", "3.8")
     for beside, content in format_named("opensearch").files(form, target).items():
         (tmp_path / (f"m{beside}" if beside else "m.json")).write_bytes(content)
-    X = made_rows(form, single=True).X
+    X = probe_rows(form, single=True).X
     found = {rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, form.names) for rule in ("node", "right")}
     expected = predicted("trees with holes", X)
     assert np.abs(found["node"] - expected).max() < 1e-5
@@ -482,7 +482,7 @@ def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from toprank.exporting.targets import vespa as target
+    from toprank.exporting.interpreters import vespa as target
 
     assert export(ranker("trees"), "vespa", tmp_path / "m.json").tolerance == 1e-9
     monkeypatch.setattr(target, "_PATH", 10.0)

@@ -15,8 +15,8 @@ from scipy import sparse
 import toprank as tr
 from toprank import kernels
 from toprank.errors import DataError
-from toprank.rankers.forest import Forest
-from toprank.rankers.tree_text import only_trees
+from toprank.rankers.trees.forest import Forest
+from toprank.rankers.trees.text import only_trees
 
 KINDS = [np.float32, np.float64]
 TINY = 1e-35  # to LightGBM this is 0
@@ -196,7 +196,7 @@ def test_all_variants_give_the_same_bits(tmp_path):
     text.write_text(text_of(booster))
     np.save(tmp_path / "rows.npy", rows)
     code = (
-        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.forest import Forest;"
+        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.forest import Forest;"
         "folder = Path(sys.argv[1]); forest = Forest.of((folder / 'trees.txt').read_text());"
         "print(forest.predict(np.load(folder / 'rows.npy')).tobytes().hex())"
     )

@@ -15,7 +15,7 @@ import pytest
 
 import toprank as tr
 from toprank import losses
-from toprank.rankers.tree_objective import ScoreObjective
+from toprank.rankers.trees.objective import ScoreObjective
 from toprank.theory import regret
 
 SIZES = (50, 400, 3200)

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="native losses need PyTorch: pip ins
 
 pytest.importorskip("triton", reason="native losses are kernels in Triton, which comes with PyTorch for CUDA on Linux")
 
-from toprank.losses import native as room  # noqa: E402 - only where torch is
-from toprank.losses.native import available, native, native_names  # noqa: E402
+from toprank.losses import triton as room  # noqa: E402 - only where torch is
+from toprank.losses.triton import available, native, native_names  # noqa: E402
 
 MORE = [
     ("approx-dcg", losses.ApproxMetric("dcg@2", temperature=0.5, gain=(0.0, 1.0, 1.0, 3.0, 5.0)), {"silent": True}),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import rankings
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
+from toprank.losses.labels import targets_of
 from toprank.losses.ordinal import Multinomial, Ordinal
 from toprank.losses.pointwise import (
     CrossEntropy,
@@ -22,7 +23,6 @@ from toprank.losses.pointwise import (
     QuerySquared,
     Squared,
 )
-from toprank.losses.reading import targets_of
 
 SCORES = st.floats(-3, 3, allow_nan=False)
 WEIGHTS = (1.5, 0.5, 2.0, 1.0)

@@ -19,7 +19,7 @@ import toprank as tr
 from forging import npy, parts_of, seal
 from toprank import losses, rankers
 from toprank.errors import DataError, FileError, FormatError
-from toprank.rankers import files
+from toprank.rankers import model_files as files
 from toprank.scorers.features import Standardisation
 from toprank.solvers import Newton
 

@@ -20,7 +20,7 @@ from toprank.errors import DataError
 from toprank.rankers.foreign.onnx_model import OnnxRanker
 from toprank.rankers.foreign.ranker import WeightsRanker
 from toprank.rankers.foreign.xgboost_model import read_binary
-from toprank.rankers.tree_text import only_trees, rewritten_trees
+from toprank.rankers.trees.text import only_trees, rewritten_trees
 
 # ---- trees, written by a grammar ----
 

@@ -18,10 +18,11 @@ import toprank as tr
 from forecasts import check_calibration, check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
-from toprank.losses.native import native_names
-from toprank.rankers import neural_resident, neural_training
+from toprank.losses.triton import native_names
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
-from toprank.rankers.neural_scoring import chosen_device, threads_for, torch_threads
+from toprank.rankers.neural import resident as neural_resident
+from toprank.rankers.neural import training as neural_training
+from toprank.rankers.neural.scoring import chosen_device, threads_for, torch_threads
 from toprank.rankers.watching import EpochWatch
 
 GAINS = np.array([0.0, 1.0, 3.0])

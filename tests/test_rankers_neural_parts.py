@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank import losses
 from toprank.errors import DataError
-from toprank.losses import native as native_room
-from toprank.losses.native import native_names
-from toprank.rankers import neural_scoring
-from toprank.rankers.neural_inputs import Inputs, padding_waste, plan_epoch, plan_prediction
-from toprank.rankers.neural_objective import NotFinite, Objective, bridged
-from toprank.rankers.neural_objective import _native as native_of
-from toprank.rankers.neural_parameters import NeuralParameters
-from toprank.rankers.neural_scoring import chosen_device, torch_threads
+from toprank.losses import triton as native_room
+from toprank.losses.triton import native_names
+from toprank.rankers.neural import scoring as neural_scoring
+from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, plan_prediction
+from toprank.rankers.neural.objective import NotFinite, Objective, bridged
+from toprank.rankers.neural.objective import _native as native_of
+from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.scoring import chosen_device, torch_threads
 from toprank.scorers.networks import Architecture, Layout, build, initialise
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]

@@ -19,7 +19,7 @@ from toprank import losses
 from toprank.errors import DataError, FormatError, UnknownNameError
 from toprank.losses.base import Diagonal
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
-from toprank.rankers.tree_objective import (
+from toprank.rankers.trees.objective import (
     FLOOR,
     ExpectedGainObjective,
     LikelihoodObjective,
@@ -27,7 +27,7 @@ from toprank.rankers.tree_objective import (
     ScoreObjective,
     Stride,
 )
-from toprank.rankers.tree_parameters import TreeParameters
+from toprank.rankers.trees.parameters import TreeParameters
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
 GAINS = np.array([0.0, 1.0, 3.0])
@@ -806,7 +806,7 @@ def test_threads_by_what_there_is_to_do(monkeypatch):
     """One for each quarter of a million cells begun, as many as there are at most; what was asked for as it is."""
     from types import SimpleNamespace
 
-    from toprank.rankers import tree_parameters
+    from toprank.rankers.trees import parameters as tree_parameters
 
     monkeypatch.setattr(tree_parameters, "available_threads", lambda asked=None: 4 if asked is None else asked)
     sizes = {2**18 - 1: 1, 2**18: 2, 3 * 2**18 - 1: 3, 3 * 2**18: 4, 2**24: 4}

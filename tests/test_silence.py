@@ -36,7 +36,7 @@ tr.TreeRanker(n_trees=3, min_data_in_leaf=5000).fit(data)
 tr.systems.make("LambdaMART-lightgbm", n_trees=3).fit(data)
 for extra in ({"lambda_l1": -1}, {"max_depth": "x"}, {"max_bin_by_feature": [1]}, {"data_sample_strategy": "no"}):
     tried(lambda: tr.TreeRanker(n_trees=3, extra=extra).fit(data))
-from toprank.rankers.tree_training import booster_of
+from toprank.rankers.trees.training import booster_of
 
 tried(lambda: booster_of("no trees"))
 """

@@ -18,9 +18,9 @@ from toprank.data import checks
 from toprank.data.queries import Queries
 from toprank.data.store import open_store
 from toprank.rankers import source as objectives
-from toprank.rankers import tree_memory
-from toprank.rankers import trees as tree_rankers
 from toprank.rankers.source import RankingObjective
+from toprank.rankers.trees import memory as tree_memory
+from toprank.rankers.trees import ranker as tree_rankers
 from toprank.scorers import expected_gain
 from toprank.scorers import features as scorer_features
 from toprank.scorers.expected_gain import ExpectedGain, Logits
@@ -208,7 +208,8 @@ def test_predictions_come_in_blocks(both, monkeypatch):
     monkeypatch.setattr(Features, "dense", lambda self, rows: calls.append(rows) or dense(self, rows))
     ranker = tr.ExpectedGainRanker("Multinomial", max_iterations=50).fit(data)
     whole, probabilities = ranker.predict(data), ranker.predict_proba(data)
-    monkeypatch.setattr("toprank.rankers.expected_gain.row_blocks", lambda X: [slice(0, 9), slice(9, X.shape[0])])
+    in_two = lambda X: [slice(0, 9), slice(9, X.shape[0])]  # noqa: E731
+    monkeypatch.setattr("toprank.rankers.linear.expected_gain.row_blocks", in_two)
     calls.clear()
     np.testing.assert_allclose(ranker.predict(data), whole, rtol=1e-14)
     np.testing.assert_allclose(ranker.predict_proba(data), probabilities, rtol=1e-13)
@@ -231,7 +232,7 @@ def test_a_classifier_predicts_in_blocks(both, monkeypatch):
     data = both[0]
     ranker = tr.ExpectedGainRanker(classifier=LogisticRegression(max_iter=500)).fit(data)
     whole = ranker.predict_proba(data)
-    monkeypatch.setattr("toprank.rankers.heads.row_blocks", lambda X, _: [slice(0, 9), slice(9, X.shape[0])])
+    monkeypatch.setattr("toprank.rankers.outputs.row_blocks", lambda X, _: [slice(0, 9), slice(9, X.shape[0])])
     np.testing.assert_allclose(ranker.predict_proba(data), whole, rtol=1e-13)
 
 

@@ -18,7 +18,7 @@ from test_cli import toprank
 from toprank import selection, systems
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
-from toprank.rankers.one_by_one import _best_threshold
+from toprank.rankers.linear.single_feature import _best_threshold
 
 TREES = [name for name in systems.names() if systems.get(name).ranker == "TreeRanker"]
 NETWORKS = [name for name in systems.names() if systems.get(name).ranker == "NeuralRanker"]

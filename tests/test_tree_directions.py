@@ -8,9 +8,9 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.rankers.tree_directions import held_directions
-from toprank.rankers.tree_text import read_trees
-from toprank.rankers.trees import MonotoneWarning
+from toprank.rankers.trees.directions import held_directions
+from toprank.rankers.trees.ranker import MonotoneWarning
+from toprank.rankers.trees.text import read_trees
 
 SMALL = {"min_data_in_leaf": 3, "threads": 1, "early_stopping": None}
 

@@ -12,7 +12,7 @@ from toprank.showing.tables import Shown
 CHANGE = {
     "toprank.experiment.running._Place": "where a run stands",
     "toprank.portfolio.trials.Trials": "grows as systems are tried",
-    "toprank.rankers.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
+    "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
     "toprank.serving.interleaving._Clicked": "counts while the service runs",
 }
 """Records that change, with the reason; and rankers, whose `fit` swaps what they have learnt."""

@@ -26,22 +26,22 @@ _HOMES = {
     "folds": "toprank.data.folds",
     "split": "toprank.data.folds",
     "synthetic": "toprank.data.synthetic",
-    "PoolFeatures": "toprank.rankers.pool",
+    "PoolFeatures": "toprank.data.pool",
     "check": "toprank.doctor",
     "evaluate": "toprank.metrics.evaluation",
     "evaluate_run": "toprank.metrics.runs",
     "compare": "toprank.comparison",
     "importance": "toprank.explaining",
     "ToprankError": "toprank.errors",
-    "LinearRanker": "toprank.rankers.linear",
-    "ExpectedGainRanker": "toprank.rankers.expected_gain",
-    "TreeRanker": "toprank.rankers.trees",
-    "NeuralRanker": "toprank.rankers.neural",
+    "LinearRanker": "toprank.rankers.linear.ranker",
+    "ExpectedGainRanker": "toprank.rankers.linear.expected_gain",
+    "TreeRanker": "toprank.rankers.trees.ranker",
+    "NeuralRanker": "toprank.rankers.neural.ranker",
     "BlendRanker": "toprank.rankers.blend",
-    "AdaRank": "toprank.rankers.one_by_one",
-    "RankBoost": "toprank.rankers.one_by_one",
-    "CoordinateAscent": "toprank.rankers.one_by_one",
-    "load": "toprank.rankers.files",
+    "AdaRank": "toprank.rankers.linear.single_feature",
+    "RankBoost": "toprank.rankers.linear.single_feature",
+    "CoordinateAscent": "toprank.rankers.linear.single_feature",
+    "load": "toprank.rankers.model_files",
     "scorer": "toprank.rankers.scoring",
     "wrap": "toprank.rankers.wrapping",
     "export": "toprank.exporting",
@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData, concatenate
     from toprank.data.files import read, read_scores, write, write_scores
     from toprank.data.folds import folds, split
+    from toprank.data.pool import PoolFeatures
     from toprank.data.queries import Queries
     from toprank.data.synthetic import synthetic
     from toprank.data.trec import read_qrels, read_run, write_run
@@ -156,14 +157,13 @@ if TYPE_CHECKING:
     from toprank.monitoring import monitor
     from toprank.portfolio import auto
     from toprank.rankers.blend import BlendRanker
-    from toprank.rankers.expected_gain import ExpectedGainRanker
-    from toprank.rankers.files import load
-    from toprank.rankers.linear import LinearRanker
-    from toprank.rankers.neural import NeuralRanker
-    from toprank.rankers.one_by_one import AdaRank, CoordinateAscent, RankBoost
-    from toprank.rankers.pool import PoolFeatures
+    from toprank.rankers.linear.expected_gain import ExpectedGainRanker
+    from toprank.rankers.linear.ranker import LinearRanker
+    from toprank.rankers.linear.single_feature import AdaRank, CoordinateAscent, RankBoost
+    from toprank.rankers.model_files import load
+    from toprank.rankers.neural.ranker import NeuralRanker
     from toprank.rankers.scoring import scorer
-    from toprank.rankers.trees import TreeRanker
+    from toprank.rankers.trees.ranker import TreeRanker
     from toprank.rankers.wrapping import wrap
     from toprank.selection import select
     from toprank.tuning import tune

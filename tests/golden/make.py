@@ -12,7 +12,7 @@ import numpy as np
 
 import toprank as tr
 from toprank import losses
-from toprank.rankers.files import FORMAT_VERSION
+from toprank.rankers.model_files import FORMAT_VERSION
 
 HERE = Path(__file__).parent
 RANKERS = {

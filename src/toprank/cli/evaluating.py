@@ -346,7 +346,7 @@ def _read_scored(
 def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
     """The scores in a file, or what a model gives the documents; in the order of the file of data."""
     from toprank.data.files import read_scores
-    from toprank.rankers.files import is_model
+    from toprank.rankers.model_files import is_model
 
     if not is_model(path):
         return read_scores(path, documents.n_documents)
@@ -358,7 +358,7 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
 
 def _remembered(data: Path, files: list[Path]) -> dict[str, str]:
     """The columns of a table whose roles the models among some files know; the first that knows one is believed."""
-    from toprank.rankers.files import is_model, load
+    from toprank.rankers.model_files import is_model, load
 
     if common.format_told(data) not in common.TABLES:
         return {}
@@ -389,7 +389,7 @@ def _content(
 ) -> Content:
     """What a report says."""
     from toprank.data.typed import typed_command
-    from toprank.rankers.files import load
+    from toprank.rankers.model_files import load
     from toprank.report import from_comparison
 
     rankers = {path.stem: load(path) for path in models}

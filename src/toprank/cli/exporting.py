@@ -52,7 +52,7 @@ def export(
     """
     from toprank.exporting import DifferenceError, format_named
     from toprank.exporting import export as write
-    from toprank.rankers.files import load
+    from toprank.rankers.model_files import load
 
     format_named(to)
     common.check_writable(output, f"model{format_named(to).suffix}")

@@ -45,7 +45,7 @@ def monitor(
       toprank monitor m.toprank vali.txt today.txt --shadow next.toprank --json
     """
     from toprank.monitoring import monitor as compared
-    from toprank.rankers.files import load
+    from toprank.rankers.model_files import load
 
     common.check_writable(html, "drift.html")
     ranker = load(model)

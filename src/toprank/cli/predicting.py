@@ -24,7 +24,7 @@ def load_both(
     model: Path, data: Path, quiet: bool, reading: options.Reading, labels: bool = False, queries: bool = True
 ) -> tuple[Any, RankingData]:
     """A model, and data in its columns; with their labels and queries only where these are wanted."""
-    from toprank.rankers.files import load
+    from toprank.rankers.model_files import load
 
     ranker = load(model)
     _use_threads(ranker, reading.get("threads"))
@@ -151,7 +151,7 @@ def inspect(
       toprank inspect m.toprank
       toprank inspect m.toprank --all
     """
-    from toprank.rankers.files import inspect as describe
+    from toprank.rankers.model_files import inspect as describe
 
     metadata = describe(model)
     if json:

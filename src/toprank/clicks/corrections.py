@@ -288,7 +288,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
     A document weighs as much as it was looked at, which its variance goes by.
     """
     from toprank.losses import Squared
-    from toprank.rankers.linear import LinearRanker
+    from toprank.rankers.linear.ranker import LinearRanker
 
     first = correct(log, data, "snips", curves)
     used = first.weight > 0

@@ -25,7 +25,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
-from toprank.rankers.linear import LinearRanker
+from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["Estimates", "Judged", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]

@@ -49,8 +49,8 @@ from toprank.metrics.evaluation import evaluate as evaluate_labels
 from toprank.metrics.gains import Discount
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
-from toprank.rankers.expected_gain import ExpectedGainRanker
-from toprank.rankers.trees import TreeRanker
+from toprank.rankers.linear.expected_gain import ExpectedGainRanker
+from toprank.rankers.trees.ranker import TreeRanker
 from toprank.showing.tables import Part, Shown, Table
 from toprank.significance import bootstrap_interval
 

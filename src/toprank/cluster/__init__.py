@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toprank.cluster.connecting import Cluster, Parts, connect, read
+from toprank.cluster.cluster import Cluster, Parts, connect, read
 from toprank.cluster.dataset import Placed, QueriesMovedWarning
 from toprank.errors import ClusterError, needs
 
 if TYPE_CHECKING:
-    from toprank.rankers.neural import NeuralRanker
+    from toprank.rankers.neural.ranker import NeuralRanker
 
 __all__ = [
     "Cluster",
@@ -32,8 +32,8 @@ __all__ = [
 
 
 def fit_distributed(ranker: NeuralRanker, data: Any, **options: Any) -> NeuralRanker:
-    """Train a `NeuralRanker` by several processes; see `toprank.rankers.neural_group.fit_distributed`."""
+    """Train a `NeuralRanker` by several processes; see `toprank.cluster.neural_group.fit_distributed`."""
     needs("torch", "neural", "fit_distributed")
-    from toprank.rankers.neural_group import fit_distributed as fit
+    from toprank.cluster.neural_group import fit_distributed as fit
 
     return fit(ranker, data, **options)

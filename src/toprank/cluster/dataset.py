@@ -14,7 +14,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.cluster import work
-from toprank.cluster.running import Partitions, Placement, Runner, SourcePartitions
+from toprank.cluster.runner import Partitions, Placement, Runner, SourcePartitions
 from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
@@ -31,9 +31,9 @@ from toprank.scorers.features import Moments, Standardisation
 from toprank.scorers.linear import Scorer
 
 if TYPE_CHECKING:
-    from toprank.cluster.connecting import Parts
-    from toprank.rankers.tree_parameters import TreeParameters
-    from toprank.rankers.tree_training import Boosted, Start
+    from toprank.cluster.cluster import Parts
+    from toprank.rankers.trees.parameters import TreeParameters
+    from toprank.rankers.trees.training import Boosted, Start
 
 __all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
 

@@ -23,12 +23,12 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.tree_parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
-from toprank.rankers.tree_training import Start, booster_of, datasets, make_rounds, objective_of
+from toprank.rankers.trees.parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
+from toprank.rankers.trees.training import Start, booster_of, datasets, make_rounds, objective_of
 from toprank.rankers.watching import RoundWatch
 
 if TYPE_CHECKING:
-    from toprank.rankers.trees import TreeRanker
+    from toprank.rankers.trees.ranker import TreeRanker
 
 __all__ = ["train_share"]
 

@@ -20,15 +20,15 @@ import numpy as np
 from toprank.cluster import work
 from toprank.cluster.allreduce import LeftAloneError, free_port
 from toprank.cluster.dataset import Placed, check_loss
-from toprank.cluster.running import LostError, Runner, gone
+from toprank.cluster.runner import LostError, Runner, gone
 from toprank.cluster.scoring import judged_top, settled_top
 from toprank.cluster.work import Whole
 from toprank.compute import FloatArray
 from toprank.errors import ClusterError, DataError, needs, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
-from toprank.rankers.tree_parameters import TreeParameters
-from toprank.rankers.tree_training import (
+from toprank.rankers.trees.parameters import TreeParameters
+from toprank.rankers.trees.training import (
     Boosted,
     Start,
     finished,
@@ -330,7 +330,7 @@ class WorkerLostWarning(UserWarning):
 
 
 def boost(data: Placed, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
-    """Train trees on the partitions' workers; see `toprank.rankers.tree_training.train_trees`."""
+    """Train trees on the partitions' workers; see `toprank.rankers.trees.training.train_trees`."""
     parameters.check_features(data.n_features)
     if parameters.callbacks:
         raise DataError(

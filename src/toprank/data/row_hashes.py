@@ -25,7 +25,7 @@ ROWS, QUERIES = "rows", "known_queries"
 """Where the `training_` of a ranker keeps its rows and queries, as they stand in a model file."""
 _KEPT = 256  # hashes of a data set that are kept: 2 KB
 _QUERIES = 128  # of queries, two of each: 2 KB
-_CELLS = 1 << 22  # of features that are hashed at a time
+_CELLS = 1 << 18  # hashed at a time: 2 MB an array stay in the cache, and within a tight limit of memory
 
 
 def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:

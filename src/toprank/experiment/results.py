@@ -162,7 +162,7 @@ class Results(Shown):
 
     def ranker(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Any:
         """The fitted ranker of a cell, where models were kept."""
-        from toprank.rankers.files import load
+        from toprank.rankers.model_files import load
 
         path = self._store.model(self.cell(dataset, fold, system, seed).key)
         if not path.exists():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.exporting.float32 import single_below
 from toprank.exporting.form import Forest, Form, Linear
-from toprank.exporting.made_rows import Cuts, Seen, seen_parts, thresholds_of
-from toprank.exporting.singles import single_below
+from toprank.exporting.probe_rows import Cuts, Seen, seen_parts, thresholds_of
 
 __all__ = ["coarse_features"]
 

@@ -21,6 +21,8 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, as_rows, release, table_remarks
+from toprank.exporting.interpreters import elastic
+from toprank.exporting.interpreters.elastic import Missing
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -31,8 +33,6 @@ from toprank.exporting.splits import (
     plain_trees,
     single_text,
 )
-from toprank.exporting.targets import elastic
-from toprank.exporting.targets.elastic import Missing
 from toprank.exporting.weights import linear_remarks, weights_of
 
 __all__ = ["FORMATS", "missing_rules"]

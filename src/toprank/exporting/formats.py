@@ -17,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.exporting.form import Form
-from toprank.exporting.made_rows import TINY
+from toprank.exporting.probe_rows import TINY
 from toprank.importing import first_use
 
 __all__ = ["Format", "Target", "format_named", "names", "release"]

@@ -14,7 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, Tree, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import not_trees
-from toprank.rankers.tree_text import Fields, ReadTrees, written_trees
+from toprank.rankers.trees.text import Fields, ReadTrees, written_trees
 
 __all__ = ["FORMATS"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError
-from toprank.exporting.made_rows import TINY
 from toprank.exporting.onnx_nodes import Nodes
+from toprank.exporting.probe_rows import TINY
 from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
 from toprank.rankers.formula import MISSING_ZERO, Forest, Tree
 

@@ -18,7 +18,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
-from toprank.exporting.made_rows import KINDS, MOST_ROWS, MadeRows, made_rows
+from toprank.exporting.probe_rows import KINDS, MOST_ROWS, ProbeRows, probe_rows
 from toprank.exporting.walking import Nodes
 from toprank.showing.tables import Shown, Table
 
@@ -191,7 +191,7 @@ def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, target: F
     if data is not None:
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made = made_rows(form, _some(given), single=target.precision == "single", tiny=target.tiny)
+    made = probe_rows(form, _some(given), single=target.precision == "single", tiny=target.tiny)
     if target.texts:
         made = made._replace(X=_of_levels(made.X, form))
     made, scores = _taken(ranker, made)
@@ -222,7 +222,7 @@ def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
     return np.diff(np.concatenate([[0], ends])).tolist() if len(kinds) else []
 
 
-def _taken(ranker: Any, made: MadeRows) -> tuple[MadeRows, FloatArray]:
+def _taken(ranker: Any, made: ProbeRows) -> tuple[ProbeRows, FloatArray]:
     """The made rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
     for refused in (), ("huge",), ("large", "huge"), ("missing",), ("large", "huge", "missing"):
         kept = ~np.isin(made.kinds, refused)

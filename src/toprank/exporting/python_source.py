@@ -14,7 +14,7 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
-from toprank.exporting.made_rows import TINY
+from toprank.exporting.probe_rows import TINY
 
 __all__ = ["FORMATS"]
 

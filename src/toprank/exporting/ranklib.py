@@ -11,11 +11,11 @@ from pathlib import Path
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.exporting.float32 import single_below
 from toprank.exporting.form import Form, as_forest, as_linear
 from toprank.exporting.formats import Format, Target, table_remarks
-from toprank.exporting.singles import single_below
+from toprank.exporting.interpreters import ranklib
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, plain_trees, single_text
-from toprank.exporting.targets import ranklib
 
 __all__ = ["FORMATS"]
 

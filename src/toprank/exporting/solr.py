@@ -16,11 +16,11 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.exporting.float32 import single_below
 from toprank.exporting.form import Form, Grades, Linear, Network, as_forest
 from toprank.exporting.formats import Format, Target, release, table_remarks
-from toprank.exporting.singles import single_below
+from toprank.exporting.interpreters import solr
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
-from toprank.exporting.targets import solr
 from toprank.exporting.weights import linear_remarks, weights_of
 
 __all__ = ["FORMATS", "before_slack"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from toprank.exporting.float32 import next_single
 from toprank.exporting.form import (
     MISSING_ZERO,
     Blend,
@@ -24,8 +25,7 @@ from toprank.exporting.form import (
     as_forest,
     as_linear,
 )
-from toprank.exporting.made_rows import TINY
-from toprank.exporting.singles import next_single
+from toprank.exporting.probe_rows import TINY
 
 __all__ = [
     "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",

@@ -18,8 +18,8 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, table_remarks
+from toprank.exporting.interpreters import vespa
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
-from toprank.exporting.targets import vespa
 
 __all__ = ["FORMATS"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.exporting.singles import next_single, single_below
+from toprank.exporting.float32 import next_single, single_below
 from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
 
 __all__ = ["LARGEST", "Grove", "Nodes", "Walked", "walks"]

@@ -28,7 +28,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.reading import check_psi, psi_of
+from toprank.losses.labels import check_psi, psi_of
 
 __all__ = ["BoltzRank"]
 

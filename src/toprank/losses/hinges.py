@@ -29,7 +29,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Loss, Traits, Want
-from toprank.losses.reading import groups_of
+from toprank.losses.labels import groups_of
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["OWPC", "SVMmap"]

@@ -26,7 +26,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.reading import groups_of
+from toprank.losses.labels import groups_of
 from toprank.metrics.gains import Discount
 
 __all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]

@@ -26,7 +26,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want
-from toprank.losses.reading import GainLike, check_gain, groups_of, targets_of
+from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]

@@ -20,7 +20,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Traits, Want
-from toprank.losses.reading import BoundTargets, Targeted, groups_of
+from toprank.losses.labels import BoundTargets, Targeted, groups_of
 from toprank.losses.softmax import SoftmaxCurvature
 
 __all__ = ["CrossEntropy", "ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]

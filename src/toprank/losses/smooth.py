@@ -30,7 +30,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.reading import readable, reading_of, refuse_long_queries, worth_of
+from toprank.losses.labels import readable, reading_of, refuse_long_queries, worth_of
 from toprank.metrics.binary import RR
 from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG

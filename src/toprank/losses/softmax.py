@@ -27,7 +27,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.reading import check_gain, check_psi, non_negative, psi_of
+from toprank.losses.labels import check_gain, check_psi, non_negative, psi_of
 from toprank.metrics.gains import Gain
 
 __all__ = ["MAX_PREFIXES", "XENDCG", "ListNet", "Multicategory", "SoftmaxCurvature", "TopKBound", "count_prefixes"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.query_values import QueryValues, by_query, listed
 from toprank.data.slices import LEAST, By, Sliceable, Slices, slices_of_values
-from toprank.data.values import QueryValues, by_query, listed
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure

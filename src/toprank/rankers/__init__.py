@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from toprank.importing import first_use
 
 KINDS = {
-    "LinearRanker": "linear",
-    "ExpectedGainRanker": "expected_gain",
-    "TreeRanker": "trees",
-    "NeuralRanker": "neural",
-    "AdaRank": "one_by_one",
-    "RankBoost": "one_by_one",
-    "CoordinateAscent": "one_by_one",
+    "LinearRanker": "linear.ranker",
+    "ExpectedGainRanker": "linear.expected_gain",
+    "TreeRanker": "trees.ranker",
+    "NeuralRanker": "neural.ranker",
+    "AdaRank": "linear.single_feature",
+    "RankBoost": "linear.single_feature",
+    "CoordinateAscent": "linear.single_feature",
     "BlendRanker": "blend",
     "ForestRanker": "foreign.ranker",
     "WeightsRanker": "foreign.ranker",
@@ -28,13 +28,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from toprank.rankers.blend import BlendRanker
-    from toprank.rankers.expected_gain import ExpectedGainRanker
     from toprank.rankers.foreign.onnx_model import OnnxRanker
     from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
-    from toprank.rankers.linear import LinearRanker
-    from toprank.rankers.neural import NeuralRanker
-    from toprank.rankers.one_by_one import AdaRank, CoordinateAscent, RankBoost
-    from toprank.rankers.trees import TreeRanker
+    from toprank.rankers.linear.expected_gain import ExpectedGainRanker
+    from toprank.rankers.linear.ranker import LinearRanker
+    from toprank.rankers.linear.single_feature import AdaRank, CoordinateAscent, RankBoost
+    from toprank.rankers.neural.ranker import NeuralRanker
+    from toprank.rankers.trees.ranker import TreeRanker
 
 
 def __getattr__(name: str) -> Any:

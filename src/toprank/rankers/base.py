@@ -28,8 +28,8 @@ from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
 from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate, was_told
-from toprank.rankers.files import State, save
 from toprank.rankers.formula import Blend, Part, Wide
+from toprank.rankers.model_files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source, source_of, widened
 from toprank.scorers.features import Standardisation

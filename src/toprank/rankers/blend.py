@@ -20,8 +20,8 @@ from toprank.errors import DataError
 from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, unfitted
-from toprank.rankers.files import State, under
 from toprank.rankers.formula import Blend, Part
+from toprank.rankers.model_files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
 
 __all__ = ["BlendRanker", "score_spread"]

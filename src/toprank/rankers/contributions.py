@@ -28,7 +28,7 @@ from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, OneHot
 from toprank.data.queries import Queries
-from toprank.rankers.forest import OfTrees
+from toprank.rankers.trees.forest import OfTrees
 from toprank.scorers.features import Standardisation
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import OneHot
-from toprank.rankers.tree_text import Fields
+from toprank.rankers.trees.text import Fields
 
 __all__ = [
     "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Forest", "Grades", "Layer", "Linear", "Network",

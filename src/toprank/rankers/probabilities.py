@@ -35,9 +35,9 @@ from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.files import State
 from toprank.rankers.formula import Forest, Grades, Linear, Network
-from toprank.rankers.heads import gain_table
+from toprank.rankers.model_files import State
+from toprank.rankers.outputs import gain_table
 
 __all__ = [
     "Calibration", "CalibrationCurve", "ExpectedValue", "GradeProbabilities", "calibration_curve", "expected_dcg",

@@ -29,14 +29,14 @@ from toprank.losses.base import Block, BoundLoss, Curvature, Want
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
-from toprank.rankers.heads import weighted_grades
+from toprank.rankers.outputs import weighted_grades
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
 
 if TYPE_CHECKING:
-    from toprank.rankers.tree_parameters import TreeParameters
-    from toprank.rankers.tree_training import Boosted, Start
+    from toprank.rankers.trees.parameters import TreeParameters
+    from toprank.rankers.trees.training import Boosted, Start
 
 __all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of", "widened"]
 
@@ -209,7 +209,7 @@ class Source(ABC):
 
     @abstractmethod
     def boost(self, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
-        """Train trees as the parameters say; see `toprank.rankers.tree_training.train_trees`."""
+        """Train trees as the parameters say; see `toprank.rankers.trees.training.train_trees`."""
 
 
 class InMemory(Source):
@@ -281,7 +281,7 @@ class InMemory(Source):
 
     @override
     def boost(self, parameters: TreeParameters, valid: RankingData | None) -> tuple[Start, Boosted]:
-        from toprank.rankers.tree_training import train_trees
+        from toprank.rankers.trees.training import train_trees
 
         return train_trees(parameters, self.data, valid)
 

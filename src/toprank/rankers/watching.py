@@ -20,12 +20,12 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
-from toprank.rankers.tree_text import only_trees
+from toprank.rankers.trees.text import only_trees
 from toprank.showing.progress import NOW_AND_THEN, Told, patience
 
 if TYPE_CHECKING:
-    from toprank.rankers.neural_parameters import NeuralParameters
-    from toprank.rankers.tree_parameters import TreeParameters
+    from toprank.rankers.neural.parameters import NeuralParameters
+    from toprank.rankers.trees.parameters import TreeParameters
 
     Asked: TypeAlias = TreeParameters | NeuralParameters
 

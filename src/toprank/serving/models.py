@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FormatError, ToprankError, nearest
 from toprank.metrics.ranking import rank_block
-from toprank.rankers.files import load
+from toprank.rankers.model_files import load
 from toprank.serving.requests import RefusedError
 from toprank.serving.rows import Columns
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
-from toprank.data.values import by_query
+from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult
 

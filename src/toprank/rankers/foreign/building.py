@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
-from toprank.rankers.tree_text import Fields, ReadTrees
+from toprank.rankers.trees.text import Fields, ReadTrees
 
 __all__ = [
     "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "Nodes", "as_object", "constant", "encoding", "forest",

@@ -10,7 +10,7 @@ from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.foreign.building import MOST_FEATURES, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.tree_text import ReadTrees, read_trees
+from toprank.rankers.trees.text import ReadTrees, read_trees
 
 __all__ = ["read"]
 

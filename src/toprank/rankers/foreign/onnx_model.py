@@ -12,9 +12,9 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.errors import DataError, needs
 from toprank.rankers.base import finite
-from toprank.rankers.files import State
 from toprank.rankers.foreign.onnx_checks import Checked, checked
 from toprank.rankers.foreign.ranker import Trained
+from toprank.rankers.model_files import State
 from toprank.rankers.schema import needed
 
 __all__ = ["OnnxRanker", "read"]

@@ -16,12 +16,12 @@ from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.contributions import ForestTerms, LinearTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.files import State
-from toprank.rankers.forest import Arithmetic, Forest
 from toprank.rankers.formula import Forest as PlainForest
 from toprank.rankers.formula import Part, before_rounding, centred, tree_of
+from toprank.rankers.model_files import State
 from toprank.rankers.schema import Numbers, needed
-from toprank.rankers.tree_text import ReadTrees, read_trees, written_trees
+from toprank.rankers.trees.forest import Arithmetic, Forest
+from toprank.rankers.trees.text import ReadTrees, read_trees, written_trees
 
 __all__ = ["ForestRanker", "Trained", "WeightsRanker"]
 

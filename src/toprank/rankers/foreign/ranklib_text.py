@@ -16,7 +16,7 @@ from toprank.errors import DataError
 from toprank.rankers.foreign import building
 from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, Nodes
 from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
-from toprank.rankers.tree_text import Fields
+from toprank.rankers.trees.text import Fields
 
 __all__ = ["read"]
 

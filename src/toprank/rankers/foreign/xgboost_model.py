@@ -20,7 +20,7 @@ from toprank.errors import DataError, warn_user
 from toprank.rankers.foreign import building, ubj
 from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.tree_text import Fields
+from toprank.rankers.trees.text import Fields
 
 __all__ = ["read", "read_binary"]
 

@@ -13,9 +13,9 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.estimator import available_if, check_is_fitted, unfitted
-from toprank.rankers.files import State
 from toprank.rankers.foreign.ranker import Trained
 from toprank.rankers.formula import Part
+from toprank.rankers.model_files import State
 from toprank.rankers.wrapping.libraries import library_of
 
 __all__ = ["WrappedRanker", "wrap"]

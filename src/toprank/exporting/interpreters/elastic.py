@@ -1,0 +1,151 @@
+"""What the learning-to-rank plug-ins of Elasticsearch and OpenSearch make of the body of a `_createmodel` request.
+
+Everything is in single precision. A document goes left where `threshold > x`; what becomes of a missing value depends
+on the version of the server: it is 0 (``zero``), it goes right (``right``), or it goes where the node says (``node``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from toprank.errors import FormatError
+from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
+
+__all__ = ["Missing", "feature_values", "score"]
+
+Missing = Literal["zero", "right", "node"]
+_NUMBER = (int, float)
+_NODE: dict[str, Any] = {
+    "nodeid": int, "depth": int, "split": str, "split_condition": _NUMBER, "yes": int, "no": int, "missing": int,
+    "children": list, "leaf": _NUMBER,
+}  # fmt: skip
+_SET: dict[str, Any] = {"name": str, "features": list}
+_FEATURE: dict[str, Any] = {"name": str, "params": list, "template_language": str, "template": dict}
+_OBJECTIVES = {"rank:pairwise", "reg:linear", "binary:logitraw"}
+_LOGISTIC = {"binary:logistic", "reg:logistic"}
+
+
+def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
+    """The scores of rows of features by a server whose feature set has these names.
+
+    Raises:
+        FormatError: the parser of the plug-in refuses the request.
+    """
+    body = fields(strict_json(text), {"model": dict}, "the request")
+    model = fields(body.get("model"), {"name": str, "model": dict}, "the model")
+    inner = fields(model.get("model"), {"type": str, "definition": str, "feature_normalizers": dict}, "'model'")
+    if not model.get("name") or "type" not in inner or "definition" not in inner:
+        raise FormatError("A model needs a name, a type and a definition.")
+    places = {name: j for j, name in enumerate(names)}
+    definition = strict_json(inner["definition"])
+    norms = _normalizers(inner.get("feature_normalizers", {}), places)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if inner["type"] == "model/linear":
+            return _linear(definition, _normalized(_zeros(X), norms), places)
+        if inner["type"] == "model/xgboost+json":
+            return _forest(
+                definition, _normalized(_zeros(X) if missing == "zero" else singles(X), norms), places, missing
+            )
+    raise FormatError(f"No parser of a plug-in is registered for '{inner['type']}'.")
+
+
+def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+    """What a feature set reads from the fields of documents: the values of its features, and their names.
+
+    Args:
+        text: the body of a request that makes a feature set, each feature the number in a field.
+        X: what documents have in their fields, NaN where they lack one.
+        names: the fields.
+    """
+    made = fields(fields(strict_json(text), {"featureset": dict}, "the request")["featureset"], _SET, "the feature set")
+    held, columns, place = singles(X), [], {name: j for j, name in enumerate(names)}
+    for feature in made["features"]:
+        template = fields(feature, _FEATURE, "a feature")["template"]["function_score"]
+        factor = fields(template["field_value_factor"], {"field": str, "missing": _NUMBER}, "a field's value")
+        column = held[:, place[factor["field"]]]
+        if "missing" in factor:
+            column = np.where(np.isnan(column), single(factor["missing"]), column)
+        elif template["query"] != {"exists": {"field": factor["field"]}}:
+            raise FormatError(f"The query fails where a document lacks the field '{factor['field']}'.")
+        columns.append(column)
+    return np.column_stack(columns), tuple(feature["name"] for feature in made["features"])
+
+
+def _zeros(X: Any) -> Single:
+    held = singles(X)
+    return np.where(np.isnan(held), np.float32(0.0), held)
+
+
+def _normalizers(found: dict[str, Any], places: dict[str, int]) -> dict[int, tuple[np.float32, np.float32]]:
+    norms = {}
+    for name, norm in found.items():
+        inner = fields(norm, {"standard": dict}, f"the normalizer of '{name}'").get("standard")
+        given = fields(inner, {"mean": _NUMBER, "standard_deviation": _NUMBER}, f"the normalizer of '{name}'")
+        if name not in places or len(given) < 2 or given["standard_deviation"] <= 0:
+            raise FormatError(f"The normalizer of '{name}' is not one of a known feature, with mean and deviation > 0.")
+        norms[places[name]] = single(given["mean"]), single(given["standard_deviation"])
+    return norms
+
+
+def _normalized(X: Single, norms: dict[int, tuple[np.float32, np.float32]]) -> Single:
+    found = X.copy()
+    for column, (mean, deviation) in norms.items():
+        found[:, column] = (X[:, column] - mean) / deviation
+    return found
+
+
+def _linear(definition: Any, X: Single, places: dict[str, int]) -> Single:
+    weights = np.zeros(len(places), dtype=np.float32)
+    for name, weight in fields(definition, dict.fromkeys(places, _NUMBER), "the linear model").items():
+        weights[places[name]] = single(weight)
+    total = np.zeros(len(X), dtype=np.float32)
+    for column, weight in enumerate(weights):
+        total += weight * X[:, column]
+    return total
+
+
+def _forest(definition: Any, X: Single, places: dict[str, int], missing: Missing) -> Single:
+    objective, splits = "rank:pairwise", definition
+    if isinstance(definition, dict):
+        fields(definition, {"objective": str, "splits": list}, "the definition")
+        objective, splits = definition.get("objective", objective), definition.get("splits")
+    if not isinstance(splits, list) or not splits:
+        raise FormatError("A model needs trees: an array of them, or an object with 'splits'.")
+    if objective not in _OBJECTIVES | _LOGISTIC:
+        raise FormatError(f"The objective '{objective}' is not one that every version knows.")
+    trees = Trees()
+    trees.roots = [_node(tree, trees, places) for tree in splits]
+
+    def goes_left(x: Array, threshold: Array, missing_left: Array) -> BoolArray:
+        less: BoolArray = threshold > x
+        return np.where(np.isnan(x), missing_left == 1, less) if missing == "node" else less
+
+    total = np.zeros(len(X), dtype=np.float32)
+    for leaves in trees.leaves(X, goes_left, np.float32):
+        total += leaves
+    if objective in _LOGISTIC:
+        total = (1.0 / (1.0 + np.exp(-total.astype(np.float64)))).astype(np.float32)
+    return total
+
+
+def _node(value: Any, trees: Trees, places: dict[str, int]) -> int:
+    node = fields(value, _NODE, "a node")
+    if "leaf" in node:
+        if "nodeid" not in node:
+            raise FormatError("This leaf does not have all the required fields.")
+        return trees.leaf(single(node["leaf"]))
+    # Elasticsearch's parser takes a node without `missing`, and fails later
+    if not {"nodeid", "depth", "split", "split_condition", "yes", "no", "missing"} <= node.keys():
+        raise FormatError("This split does not have all the required fields.")
+    children = node.get("children", ())
+    numbers = [child.get("nodeid") if isinstance(child, dict) else None for child in children]
+    if numbers != [node["yes"], node["no"]] or node["missing"] not in numbers:
+        raise FormatError("The branches yes, no and missing of a split do not point to its children.")
+    if node["split"] not in places:
+        raise FormatError(f"The feature set has no feature '{node['split']}'.")
+    left, right = (_node(child, trees, places) for child in children)
+    kept = single(node["split_condition"])
+    return trees.split(places[node["split"]], kept, left, right, int(node["missing"] == node["yes"]))

@@ -1,0 +1,184 @@
+"""What Solr's learning-to-rank module makes of a model: linear, additive trees, neural networks, and their wrapper.
+
+Everything is in single precision. A document goes left where `x <= threshold + 1e-6`, which Solr adds when it reads.
+Features that Solr finds no value for are 0, unless the feature store gives them the default NaN and the model says
+`isNullSameAsZero: false` (Solr 9.2 and later); then a node sends them where its `missing` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.errors import FormatError
+from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
+
+__all__ = ["SLACK", "feature_values", "score"]
+
+SLACK = np.float32(1e-6)
+"""What Solr adds to every threshold."""
+_MODEL = "org.apache.solr.ltr.model."
+_STANDARD = "org.apache.solr.ltr.norm.StandardNormalizer"
+_NODE = {"feature": str, "threshold": str, "left": dict, "right": dict, "missing": str, "value": str}
+_LEFT, _RIGHT, _NOWHERE = 1, 0, -1
+
+
+def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+    """What a feature store reads from the fields of documents: the values of its features, and their names.
+
+    Args:
+        text: the features, each the value of a field.
+        X: what documents have in their fields, NaN where they lack one.
+        names: the fields.
+    """
+    held, place, columns, named = singles(X), {name: j for j, name in enumerate(names)}, [], []
+    for feature in strict_json(text):
+        found = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
+        params = fields(found["params"], {"field": str, "defaultValue": str}, "params of a feature")
+        if found["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
+            raise FormatError(f"This reader knows no feature '{found['class']}'.")
+        column = held[:, place[params["field"]]]
+        columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
+        named.append(found["name"])
+    return np.column_stack(columns), tuple(named)
+
+
+def score(text: str, X: Any, names: Sequence[str]) -> Single:
+    """The scores of documents by a core whose feature store has these names.
+
+    Args:
+        text: the model.
+        X: the values of the features, in the order of `names`; missing ones have the store's defaults.
+        names: the names in the feature store.
+
+    Raises:
+        FormatError: Solr refuses the model, or fails while it scores.
+    """
+    known = {"class": str, "name": str, "store": str, "features": list, "params": dict}
+    model = fields(strict_json(text), known, "the model")
+    if not {"class", "name", "features", "params"} <= model.keys():
+        raise FormatError("A model needs a class, a name, features and params.")
+    held = singles(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        columns, place = [], {name: j for j, name in enumerate(names)}
+        for feature in model["features"]:
+            found = fields(feature, {"name": str, "norm": dict}, "a feature")
+            if found.get("name") not in place:
+                raise FormatError(f"The feature store has no feature '{found.get('name')}'.")
+            columns.append(_normalized(held[:, place[found["name"]]], found.get("norm")))
+        used = [feature["name"] for feature in model["features"]]
+        if not used or len(set(used)) < len(used):
+            raise FormatError("A model needs features, each of them once.")
+        reader = _READERS.get(model["class"])
+        if reader is None:
+            raise FormatError(f"Solr has no model class '{model['class']}'.")
+        return reader(model["params"], np.column_stack(columns), used)
+
+
+def _normalized(column: Single, norm: dict[str, Any] | None) -> Single:
+    if norm is None:
+        return column
+    found = fields(norm, {"class": str, "params": dict}, "a normalizer")
+    params = fields(found.get("params", {}), {"avg": str, "std": str}, "a normalizer")
+    if found.get("class") != _STANDARD:
+        raise FormatError(f"This reader knows no normalizer '{found.get('class')}'.")
+    average, deviation = single(params.get("avg", "0")), single(params.get("std", "1"))
+    if deviation <= 0:
+        raise FormatError("The standard deviation of a normalizer must be positive.")
+    result: Single = (column - average) / deviation
+    return result
+
+
+def _linear(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
+    weights = fields(params, {"weights": dict}, "params").get("weights", {})
+    if lacking := [name for name in names if not isinstance(weights.get(name), (int, float))]:
+        raise FormatError(f"The model lacks weights for {lacking}.")
+    total = np.zeros(len(X), dtype=np.float32)
+    for column, name in enumerate(names):
+        total += X[:, column] * single(weights[name])
+    return total
+
+
+def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
+    fields(params, {"trees": list, "isNullSameAsZero": bool}, "params")
+    if "trees" not in params:
+        raise FormatError("The model declares no trees.")
+    as_zero, trees, weights, place = (
+        params.get("isNullSameAsZero", True),
+        Trees(),
+        [],
+        {n: j for j, n in enumerate(names)},
+    )
+    for tree in params["trees"]:
+        found = fields(tree, {"weight": str, "root": dict}, "a tree")
+        if len(found) < 2:
+            raise FormatError("A tree needs a weight and a root.")
+        weights.append(single(found["weight"]))
+        trees.roots.append(_node(found["root"], trees, place))
+
+    def goes_left(x: Array, threshold: Array, missing: Array) -> BoolArray:
+        less: BoolArray = x <= threshold
+        if as_zero:  # NaN is no more than any other value, and goes right
+            return less
+        if (np.isnan(x) & (missing == _NOWHERE)).any():
+            raise FormatError("A value is missing at a node without 'missing', where Solr fails.")
+        return np.where(np.isnan(x), missing == _LEFT, less)
+
+    total = np.zeros(len(X), dtype=np.float32)
+    for weight, leaves in zip(weights, trees.leaves(X, goes_left, np.float32), strict=True):
+        total += weight * leaves
+    return total
+
+
+def _node(value: Any, trees: Trees, place: dict[str, int]) -> int:
+    node = fields(value, _NODE, "a node")
+    if "feature" not in node:
+        if "left" in node or "right" in node:
+            raise FormatError("A leaf has children.")
+        return trees.leaf(single(node.get("value", "0")))
+    if not {"threshold", "left", "right"} <= node.keys():
+        raise FormatError("A node needs a threshold, left and right.")
+    if node["feature"] not in place:
+        raise FormatError(f"A node asks for '{node['feature']}', which is no feature of the model: its tree scores 0.")
+    left, right = _node(node["left"], trees, place), _node(node["right"], trees, place)
+    missing = _NOWHERE if "missing" not in node else _LEFT if node["missing"] == "left" else _RIGHT
+    return trees.split(place[node["feature"]], single(node["threshold"]) + SLACK, left, right, missing)
+
+
+_ACTIVATIONS: dict[str, Callable[[Single], Array]] = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.where(x < 0, np.float32(0.0), x),
+    "leakyrelu": lambda x: np.where(x < 0, np.float32(0.01) * x, x),
+    "tanh": lambda x: np.tanh(x.astype(np.float64)),
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x.astype(np.float64))),
+}
+
+
+def _network(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
+    layers, width, values = fields(params, {"layers": list}, "params").get("layers", []), len(names), X
+    for layer in layers:
+        fields(layer, {"matrix": list, "bias": list, "activation": str}, "a layer")
+        matrix, bias = layer["matrix"], layer["bias"]
+        if not all(isinstance(number, float) for row in [*matrix, bias] for number in row):
+            raise FormatError("Numbers of a layer must have a decimal point: Solr fails at whole ones.")
+        if any(len(row) != width for row in matrix) or len(matrix) != len(bias):
+            raise FormatError("The sizes of the layers do not fit.")
+        if layer["activation"] not in _ACTIVATIONS:
+            raise FormatError(f"Solr has no activation '{layer['activation']}'.")
+        weights, width = singles(matrix), len(matrix)
+        sums = np.tile(singles(bias), (len(X), 1))
+        for column in range(weights.shape[1]):
+            sums += values[:, column, None] * weights[:, column]
+        values = _ACTIVATIONS[layer["activation"]](sums).astype(np.float32)
+    if width != 1:
+        raise FormatError("The last layer must have one row.")
+    return values[:, 0]
+
+
+_READERS: dict[str, Callable[[dict[str, Any], Single, Sequence[str]], Single]] = {
+    _MODEL + "LinearModel": _linear,
+    _MODEL + "MultipleAdditiveTreesModel": _forest,
+    _MODEL + "NeuralNetworkModel": _network,
+}

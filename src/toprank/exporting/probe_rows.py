@@ -1,0 +1,266 @@
+"""Rows made to catch an export in a mistake: at every split of every tree, missing, zero, of every size.
+
+Training rows alone pass many wrong exports, since few of them lie on a threshold. Here every split that a row can come
+to is met on both of its sides (`walking.py`), and every feature is met far from its usual values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
+from toprank.exporting.walking import LARGEST, Grove, Nodes, walks
+from toprank.rankers.formula import TINY
+
+__all__ = ["KINDS", "MOST_ROWS", "TINY", "Cuts", "ProbeRows", "Seen", "probe_rows", "seen_parts", "thresholds_of"]
+
+KINDS = {
+    "data": "rows of the data that were given",
+    "usual": "values as the model expects them, drawn at random",
+    "thresholds": "at each split of a tree: the last value that goes left, and the first that goes right",
+    "categories": "at each split: known and unknown categories; negative ones, and values between them",
+    "missing": "missing values: at each split that they come to; one, some, all",
+    "zeros": "zeros, also negative ones",
+    "tiny": "values within ±1e-35 of zero, which LightGBM takes for zero",
+    "large": "values of every size between usual and huge",
+    "huge": "a value of ±1e30 or the largest of single precision",
+}
+"""The kinds of rows, in words."""
+
+MOST_ROWS = 40_000
+"""Rows at splits; where a model has more splits than these can meet, some are drawn."""
+_CELLS = 1 << 24  # numbers that these rows may have together
+_MOST = 1500  # categories that get rows of their own
+_USUAL = 200
+_SIZES = 12  # rows of a feature with a large value
+
+Usual = Callable[[int], FloatArray]
+"""Makes so many rows of values as the model expects them."""
+
+
+class ProbeRows(NamedTuple):
+    """Rows, and the kind of each."""
+
+    X: FloatArray
+    kinds: npt.NDArray[np.str_]
+    nodes: Nodes
+    sampled: bool
+    """Whether there were more splits or categories than rows may meet."""
+
+
+def _is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
+    """Which rows hold a value that LightGBM, or a target, takes for zero though it is none."""
+    return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
+
+
+def probe_rows(
+    form: Form, given: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
+) -> ProbeRows:
+    """Rows for a form.
+
+    Args:
+        form: what is exported.
+        given: rows of data, whose values the made ones are built around; None: values that the form suggests.
+        single: whether the target holds features in single precision; then every value is one.
+        tiny: rows with a value this close to zero are of the kind ``tiny``.
+        seed: decides all that is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    parts = list(seen_parts(form.part, np.arange(form.n_features)))
+    cuts, sets = thresholds_of(parts), _categories(form, parts)
+    pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(form.n_features)]
+    pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
+
+    def usual(n: int) -> FloatArray:
+        return np.column_stack([rng.choice(pool, n) for pool in pools])
+
+    numbers = np.setdiff1d(np.arange(form.n_features), [] if sets is None else sets[0])
+    blocks = {"usual": usual(_USUAL), "missing": _missing(usual, rng), "zeros": _zeros(usual, rng)}
+    blocks |= {
+        "tiny": _tiny(usual, rng),
+        "large": _large(usual, numbers, single, rng),
+        "huge": _huge(usual, form.n_features),
+    }
+    if sets is not None:
+        blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
+    most = min(MOST_ROWS, _CELLS // form.n_features)
+    walked = walks(list(_groves(form.part)), usual, single=single, tiny=tiny, most=most, seed=seed)
+    X = np.concatenate([*blocks.values(), walked.X])
+    kinds = np.concatenate([*(np.full(len(block), kind) for kind, block in blocks.items()), walked.kinds])
+    X = np.where(np.isinf(X), np.copysign(LARGEST, X), X)
+    if single:
+        with np.errstate(over="ignore"):
+            X = X.astype(np.float32).astype(np.float64)
+    kinds = np.where(_is_tiny(X, tiny), "tiny", kinds)
+    order = rng.permutation(len(X))
+    order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
+    return ProbeRows(np.ascontiguousarray(X[order]), kinds[order], walked.nodes, walked.sampled)
+
+
+def _groves(part: Part, wide: Wide | None = None) -> Iterator[Grove]:
+    """The trees within a part."""
+    if isinstance(part, Blend):
+        for _, term in part.terms:
+            yield from _groves(term, wide)
+    elif isinstance(part, Wide):
+        yield from _groves(part.part, part)
+    elif isinstance(part, Grades):
+        yield from _groves(part.part, wide)
+    elif isinstance(part, Forest):
+        yield Grove(part, wide)
+
+
+class Seen(NamedTuple):
+    """A part, and the feature behind each column that it sees; −1: a level of a category."""
+
+    part: Linear | Forest | Network
+    features: IntArray
+
+
+def seen_parts(part: Part, features: IntArray) -> Iterator[Seen]:
+    """The parts within a part, each with the features behind its columns."""
+    if isinstance(part, Blend):
+        for _, term in part.terms:
+            yield from seen_parts(term, features)
+    elif isinstance(part, Wide):
+        levels = np.full(part.width - len(part.numbers), -1)
+        yield from seen_parts(part.part, np.concatenate([part.numbers, levels]))
+    elif isinstance(part, Grades):
+        yield Seen(part.part, features)
+    else:
+        yield Seen(part, features)
+
+
+Cuts = tuple[IntArray, FloatArray]
+"""Features, and a threshold of each."""
+
+
+def thresholds_of(parts: list[Seen]) -> Cuts:
+    """Every (feature, threshold) once."""
+    found: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
+    for seen in parts:
+        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
+            feature = seen.features[tree.feature]
+            compares = np.array([sets is None for sets in tree.categories], dtype=bool) & (feature >= 0)
+            found.append((feature[compares], tree.threshold[compares]))
+    table = np.unique(np.column_stack([np.concatenate(column) for column in zip(*found, strict=True)]), axis=0)
+    return table[:, 0].astype(np.int64), table[:, 1]
+
+
+def _categories(form: Form, parts: list[Seen]) -> Cuts | None:
+    """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
+    found: set[tuple[int, int]] = set()
+    for seen in parts:
+        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
+            for column, sets in zip(tree.feature.tolist(), tree.categories, strict=True):
+                if sets is not None:
+                    found |= {(int(seen.features[column]), int(one)) for one in sets}
+    for feature in () if form.encoding is None else form.encoding.categories:
+        found |= {(feature, code) for code in range(len(form.encoding.columns[feature].levels) if form.encoding else 0)}
+    if not found:
+        return None
+    found |= {(feature, 0) for feature, _ in found}
+    table = np.array(sorted(found)[:_MOST])
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
+
+
+def _pool(
+    parts: list[Seen], cuts: Cuts, sets: Cuts | None, feature: int, given: FloatArray | None, rng: np.random.Generator
+) -> FloatArray:
+    """Values that a feature usually takes."""
+    if given is not None and len(given):
+        present = given[:, feature][np.isfinite(given[:, feature])]
+        if len(present):
+            return np.asarray(rng.choice(present, 256), dtype=np.float64)
+    own = cuts[1][cuts[0] == feature]
+    own = own[np.abs(own) < 1e30]
+    pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
+    if sets is not None:
+        pools.append(sets[1][sets[0] == feature])
+    for part, features in parts:
+        for column in np.flatnonzero(features == feature).tolist():
+            pools.append(_expected(part, column, rng))
+    known = np.concatenate([np.asarray(pool, dtype=np.float64) for pool in pools])
+    known = known[np.isfinite(known)]
+    with np.errstate(over="ignore"):
+        # in single precision, where both kinds of target agree about the value
+        return (known if len(known) else rng.normal(size=64)).astype(np.float32).astype(np.float64)
+
+
+def _expected(part: Linear | Forest | Network, column: int, rng: np.random.Generator) -> FloatArray:
+    """Values of a column as a part was taught to expect them."""
+    if isinstance(part, Forest):
+        return np.zeros(0)
+    if isinstance(part, Linear):
+        return np.asarray(part.centre[column] + rng.normal(size=64) / part.scale[column])
+    if part.transform == "quantile":
+        return np.asarray(rng.choice(part.knots[:, column], 64))
+    mapped = part.centre[column] + part.spread[column] * rng.normal(size=64)
+    return np.asarray(np.sign(mapped) * np.expm1(np.abs(mapped)) if part.transform == "log1p" else mapped)
+
+
+def _on(usual: Usual, columns: IntArray, sides: list[npt.NDArray[np.floating]]) -> FloatArray:
+    """A usual row for each column and side, with the value put into it."""
+    X = usual(len(columns) * len(sides))
+    values = np.concatenate([np.asarray(side, dtype=np.float64) for side in sides])
+    X[np.arange(len(X)), np.tile(columns, len(sides))] = values
+    return X
+
+
+def _missing(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL)
+    n, d = X.shape
+    X[rng.random((n, d)) < rng.choice([0.05, 0.3, 0.8], (n, 1))] = np.nan
+    X[np.arange(n), rng.integers(d, size=n)] = np.nan
+    X[-1] = np.nan
+    return X
+
+
+def _zeros(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL // 2)
+    zeros = rng.random(X.shape) < 0.4
+    X[zeros] = rng.choice([0.0, -0.0], zeros.sum())
+    X[-1] = 0.0
+    return X
+
+
+def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
+    X = usual(_USUAL // 2)
+    single = np.float32(1e-35)
+    values = np.array(
+        [single, np.nextafter(single, np.float32(0)), np.float32(1e-36), np.float32(1e-45)], dtype=np.float64
+    )
+    X[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = rng.choice([-1, 1], len(X)) * rng.choice(
+        values, len(X)
+    )
+    return X
+
+
+def _large(usual: Usual, numbers: IntArray, single: bool, rng: np.random.Generator) -> FloatArray:
+    """One value, or all, of any size from usual up: most of them near to it, where curves still bend.
+
+    Not all where the target adds in single precision: large terms cancel, and rounding is all that is left.
+    """
+    columns = np.repeat(numbers[:_USUAL], _SIZES)
+    X = usual(len(columns) + (0 if single else _USUAL))
+    alone, together = np.arange(len(columns)), np.arange(len(columns), len(X))
+    powers = rng.uniform(0.0, np.where(rng.random(len(X)) < 0.5, 3.0, 30.0))
+    factor = rng.choice([-1.0, 1.0], len(X)) * 10.0**powers
+    sizes = np.abs(X[alone, columns])
+    X[alone, columns] = factor[alone] * np.where(sizes > 0, np.minimum(sizes, 1e6), 1.0)
+    X[np.ix_(together, numbers)] *= 10.0 ** rng.uniform(0.0, 3.0, (len(together), 1))
+    return X
+
+
+def _huge(usual: Usual, d: int) -> FloatArray:
+    """One value a row: two of them would cancel, and rounding would be all that is left."""
+    values = np.array([1e30, -1e30, 3e38, -3e38])
+    columns = np.arange(d)[:_USUAL]
+    X = usual(len(values) * len(columns))
+    X[np.arange(len(X)), np.tile(columns, len(values))] = np.repeat(values, len(columns))
+    return X

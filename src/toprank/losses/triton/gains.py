@@ -1,0 +1,110 @@
+"""What metrics read off labels and ranks, on any device: the formulas of `toprank.metrics.gains`, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toprank.losses.triton.frame import Frame
+from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.graded import DCG, NDCG
+
+__all__ = ["LOG2", "distance_tables", "gains_of", "has_dcg", "has_gain", "rank_table"]
+
+LOG2 = Discount.of("log2")
+
+_NAMED: dict[str, Callable[[Tensor], Tensor]] = {
+    "exponential": lambda y: torch.exp2(y) - 1,
+    "linear": lambda y: y,
+    "clipped": lambda y: y.clamp_min(0),
+    "exponential/31": lambda y: (torch.exp2(y) - 1) / 31,
+}
+
+
+def has_gain(gain: Any) -> bool:
+    """Whether `gains_of` knows this gain: every one but functions of the user, which want NumPy arrays.
+
+    >>> has_gain("exponential"), has_gain((0.0, 1.0)), has_gain(lambda y: y)
+    (True, True, False)
+    """
+    known = Gain.of(gain)
+    return known.steps is not None or (known.function is None and known.name in (*_NAMED, "err"))
+
+
+def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
+    """The gain of each label; the largest label of the data is the top grade unless `max_grade` says otherwise."""
+    known = Gain.of(gain)
+    if known.steps is not None:
+        return frame.tensor(known.steps).index_select(0, frame.labels.long())
+    if known.name == "err":
+        grade = frame.max_grade if max_grade is None else max_grade
+        top = frame.labels.max() if grade is None else frame.tensor(grade)
+        return (torch.exp2(frame.labels) - 1) / torch.exp2(top)
+    return _NAMED[known.name](frame.labels)
+
+
+def has_dcg(measure: object, gain: Any) -> bool:
+    """NDCG and DCG with any gain or discount but a function of the user, which may not like ranks beyond the last."""
+    if type(measure) not in (DCG, NDCG):
+        return False
+    discount = measure.discount  # type: ignore[attr-defined]
+    return has_gain(measure.gain or gain) and (discount is None or discount.function is None)  # type: ignore[attr-defined]
+
+
+def rank_table(frame: Frame, discount: Discount = LOG2, depth: int | None = None, last: int | None = None) -> Tensor:
+    """(M + 1, 4) running sums over the ranks, in float64 so that what differences of them leave is exact in float32.
+
+    With c(r) the weight of rank r (0 beyond `depth`): of c and of 1 within the truncation `last`, of c, and of
+    Σ_{a < b} (top_a − slope_a·c(b)). What it is worth to DCG that documents at ranks a < b change places is
+    Δ = top_a − slope_a·below_b; documents of equal score share the ranks of their group, so each reading is a mean over
+    these ranks, and two documents of one group get the mean over its pairs of ranks.
+    """
+    return _rank_table(discount, depth, last, _width(frame), frame.device)
+
+
+@lru_cache(maxsize=64)
+def _rank_table(discount: Discount, depth: int | None, last: int | None, width: int, device: torch.device) -> Tensor:
+    weights = torch.from_numpy(discount.weights(width))
+    if depth is not None:
+        weights[depth:] = 0.0
+    reached = torch.ones_like(weights)
+    if last is not None:
+        reached[last:] = 0.0
+    tops, slopes = _running(weights * reached), _running(reached)
+    pairs = _running(tops[:-1] - slopes[:-1] * weights)
+    return torch.stack([tops, slopes, _running(weights), pairs], 1).to(device)
+
+
+def distance_tables(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
+    """δ(d) = 1/log2(1 + d) − 1/log2(2 + d) by the distance d of two ranks; what its means over tied ranks are made of.
+
+    For two groups Σ_p Σ_r δ(r − p) telescopes in r and is a running sum (the second table) in p. The third holds the
+    mean of δ over the pairs of g ranks, by g: g − d of them lie at the distance d.
+    """
+    return _distance_tables(_width(frame), frame.device, frame.dtype)
+
+
+@lru_cache(maxsize=16)
+def _distance_tables(width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    inverse = torch.from_numpy(LOG2.weights(width + 1))
+    steps = -inverse.diff()
+    d, counts = torch.arange(1, len(steps) + 1), torch.arange(len(steps) + 2)
+    sums, moments = _running(steps), _running(steps * d)
+    reach = (counts - 1).clamp(0, len(steps))
+    within = (counts * sums[reach] - moments[reach]) / (0.5 * counts * (counts - 1)).clamp_min(1.0)
+    padded = torch.nn.functional.pad(steps, (1, 1)).to(dtype)
+    return padded.to(device), _running(inverse).to(device), within.to(device)
+
+
+def _width(frame: Frame) -> int:
+    """Ranks that tables cover: a power of two, so that other data find them made."""
+    return max(64, 1 << (frame.part.longest - 1).bit_length())
+
+
+def _running(values: Tensor) -> Tensor:
+    """(M + 1,) sums of the first 0, 1 … M values."""
+    return torch.nn.functional.pad(values.cumsum(0), (1, 0))

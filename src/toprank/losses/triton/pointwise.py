@@ -1,0 +1,79 @@
+"""Losses of one document at a time: `Squared`, its query-shifted form, and the multinomial likelihood."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from toprank.errors import DataError
+from toprank.losses.ordinal import Multinomial
+from toprank.losses.pointwise import QuerySquared, Squared
+from toprank.losses.triton.frame import Columns, Frame, Part, Prepared
+from toprank.losses.triton.gains import gains_of, has_gain
+
+__all__ = ["has_targets", "multinomial", "query_squared", "squared"]
+
+
+def has_targets(loss: Squared | QuerySquared) -> bool:
+    """The labels themselves, or any gain but a function of the user."""
+    return loss.gain is None or has_gain(loss.gain)
+
+
+def squared(loss: Squared, frame: Frame) -> Prepared:
+    """See `Squared`."""
+
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        targets, factors = columns
+        residuals = scores - targets
+        pulls = part.spread(part.scale) * factors * residuals
+        return torch.dot(pulls, residuals), 2 * pulls
+
+    return Prepared((_targets(loss, frame), _factors(frame, loss.per_document)), judge)
+
+
+def query_squared(loss: QuerySquared, frame: Frame) -> Prepared:
+    """See `QuerySquared`."""
+    shares = frame.over_sum(frame.weighted(torch.ones_like(frame.labels)))
+
+    def centred(values: Tensor, part: Part, shares: Tensor) -> Tensor:
+        # Relative to the query's first document, so that large scores that lie close together keep their digits.
+        firsts = part.offsets[:-1].clamp_max(part.n_documents - 1)
+        near = values - part.spread(values.index_select(0, firsts))
+        return near - part.spread(part.sum(shares * near))
+
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        targets, factors, shares = columns
+        residuals = centred(scores, part, shares) - targets
+        pulls = part.spread(part.scale) * factors * residuals
+        return torch.dot(pulls, residuals), 2 * pulls
+
+    targets = centred(_targets(loss, frame), frame.part, shares)
+    return Prepared((targets, _factors(frame, loss.per_document), shares), judge)
+
+
+def multinomial(loss: Multinomial, frame: Frame) -> Prepared:
+    """See `Multinomial`. Scores are (n, K); a batch need not hold the highest grade, so K is what the scores have."""
+
+    def judge(scores: Tensor, part: Part, columns: Columns) -> tuple[Tensor, Tensor]:
+        codes, factors = columns
+        if scores.ndim != 2 or (loss.n_grades is not None and scores.shape[1] != loss.n_grades):
+            raise DataError(
+                f"Multinomial works in class space and needs scores with {loss.n_grades or 'as many'} columns"
+                f"{'' if loss.n_grades else ' as there are grades'}, not of shape {tuple(scores.shape)}."
+            )
+        factors = part.spread(part.scale) * factors
+        logs = scores.log_softmax(1)
+        slopes = logs.exp().scatter_add_(1, codes[:, None], -torch.ones_like(factors)[:, None])
+        return -torch.dot(factors, logs.gather(1, codes[:, None])[:, 0]), slopes * factors[:, None]
+
+    return Prepared((frame.labels.long(), _factors(frame, loss.per_document)), judge)
+
+
+def _targets(loss: Squared | QuerySquared, frame: Frame) -> Tensor:
+    return frame.labels if loss.gain is None else gains_of(frame, loss.gain, loss.max_grade)
+
+
+def _factors(frame: Frame, per_document: bool) -> Tensor:
+    """What a document's term is multiplied by, beside the scale of its query."""
+    ones = torch.ones_like(frame.labels)
+    return frame.weighted(ones / frame.part.spread(frame.part.sum(ones)) if per_document else ones)

@@ -1,0 +1,1 @@
+"""Rankers whose score is a sum over features, or over grades of linear functions."""

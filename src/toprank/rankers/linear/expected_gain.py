@@ -1,0 +1,321 @@
+"""`ExpectedGainRanker`: relevance probabilities P(grade | x), and the score they imply, E[G(grade) | x].
+
+That score orders optimally for DCG with the gain G, where the probabilities are right; NDCG's optimum can differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray, each_block, one_blas_thread
+from toprank.data.checks import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.metrics.measure import Measure
+from toprank.rankers.base import by_row, finite, warn_constant
+from toprank.rankers.formula import Linear, Part
+from toprank.rankers.linear.penalty_path import PathRanker, penalty_path
+from toprank.rankers.model_files import State
+from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
+from toprank.rankers.probabilities import GradeProbabilities
+from toprank.rankers.schema import Numbers, needed, read_value
+from toprank.rankers.source import Source, source_of
+from toprank.scorers.expected_gain import ExpectedGain, Logits
+from toprank.scorers.features import Features, row_blocks
+from toprank.scorers.linear import Thresholds
+from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
+
+__all__ = ["ExpectedGainRanker"]
+
+_STARTS = ("likelihood", "linear", "zeros")
+_CHOLESKY = 1000  # weights: MSLR's 136 features and five grades make 685
+_SOLVERS: dict[str, Solver] = {
+    "newton": Newton(cholesky_limit=_CHOLESKY),
+    "lbfgs": LBFGS(),
+    "descent": GradientDescent(rate=0.1),
+}
+
+
+@dataclass(eq=False, repr=False)
+class ExpectedGainRanker(GradeProbabilities, PathRanker):
+    """P(r = k | x) = softmax_k(w_k·x + b_k), s = Σ_k G(k) P(r = k | x).
+
+    Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
+    plug-in of Algorithm 1, or `loss="Ordinal"`: proportional odds, one score and K − 1 thresholds), or from a
+    scikit-learn classifier (`classifier=`). Probabilities may be called calibrated after likelihood training, or after
+    `calibrate` on held-out data; ranking losses alone do not calibrate them.
+
+    Args:
+        loss: a loss, or its name.
+        gain: G, for training and as the default of prediction.
+        n_grades: number of grades; None: the largest training label + 1. Where it is given and the loss takes labels
+            for gains (``Squared(gain=None)``), they may be any real numbers: expected gains to come near.
+        l2: penalty on the w_k (never on the b_k), or several: with `valid` data the best on `metric` is kept.
+        start: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
+            direction, spread over the grades), or ``zeros``.
+        restarts: so many further starts from random weights; the best objective is kept.
+        saturation: ε of the paper: where some P exceeds it, it counts as 1 while descending. 1.0: off. Only for plain
+            gradient descent (solver="descent").
+        solver: "newton", "lbfgs", "descent", a solver of `toprank.solvers`, or "auto": Newton for likelihoods, L-BFGS
+            for losses of the score (which are not convex in these weights) and for more than 1,000 weights.
+        classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `start` and `solver` are unused.
+        calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
+        scale: standardise features inside the model; missing values count as the mean either way.
+        metric: what validation is judged by.
+        convention: the rules of that metric.
+        tolerance: handed to the solver.
+        max_iterations: handed to the solver.
+        seed: decides random starts.
+        threads: number of threads; results do not depend on it.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_grades=3, seed=0)
+    >>> ranker = ExpectedGainRanker(loss="Multinomial").fit(data)
+    >>> ranker.predict_proba(data).shape == (data.n_documents, 3)
+    True
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {
+        "coef_": Numbers("rows of weights", "features"),
+        "intercept_": Numbers("intercepts"),
+        "gains_": Numbers("grades"),
+    }
+    saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "l2_": float, **GradeProbabilities.saved_values}
+    standardises: ClassVar[bool] = True
+    shows_infinity: ClassVar[bool] = False
+    learns_from_parts: ClassVar[bool] = True
+
+    loss: Loss | str = "Multinomial"
+    _: KW_ONLY
+    gain: str | Sequence[float] = "exponential"
+    n_grades: int | None = None
+    l2: float | Sequence[float] = 1e-3
+    start: Literal["likelihood", "linear", "zeros"] = "likelihood"
+    restarts: int = 0
+    saturation: float = 1.0
+    solver: Literal["auto", "newton", "lbfgs", "descent"] | Solver = "auto"
+    classifier: Any = None
+    calibration: Literal["sigmoid", "isotonic"] | None = None
+    scale: bool = True
+    metric: str | Measure = "ndcg@10"
+    convention: str = "standard"
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int = 0
+    threads: int | None = None
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        self._check_options()
+        source = source_of(data)
+        labels = source.grades()[0]
+        self.n_grades_ = self._count_grades(labels)
+        self.calibration_ = None
+        seen = source.standardisation(self.threads)
+        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
+        self.gains_ = gain_table(self.gain, self.n_grades_)
+        if len(labels) == 1:
+            warn_constant(
+                f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
+                "apart; the scores mean nothing."
+            )
+        self.plugin_: PluginProbabilities | None = None
+        if self.classifier is not None:
+            if not isinstance(data, RankingData):
+                raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
+            self.plugin_ = PluginProbabilities.fit(
+                self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
+            )
+            return
+        self._walk(partial(self._solve, source), None, penalty_path(self.l2, valid), valid)
+        self._set(self.solution_.weights)
+
+    def _check_options(self) -> None:
+        self._check_solver_options()
+        if self.start not in _STARTS:
+            raise UnknownNameError("start", str(self.start), _STARTS)
+        check_whole("restarts", self.restarts, 0)
+        check_whole("seed", self.seed, 0)
+        check_number("saturation", self.saturation, above=0, most=1)
+        if self.tolerance is not None:
+            check_number("tolerance", self.tolerance, least=0)
+        if self.n_grades is not None:
+            check_whole("n_grades", self.n_grades, 1)
+        if self.calibration is not None and self.classifier is None:
+            raise DataError(
+                "calibration is for a classifier=; a ranker that is trained under a loss is calibrated afterwards, by "
+                "its method calibrate, on data that it was not trained on."
+            )
+
+    @property
+    def _learns_gains(self) -> bool:
+        """Whether labels are gains, any real numbers, which expected gains over given grades are to come near."""
+        loss = make_loss(self.loss)
+        takes = loss.traits.linear_in_gain or type(loss).__name__ == "SafeDCG"
+        return self.n_grades is not None and takes and getattr(loss, "gain", None) is None
+
+    def _count_grades(self, grades: FloatArray) -> int:
+        if self.n_grades is not None and self._learns_gains:
+            return max(int(self.n_grades), 2)
+        least = whole_grades(grades, "P(grade | x) needs classes. Round the labels, or use LinearRanker.")
+        count = least if self.n_grades is None else int(self.n_grades)
+        if count <= grades.max():
+            raise DataError(f"n_grades is {count}, but the largest training label is {grades.max():g}.")
+        return max(count, 2)
+
+    def _set(self, weights: FloatArray) -> None:
+        coef, self.intercept_ = self._head.split(weights)
+        self.coef_ = self.standardisation_.without_constants(coef)  # on the standardised scale
+
+    @property
+    def _head(self) -> Logits | Thresholds:
+        """How P(grade | x) hangs on the weights."""
+        kind = Thresholds if type(make_loss(self.as_fitted.loss)).__name__ == "Ordinal" else Logits
+        return kind(self.n_columns_, self.n_grades_)
+
+    def _solve(self, source: Source, start: FloatArray | None, l2: float, _: float | None) -> Solution:
+        loss, head = make_loss(self.loss), self._head
+        by_class = loss.traits.space == "class"
+        if by_class:
+            loss = replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
+        scorer: Any = head if by_class else ExpectedGain(source.n_features, self.gains_, self.saturation)
+        objective = source.objective(scorer, loss, self.standardisation_, self.threads)
+        penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free)
+        starts = [self._first(source, l2, by_class) if start is None else start]
+        rng = np.random.default_rng(self.seed)
+        starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
+        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        solver = self._solver(by_class, objective.n_weights)
+        solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
+        return min(solutions, key=lambda solution: solution.value)
+
+    def _first(self, source: Source, l2: float, by_class: bool) -> FloatArray:
+        """Where to start: class shares as intercepts, and directions as asked for."""
+        d, grades = source.n_features, self.n_grades_
+        labels, counts = source.grades()
+        plain = self._learns_gains and self.start == "likelihood"  # gains are no classes whose likelihood there is
+        shares = np.full(grades, 1 / grades) if self._learns_gains else grade_shares(labels, counts, grades)
+        first = self._head.start(shares)
+        if by_class or plain or self.start == "zeros":
+            return first
+        table = first.reshape(grades, d + 1)
+        if self.start == "linear":
+            from toprank.rankers.linear.ranker import LinearRanker
+
+            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit_source(source)
+            direction = linear.coef_ * self.standardisation_.spread
+            spread = source.score_spread(self.standardisation_, direction)
+            steps = np.arange(grades) - (grades - 1) / 2
+            table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
+            return table.ravel()
+        likelihood = make_loss("Multinomial", n_grades=grades)
+        objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads)
+        penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free)
+        return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
+
+    def _solver(self, by_class: bool, n_weights: int) -> Solver:
+        if self.saturation < 1.0 and self.solver != "descent" and not isinstance(self.solver, GradientDescent):
+            raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
+        if not isinstance(self.solver, str):
+            return self.solver
+        if self.solver == "auto":
+            return _SOLVERS["newton" if by_class and n_weights <= _CHOLESKY else "lbfgs"]
+        if self.solver not in _SOLVERS:
+            raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
+        return _SOLVERS[self.solver]
+
+    @classmethod
+    @override
+    def restore(cls, state: State) -> ExpectedGainRanker:
+        ranker = super().restore(state)
+        ranker.plugin_ = None
+        fitted = needed(state.values, "fitted")
+        if "calibration_scale" in fitted:  # how calibration used to be written: as a change of the logits
+            scale = read_value(fitted, "calibration_scale", float)
+            shift = Numbers("shifts").read("calibration_shift", needed(state.arrays, "calibration_shift"))
+            if len(shift) not in (1, len(ranker.intercept_)):
+                raise DataError("the calibration does not fit the number of grades")
+            ranker.coef_, ranker.intercept_ = scale * ranker.coef_, scale * ranker.intercept_ + shift
+        return ranker
+
+    @override
+    def check_restored(self) -> None:
+        super().check_restored()
+        head, grades = self._head, self.n_grades_
+        rows, intercepts = (1, grades - 1) if isinstance(head, Thresholds) else (grades, grades)
+        if grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts):
+            raise DataError("the weights do not fit the number of grades")
+
+    # ---- prediction ----
+
+    def _probabilities(self, X: Any, gains: FloatArray | None = None, *, own: bool = False) -> FloatArray:
+        """P(grade | x), calibrated or as training left them, or the expected gains alone."""
+
+        def finished(P: FloatArray) -> FloatArray:
+            known = P if own else self._calibrated(P)
+            return known if gains is None else known @ gains
+
+        if self.plugin_ is not None:
+            return finished(self.plugin_.predict(X))
+        head = self._head
+        tail = () if gains is not None else (self.n_grades_,)
+        return self._by_blocks(X, lambda logits: finished(head.probabilities(logits)), tail)
+
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return self._probabilities(self._prediction_rows(X), own=True)
+
+    @property
+    def _by_likelihood(self) -> bool:
+        return self.plugin_ is not None or super()._by_likelihood
+
+    def _by_blocks(self, X: Any, function: Callable[[FloatArray], FloatArray], tail: tuple[int, ...]) -> FloatArray:
+        """A function of the logits, block by block: nothing but the result is as long as X."""
+        features, result = Features(X, self.standardisation_), np.empty((X.shape[0], *tail))
+
+        def work(rows: slice) -> None:
+            result[rows] = function(features.dense(rows) @ self.coef_.T + self.intercept_)
+
+        blocks = row_blocks(X)
+        with one_blas_thread() if len(blocks) > 1 else nullcontext():
+            each_block(work, blocks, self.threads)
+        return result
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self._probabilities(X, self.gains_)
+
+    @override
+    def _formula(self) -> Part:
+        if self.plugin_ is not None:
+            raise DataError(
+                f"The probabilities of this ranker are of scikit-learn's {type(self.as_fitted.classifier).__name__}, "
+                "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
+                "own means."
+            )
+        standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
+        weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
+        linear = Linear(standard.centre, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape))
+        return self._expected(linear, "cumulative" if ordinal else "softmax")
+
+    def predict(
+        self, X: Any, qid: npt.ArrayLike | None = None, *, gain: str | Sequence[float] | None = None
+    ) -> FloatArray:
+        """Expected gains, under the gain of training or any other: train once, rank for any gain."""
+        del qid
+        rows = self._prediction_rows(X)
+        gains = self.gains_ if gain is None else self._gains(gain)
+        return by_row(X, finite(self._probabilities(rows, gains)))
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … n_grades − 1."""
+        return by_row(X, self._probabilities(self._prediction_rows(X)))

@@ -1,0 +1,273 @@
+"""`LinearRanker`: a linear scorer under any loss, by the solver that fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray, each_block
+from toprank.data.checks import check_flag, check_number
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError
+from toprank.losses import ImportanceWeightedSquared, Loss, Squared
+from toprank.losses import make as make_loss
+from toprank.metrics.measure import Measure
+from toprank.rankers.base import warn_constant, warn_unconverged
+from toprank.rankers.contributions import LinearTerms
+from toprank.rankers.formula import Part, centred
+from toprank.rankers.linear.penalty_path import PathRanker, penalty_path, tolerances_of
+from toprank.rankers.schema import Numbers
+from toprank.rankers.source import Score, Source, source_of
+from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.linear import Linear
+from toprank.showing.progress import Told
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
+from toprank.solvers.base import Objective
+
+__all__ = ["LinearRanker"]
+
+SolverName = Literal["auto", "newton", "lbfgs", "bundle", "proximal", "descent"]
+_SOLVERS: dict[str, Solver] = {
+    "newton": Newton(),
+    "lbfgs": LBFGS(),
+    "bundle": Bundle(),
+    "proximal": Proximal(),
+    "descent": GradientDescent(),
+}
+_ROWS = 1 << 14
+_INEXACT_ITERATIONS = 30
+_MAX_ROUNDS = 50
+_INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
+
+
+@dataclass(eq=False, repr=False)
+class LinearRanker(LinearTerms, PathRanker):
+    """Scores s = w·x, learned under any loss of `toprank.losses`.
+
+    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the
+    loss needs one, is free (under the bundle method it carries a thousandth of the penalty, for the certificate).
+
+    Args:
+        loss: a loss, or its name ("ListNet", "CostSensitiveListMLE" …).
+        l2: the penalty (0.1 did well on the validation parts of several sets), or several: with `valid` data the best
+            on `metric` is kept (warm-started along the path).
+        l1: weight of ‖w‖₁; makes weights exactly 0.
+        solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
+            kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
+            there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
+        scale: standardise features inside the model; missing values count as the mean either way.
+        refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
+            ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
+            active ones only. For queries of very many documents.
+        start: weights to start from on the standardised scale: zeros (None), a number for all, or an array.
+        metric: what validation is judged by.
+        convention: the rules of that metric.
+        tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
+            one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
+        max_iterations: handed to the solver, for all tolerances together; None: its own default.
+        threads: number of threads; results do not depend on it.
+        verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
+
+    After fitting: `coef_` and `intercept_` on the scale of the raw features, `solution_` (how the solver ended, in
+    words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, whether it converged, validation metric),
+    and `on_path`, the ranker at any of its rows.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=50, seed=0)
+    >>> ranker = LinearRanker(loss="ListNet", l2=1e-3).fit(data)
+    >>> ranker.solution_.converged, ranker.coef_.shape
+    (True, (10,))
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float, "l2_": float}
+    standardises: ClassVar[bool] = True
+    learns_from_parts: ClassVar[bool] = True
+    solves_to_a_gap: ClassVar[bool] = True
+    family: ClassVar[str | None] = "linear"
+
+    loss: Loss | str = "ListNet"
+    _: KW_ONLY
+    l2: float | Sequence[float] = 0.1
+    l1: float = 0.0
+    solver: SolverName | Solver = "auto"
+    scale: bool = True
+    refine: bool = False
+    start: float | FloatArray | None = None
+    metric: str | Measure = "ndcg@10"
+    convention: str = "standard"
+    tolerance: float | Sequence[float] | None = None
+    max_iterations: int | None = None
+    threads: int | None = None
+    verbose: bool = False
+
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        self._check_solver_options()
+        check_flag("refine", self.refine)
+        check_number("l1", self.l1, least=0)
+        loss = make_loss(self.loss)
+        if loss.traits.space != "score":
+            raise DataError(
+                f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
+                "use ExpectedGainRanker."
+            )
+        seen = source_of(data).standardisation(self.threads)
+        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
+        if self.refine:
+            if not isinstance(data, RankingData) or isinstance(valid, Source):
+                raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
+            self._refine(data, loss, valid)
+        else:
+            self.fit_standardised(data, loss, valid)
+
+    def _refine(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
+        """Least squares on the active documents until no ignored one scores above δ (Cossock & Zhang 2008 §VI).
+
+        So the sup term of the loss is 0 at the solution. `active_` counts the documents.
+        """
+        if not isinstance(loss, ImportanceWeightedSquared):
+            raise DataError(f"refine=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
+        top = loss.max_grade if loss.max_grade is not None else float(data.labels.max())
+        squared = Squared(gain=loss.gain, max_grade=top, per_document=loss.per_document)
+        active = loss.first_active(data.labels, data.queries)
+        self.active_: list[int] = []
+        for _ in range(_MAX_ROUNDS):
+            self.active_.append(int(active.sum()))
+            weights = loss.active_weights(data.labels, data.queries, active)
+            if data.document_weights is not None:
+                weights = weights * data.document_weights
+            part = data.replace(document_weights=weights).keep(active)
+            self.fit_standardised(part, squared, valid)
+            grown = loss.now_active(active, self.predict(data))
+            if (grown == active).all():
+                return
+            active = grown
+        raise DataError(f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without refine.")
+
+    def fit_standardised(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
+        """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
+        source, standardisation, d, traits = source_of(data), self.standardisation_, data.n_features, loss.traits
+        scorer = Linear(d, intercept=not traits.shift_invariant)
+        objective = source.objective(scorer, loss, standardisation, self.threads)
+        start, limit = self._start(objective.n_weights), self.max_iterations
+        penalties, tolerances = penalty_path(self.l2, valid), tolerances_of(self.tolerance, valid)
+        if self.l1 > 0 and not traits.smooth:
+            raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
+        if self.start is None and not traits.exact_gradient:
+            easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads)
+            penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
+            start = Newton().solve(easier, start, penalty).weights
+        if limit is None and not traits.exact_gradient:
+            limit = _INEXACT_ITERATIONS
+        solver, used, told = self._solver(loss, objective), 0, Told()
+        tell = partial(_tell, told) if self.verbose else None
+
+        def solve(weights: FloatArray, l2: float, tolerance: float | None) -> Solution:
+            nonlocal used
+            used = 0 if tolerance == tolerances[0] else used
+            left = None if limit is None else max(1, limit - used)
+            penalty = self._penalty(objective.n_weights, d, l2, solver)
+            options = {"tolerance": tolerance, "max_iterations": left, "callback": tell}
+            solution = solver.solve(objective, weights, penalty, **options)  # type: ignore[arg-type]
+            used += solution.iterations
+            return solution
+
+        self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
+        told.end()
+        self._set(self.solution_.weights)
+        if not self.coef_.any():
+            warn_constant(
+                f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
+            )
+        elif self.solution_.hardly_beats_zero:
+            warn_unconverged(f"LinearRanker: {self.solution_.message}")
+
+    def _set(self, weights: FloatArray) -> None:
+        spread, centre = self.standardisation_.spread, self.standardisation_.centre
+        self.coef_ = self.standardisation_.without_constants(weights[: len(spread)]) / spread
+        free = weights[-1] if len(weights) > len(spread) else 0.0
+        self.intercept_ = float(free - self.coef_ @ centre)
+
+    @override
+    def _scores_at(self, weights: FloatArray) -> Score:
+        return partial(_linear_scores, self.standardisation_, weights[: self.n_columns_], self.threads)
+
+    def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
+        penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
+        if n > d and isinstance(solver, Bundle):
+            penalty.l2[d:] = l2 * _INTERCEPT_SHARE
+        return penalty
+
+    def _solver(self, loss: Loss, objective: Objective) -> Solver:
+        if not isinstance(self.solver, str):
+            return self.solver
+        if self.solver != "auto":
+            if self.solver not in _SOLVERS:
+                raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
+            return _SOLVERS[self.solver]
+        traits = loss.traits
+        if self.l1 > 0:
+            return Proximal()
+        if not traits.exact_gradient:
+            return Newton()
+        if traits.convex and not traits.smooth:
+            return Bundle()
+        if traits.convex and traits.curvature == "exact" and objective.n_weights <= Newton().cholesky_limit:
+            return Newton()
+        return LBFGS()
+
+    def _start(self, n: int) -> FloatArray:
+        if self.start is None:
+            return np.zeros(n)
+        try:
+            given = np.asarray(self.start, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"start must be a number, an array of weights, or None, not {self.start!r}.") from None
+        if given.ndim == 0:
+            return np.full(n, float(given))
+        if given.shape != (n,):
+            raise DataError(f"start has {given.size} weights, but the ranker has {n}.")
+        return given
+
+    def _scores(self, X: Any) -> FloatArray:
+        unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
+        centred = self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
+        scores = _linear_scores(unscaled, self.coef_, self.threads, X)
+        scores += centred
+        return scores
+
+    @override
+    def _formula(self) -> Part:
+        centre = self.standardisation_.centre
+        return centred(centre, self.coef_, self.intercept_ + float(self.coef_ @ centre))
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score.
+
+        A category has the sum of its levels.
+        """
+        size = np.abs(self.coef_ * self.standardisation_.spread)
+        size = size if self.one_hot_ is None else self.one_hot_.by_feature(size)
+        total = size.sum()
+        return size / total if total > 0 else size
+
+
+def _tell(told: Told, iteration: int, _: FloatArray, value: float, message: str) -> None:
+    told(f"iteration {iteration:>4}  value {value:.6f}  {message}")
+
+
+def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:
+    features, n = Features(X, standardisation), X.shape[0]
+    scores = np.empty(n)
+
+    def work(rows: slice) -> None:
+        scores[rows] = features.times(rows, weights)
+
+    each_block(work, [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)], threads)
+    return scores

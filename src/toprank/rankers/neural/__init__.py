@@ -1,0 +1,1 @@
+"""Networks: the ranker, what it is trained by, and how it scores."""

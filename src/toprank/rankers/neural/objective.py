@@ -1,0 +1,223 @@
+"""What a network is trained for: its outputs become scores, and a loss judges them batch by batch.
+
+The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q: its mean over the batches of an epoch is
+the mean over queries that every other ranker minimises, however the queries fall into batches.
+
+PyTorch differentiates any loss of ours over a bridge (`bridged`): the loss says its value and its gradient in one pass
+when it is asked for the value; the way back only hands the gradient on. Scores on another device are copied to the CPU,
+and the gradient back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toprank.compute import FloatArray, blocks_of, each_block
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.losses.base import BoundLoss, Want
+from toprank.rankers.neural.inputs import EpochPlan
+from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.outputs import first_outputs, loss_and_gains, weighted_grades
+from toprank.scorers.networks import expected_gain
+
+__all__ = ["NotFinite", "Objective", "bridged"]
+
+_BLOCK = 1 << 12  # documents that a thread takes at a time: for fewer, calling it costs more than it does
+
+
+class NotFinite(DataError):  # noqa: N818 - what it says of a score
+    """A score is infinite or no number."""
+
+
+class _Bridge(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, bound: BoundLoss, first: int, last: int, threads: int | None) -> Tensor:
+        values = np.ascontiguousarray(scores.detach().cpu().double().numpy())
+        if not np.isfinite(values).all():
+            raise NotFinite("A score is not finite; no loss can judge it.")
+        whole = bound.cut(first, last)
+        grad, losses = np.zeros_like(values), np.empty(whole.n_queries)
+
+        def work(ends: tuple[int, int]) -> None:
+            block = bound.cut(first + ends[0], first + ends[1])
+            rows = slice(*whole.offsets[list(ends)])
+            losses[slice(*ends)] = bound.judge(block, values[rows], grad[rows], Want())[0]
+
+        each_block(work, blocks_of(whole.offsets, _BLOCK), threads)
+        ctx.save_for_backward(torch.from_numpy(grad).to(scores.dtype).to(scores.device))
+        return scores.new_tensor(float(np.sum(losses * whole.scale)))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_value: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (grad,) = ctx.saved_tensors
+        return grad * d_value, None, None, None, None
+
+
+def bridged(
+    bound: BoundLoss, first: int = 0, last: int | None = None, *, threads: int | None = None
+) -> Callable[[Tensor], Tensor]:
+    """The part of a bound loss's value that the queries first … last − 1 contribute, as a function of their scores.
+
+    >>> from toprank import Queries, losses
+    >>> value = bridged(losses.ListNet().on([1, 0], Queries([0, 2])))
+    >>> scores = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    >>> value(scores).backward()
+    >>> [round(slope, 4) for slope in scores.grad.tolist()]
+    [-0.2311, 0.2311]
+    """
+    end = len(bound.queries) if last is None else last
+
+    def value(scores: Tensor) -> Tensor:
+        expected = int(bound.queries.offsets[end] - bound.queries.offsets[first])
+        if len(scores) != expected:
+            raise DataError(f"There are {len(scores)} scores for {expected} documents; there must be one for each.")
+        result: Tensor = _Bridge.apply(scores, bound, first, end, threads)  # type: ignore[no-untyped-call]
+        return result
+
+    return value
+
+
+BatchLoss = Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss on training data, as the training loop asks for it."""
+
+    loss: Loss
+    data: RankingData
+    gains: FloatArray
+    """G of each grade where the network has an output for each; else empty."""
+    start: FloatArray | None
+    """What the biases of the outputs start from; None: from chance."""
+    native: Any
+    """The loss as kernels of the GPU; None: the bridge to the reference."""
+    device: torch.device
+    threads: int | None
+
+    @classmethod
+    def of(cls, asked: NeuralParameters, data: RankingData, device: torch.device, threads: int | None) -> Objective:
+        """Look at the loss, the outputs and the labels; refuse what does not go together."""
+        before = asked.init_model
+        known = None if before is None else before.gains_
+        loss, gains = loss_and_gains(
+            make_loss(asked.loss), asked.outputs, asked.gain, data.labels, known, "a network does"
+        )
+        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
+        bound = loss.on(data.labels, data.queries, **weights)
+
+        def value(constant: float) -> float:
+            return bound.at(np.full(data.n_documents, constant)).value
+
+        start = first_outputs(loss, len(gains), *weighted_grades(data), value)
+        return cls(loss, data, gains, start, _native(asked.native, loss, device), device, threads)
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of the network."""
+        return max(len(self.gains), 1)
+
+    @property
+    def blind_to_shifts(self) -> bool:
+        """Whether a constant added to the output changes nothing."""
+        return self.loss.traits.shift_invariant and not len(self.gains)
+
+    def judged(self, outputs: Tensor) -> Tensor:
+        """What the loss judges: scores, or the outputs of all grades where it is a likelihood."""
+        if not len(self.gains):
+            return outputs[:, 0]
+        if self.loss.traits.space == "class":
+            return outputs
+        return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
+
+    def drawn_anew(self, seed: int, number: int) -> Objective:
+        """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
+        if not is_dataclass(self.loss) or all(field.name != "seed" for field in fields(self.loss)):
+            return self
+        given: Any = self.loss
+        chance = np.random.SeedSequence([given.seed, seed, number]).generate_state(1)
+        loss = replace(given, seed=int(chance[0]))
+        return replace(self, loss=loss, native=None if self.native is None else _native(True, loss, self.device))
+
+    def epoch(self, plan: EpochPlan) -> BatchLoss:
+        """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
+        if self.native is not None:
+            return self._native_epoch(plan)
+        data, count = self.data, len(plan.batches)
+        labels = data.labels[plan.rows]
+        documents = None if data.document_weights is None else data.document_weights[plan.rows]
+        queries = None if data.query_weights is None else data.query_weights[plan.order]
+        bound = self.loss.on(labels, plan.queries, document_weights=documents, query_weights=queries)
+
+        def value(number: int, outputs: Tensor) -> Tensor:
+            part = bridged(bound, *plan.batches[number], threads=self.threads)
+            return count * part(self.judged(outputs))
+
+        return value
+
+    def _native_epoch(self, plan: EpochPlan) -> BatchLoss:
+        from toprank.losses.triton import Part
+
+        prepared, longest = self.prepared, int(self.data.queries.sizes.max())
+        rows, order = torch.from_numpy(plan.rows).to(self.device), torch.from_numpy(plan.order).to(self.device)
+        offsets = torch.from_numpy(plan.queries.offsets.copy()).to(self.device)
+        scale = self.query_scale.index_select(0, order)
+        scale = scale * (len(plan.batches) / scale.sum())
+
+        def value(number: int, outputs: Tensor) -> Tensor:
+            first, last = plan.batches[number]
+            documents = plan.documents((first, last))
+            count = documents.stop - documents.start
+            part = Part(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
+            result: Tensor = prepared.value(self.judged(outputs), part, prepared.take(rows[documents]))
+            return result
+
+        return value
+
+    @cached_property
+    def prepared(self) -> Any:
+        """The native loss on the labels of all data, on the device."""
+        from toprank.losses.triton import Frame
+
+        offsets = torch.from_numpy(self.data.queries.offsets.copy())
+        labels, weights = self._on_device(self.data.labels), self._on_device(self.data.document_weights)
+        return self.native.on(Frame(labels, offsets, weights))
+
+    @cached_property
+    def query_scale(self) -> Tensor:
+        """(queries,) the share of each query in the mean, on the device."""
+        weights, count = self._on_device(self.data.query_weights), len(self.data.queries)
+        return torch.full((count,), 1.0 / count, device=self.device) if weights is None else weights / weights.sum()
+
+    def _on_device(self, values: FloatArray | None) -> Any:
+        return None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
+
+
+def _native(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
+    """The loss as kernels of the GPU, where it has them and Triton works; ``auto`` leaves them to NVIDIA's GPUs."""
+    if wanted is False or (wanted == "auto" and device.type != "cuda"):
+        return None
+    from toprank.losses.triton import available, native
+
+    found = native(loss)
+    if wanted is True and found is None:
+        raise DataError(f"{loss!r} has no version for GPUs; use native='auto', which then takes the bridge.")
+    if not available(device):
+        if wanted is True:
+            raise DataError(
+                f"native=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use native='auto', which "
+                "takes the bridge where they are not."
+            )
+        return None
+    return found

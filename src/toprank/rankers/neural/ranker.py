@@ -1,0 +1,318 @@
+"""`NeuralRanker`: networks under any loss. RankNet = a network under logistic pairs; LambdaRank and LambdaLoss networks
+under theirs; with attention, a document's score depends on the other documents of its query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.data.checks import common_index, grouping
+from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
+from toprank.errors import DataError, needs
+from toprank.losses import Loss
+from toprank.metrics.measure import Measure
+from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.estimator import available_if, check_is_fitted
+from toprank.rankers.formula import Network, Part, dense_layers
+from toprank.rankers.model_files import State
+from toprank.rankers.neural.inputs import Inputs
+from toprank.rankers.probabilities import GradeProbabilities, has_grades
+from toprank.rankers.schema import Numbers, needed
+from toprank.rankers.watching import Epoch
+from toprank.scorers.expected_gain import grade_probabilities
+
+__all__ = ["Epoch", "NeuralRanker"]
+
+_INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
+
+
+@dataclass(eq=False, repr=False)
+class NeuralRanker(GradeProbabilities):
+    """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
+
+    The objective is the mean over queries of the loss, met in mini-batches of whole queries by AdamW.
+
+    Args:
+        loss: a loss or its name.
+        network: ``mlp``: each document by itself. ``attention``: the documents of a query see each other; their order
+            does not matter.
+        hidden: sizes of the hidden layers of an MLP; none: a linear function.
+        activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
+        norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalises the
+            inputs. (Attention has its own layer norms.)
+        dropout: share of the activations left out in training, drawn by seed.
+        width: numbers that stand for a document inside an attention network.
+        n_heads: heads of each attention; they share the width.
+        n_layers: blocks of attention.
+        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+            expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial``.
+        gain: G of ``outputs="grades"``: a name or a table.
+        input_transform: what is done to the features first: ``standard`` (mean 0, spread 1), ``log1p``
+            (sign(x)·log(1 + |x|), then standard), ``quantile`` (share of the training documents below, then standard)
+            or ``none``. Missing features (NaN) take the mean.
+        epochs: passes over the training data at most.
+        batch_documents: documents of a mini-batch at most, after padding where there is any; a query with more is a
+            batch of its own. Queries fall into new batches in every epoch (on a
+            GPU in every fifth, whose batches come in a new order each time), drawn by seed.
+        learning_rate: AdamW's.
+        schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
+        weight_decay: AdamW's, on matrices of weights; biases are free.
+        clip: longest gradient of a step; a longer one is shortened. None: any.
+        metric: what the history tells and validation is judged by.
+        convention: the rules of that metric.
+        early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
+            None: make all epochs and keep the last.
+        train_metric: also judge the training data after each epoch.
+        native: ``auto``: on NVIDIA's GPUs losses in PyTorch's own operations, where there are any; elsewhere our
+            kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False to have one or the
+            other.
+        device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
+        init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
+            optimiser.
+        callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
+        seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
+            global generator is neither used nor changed.
+        threads: number of threads; None: as many cores, up to 8, as have enough to do.
+        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
+            that is written over in a notebook, every ten seconds elsewhere.
+
+    An interrupt from the keyboard ends the training with a warning; the best epoch so far is kept (without `valid`, the
+    last whole one). A training whose loss ceases to be finite ends likewise where validation data have chosen an epoch;
+    otherwise it is refused.
+
+    After fitting: `network_` (PyTorch's module, for prediction), `inputs_` (the transform), `best_epoch_`, `history_`
+    (epoch, loss, train, valid), `stopped_` (why, in words).
+
+    Cost: that of the network for each document, without padding, and of the loss. Source: Burges et al. 2005 (RankNet);
+    Burges, Ragno & Le 2006 (LambdaRank); Pobrotyn et al. 2020, Pang et al. 2020 (self-attention).
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=60, truth="nonlinear", seed=0), (0.7, 0.3))
+    >>> ranker = NeuralRanker("ListNet", hidden=(16,), epochs=3, threads=1).fit(train, valid=valid)
+    >>> ranker.best_epoch_ <= 3, ranker.history_["epoch"]
+    (True, [1, 2, 3])
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"gains_": Numbers("grades")}
+    saved_values: ClassVar[Mapping[str, Any]] = {
+        "best_epoch_": int,
+        "history_": dict[str, list[float | None]],
+        "stopped_": str,
+        **GradeProbabilities.saved_values,
+    }
+
+    rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
+    shows_infinity: ClassVar[bool] = False  # as quantiles hide it
+    trains_alone: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
+    family: ClassVar[str | None] = "networks"
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+
+    loss: Loss | str = "LambdaRank"
+    _: KW_ONLY
+    network: Literal["mlp", "attention"] = "mlp"
+    hidden: Sequence[int] = (128, 64)
+    activation: str = "relu"
+    norm: Literal["none", "batch", "layer"] = "none"
+    dropout: float = 0.1
+    width: int = 64
+    n_heads: int = 4
+    n_layers: int = 2
+    outputs: Literal["score", "grades"] = "score"
+    gain: str | Sequence[float] = "exponential"
+    input_transform: Literal["standard", "log1p", "quantile", "none"] = "log1p"
+    epochs: int = 100
+    batch_documents: int = 2048
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "constant"] = "cosine"
+    weight_decay: float = 0.01
+    clip: float | None = 1.0
+    metric: str | Measure = "ndcg@10"
+    convention: str = "standard"
+    early_stopping: int | None = 20
+    train_metric: bool = False
+    native: bool | Literal["auto"] = "auto"
+    device: str = "auto"
+    init_model: NeuralRanker | None = None
+    callbacks: Sequence[Callable[[Epoch], Any]] = ()
+    seed: int = 0
+    threads: int | None = None
+    verbose: bool = False
+    _team: Any = field(init=False)  # those who train with it, where a group does
+
+    @override
+    def search_space(self) -> dict[str, Any]:
+        shapes: dict[str, Any] = {"hidden": [(64,), (128, 64), (256, 128), (256, 128, 64)]}
+        if self.network == "attention":
+            shapes = {"width": [32, 64, 128], "n_layers": (1, 4)}
+        return {
+            **shapes,
+            "learning_rate": (1e-4, 1e-2, "log"),
+            "dropout": (0.0, 0.5),
+            "weight_decay": [0.0, 1e-4, 1e-3, 1e-2, 1e-1],
+        }
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        needs("torch", "neural", "NeuralRanker")
+        from toprank.rankers.neural.parameters import NeuralParameters
+        from toprank.rankers.neural.training import train_network
+
+        parameters = NeuralParameters.of(self)
+        if self.init_model is not None:
+            self._check_start(data)
+        trained = train_network(parameters, data, valid, getattr(self, "_team", None))
+        self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
+        self.calibration_ = None
+        self.best_epoch_, self.history_, self.stopped_ = trained.epochs, watch.history, watch.stopped
+        self.l2_ = float(self.weight_decay)
+        self.path_: list[dict[str, Any]] = [{"epochs": trained.epochs, "interrupted": watch.interrupted}]
+        if (judge := trained.judge) is not None:
+            self.path_[0]["valid"] = trained.valid
+            self.training_["valid"] = {judge.name: trained.valid, "convention": judge.convention.name}
+        if (data.labels == data.labels[0]).all():
+            warn_constant(
+                f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
+                "the scores mean nothing."
+            )
+        if watch.unfinished:
+            warn_unconverged(f"NeuralRanker: {watch.stopped} The model of epoch {trained.epochs} is kept.")
+
+    # ---- prediction ----
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better.
+
+        Args:
+            X: a `RankingData`, or features.
+            qid: the query of each row, where X are features and the network is ``attention``; rows of a query need not
+                be neighbours. May be left out (all rows are one query) only where it was fitted on one query, so that a
+                forgotten `qid` is no other meaning. An MLP does not ask.
+        """
+        outputs = self._outputs(X, qid)
+        if not len(self.gains_):
+            return by_row(X, finite(outputs[:, 0]))
+        gains = self._calibrated(grade_probabilities(outputs)) * self.gains_  # a matrix product may round by the place
+        return by_row(X, finite(gains.sum(axis=1)))
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self.predict(X)
+
+    @override
+    def _formula(self) -> Part:
+        if self.network_.shape.network != "mlp":
+            raise DataError(
+                "An attention network scores a document by the other documents of its query, and no format here is "
+                "given whole queries. Train network='mlp', or serve the model itself."
+            )
+        inputs = self.inputs_
+        mean, nothing, plain = inputs.centre, np.zeros_like(inputs.centre), inputs.kind == "none"
+        how = (nothing, nothing + 1.0, mean) if plain else (mean, inputs.spread, nothing)
+        transform: Any = inputs.kind if inputs.kind in ("log1p", "quantile") else "identity"
+        network = Network(transform, *how, inputs.knots, dense_layers(self.network_))
+        return self._expected(network) if len(self.gains_) else network
+
+    @override
+    def query_scores(self, X: FloatArray) -> FloatArray:
+        names = getattr(self, "feature_names_in_", None)
+        return self.predict(RankingData(X, feature_names=names, encoding=self.encoding_))
+
+    def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
+        check_is_fitted(self)
+        from toprank.rankers.neural import scoring
+
+        common_index(X=X, qid=qid)
+        rows = self._prediction_rows(X)
+        order, queries = self._grouped(X, qid, rows.shape[0])
+        device = scoring.chosen_device(self.device)
+        network = self.network_ if device.type == "cpu" else scoring.prediction_network(self.network_, device)
+        with scoring.torch_threads(scoring.threads_for(self.threads, rows.shape[0], network)) as threads:
+            source = rows if order is None else rows[order]
+            prepared = scoring.Rows(source, self.inputs_, device, threads, keep=False)
+            outputs = scoring.outputs_of(network, prepared, queries, twins=True)
+        if order is None:
+            return outputs
+        scattered = np.empty_like(outputs)
+        scattered[order] = outputs
+        return scattered
+
+    def _grouped(self, X: Any, qid: npt.ArrayLike | None, n: int) -> tuple[Any, Queries]:
+        """How to bring the rows of each query together, and the queries, where the network looks at them."""
+        if self.network_.shape.network != "attention":
+            return None, Queries([0, n])
+        if isinstance(X, RankingData):
+            if qid is not None:
+                raise DataError("The data know their queries already; leave qid out.")
+            return None, X.queries
+        if qid is None and self._needs_qid:
+            raise DataError(
+                "An attention network looks at the other documents of the query, and was fitted on several, but "
+                "here are features without qid. Give predict the qid of each row, or a RankingData, which without qid "
+                "is one query."
+            )
+        order, queries, _ = grouping(qid, None, None, n, regroup=True)
+        return order, queries
+
+    @property
+    def sees_queries(self) -> bool:
+        """An attention network does."""
+        return bool(self.network_.shape.network == "attention")
+
+    @property
+    def _needs_qid(self) -> bool:
+        """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
+        return self.sees_queries and self.training_.get("queries", 1) > 1
+
+    @available_if(has_grades)
+    def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        return by_row(X, self._calibrated(grade_probabilities(self._outputs(X, qid))))
+
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return grade_probabilities(self._outputs(X, None))
+
+    # ---- files ----
+
+    def state(self) -> State:
+        """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
+        state = super().state()
+        weights = {name.replace(".", "_"): value.numpy() for name, value in self.network_.state_dict().items()}
+        arrays = {
+            name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in weights.items()
+        }
+        inputs = {name: getattr(self.inputs_, name) for name in _INPUTS}
+        return state._replace(arrays={**state.arrays, **inputs, **arrays})
+
+    @override
+    def _saved_parameters(self) -> dict[str, Any]:
+        known = super()._saved_parameters()
+        return known | {"callbacks": (), "init_model": None, "device": "cpu" if known["device"] == "cpu" else "auto"}
+
+    @classmethod
+    @override
+    def restore(cls, state: State) -> Self:
+        needs("torch", "neural", "NeuralRanker")
+        from toprank.rankers.neural.scoring import restored_network
+
+        ranker = super().restore(state)
+        ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
+        parts = [numbers.read(name, needed(state.arrays, name)) for name, numbers in _INPUTS.items()]
+        ranker.inputs_ = Inputs(ranker.input_transform, *parts)
+        known = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays)}
+        ranker.network_ = restored_network(ranker, state.arrays, known)
+        return ranker
+
+    @override
+    def check_restored(self) -> None:
+        from toprank.rankers.neural.scoring import check_inputs
+
+        super().check_restored()
+        check_inputs(self)

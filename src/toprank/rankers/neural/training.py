@@ -1,0 +1,277 @@
+"""A training run of a network: epochs of mini-batches, watched, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
+from toprank.rankers.neural.objective import NotFinite, Objective
+from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.scoring import (
+    Rows,
+    chosen_device,
+    outputs_of,
+    prediction_network,
+    scores_of,
+    threads_for,
+    torch_threads,
+)
+from toprank.rankers.watching import EpochWatch, Progress, judges_of
+from toprank.scorers.networks import Layout, SetAttention, build, initialise
+
+__all__ = ["Team", "Trained", "train_network"]
+
+
+class Team(Protocol):
+    """Several processes that train the same network, each on its share of the queries of every batch."""
+
+    rank: int
+    place: int
+    """Which of the processes on its machine this is, from 0."""
+
+    def share(self, plan: EpochPlan) -> EpochPlan:
+        """The same epoch, with this process's share of every batch; a share may be empty."""
+
+    def add(self, network: nn.Module, loss: float) -> float:
+        """Add the gradients of all processes, in place, and their losses; one that is not finite is so for all."""
+
+    def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The metrics, as the first process finds them."""
+
+
+class Trained(NamedTuple):
+    """The outcome of a training."""
+
+    network: Any
+    """A module of PyTorch, for prediction, on the CPU."""
+    inputs: Inputs
+    gains: FloatArray
+    epochs: int
+    """Epochs in the model that is kept."""
+    valid: float | None
+    """Its metric on the validation data."""
+    judge: Judge | None
+    watch: EpochWatch
+
+
+def train_network(
+    parameters: NeuralParameters, data: RankingData, valid: RankingData | None, team: Team | None = None
+) -> Trained:
+    """Train as the parameters say, alone or in a team."""
+    device = chosen_device(parameters.device, None if team is None else team.place)
+    outline = build(parameters.architecture(data.n_features, 1))
+    with torch_threads(threads_for(parameters.threads, data.n_documents, outline)) as threads:
+        judges = judges_of(parameters, data if parameters.train_metric else None, valid)
+        run = _Run(parameters, data, device, threads, team)
+        held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
+        if "train" in held_out:
+            held_out["train"] = run.rows
+
+        def metrics() -> dict[str, float]:
+            network = prediction_network(run.network, device)
+            return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
+
+        watch = _watch(parameters, judges.get("valid"), run.weights())
+        _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
+        weights, epochs, value = watch.kept()
+        run.network.load_state_dict(weights)
+        network = prediction_network(run.network, torch.device("cpu"))
+    return Trained(network, run.inputs, run.objective.gains, epochs, value, judges.get("valid"), watch)
+
+
+def _make_epochs(run: _Run, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
+    """Make the epochs, unless an interrupt from the keyboard ends them."""
+    try:
+        while not watch.over and watch.done < watch.last:
+            loss = run.epoch(watch.done, watch.first)
+            watch.made(loss, metrics(), run.weights())
+    except KeyboardInterrupt:
+        if not watch.has_something_to_keep:
+            raise
+        watch.interrupt()
+    except NotFinite:
+        number = watch.done + 1
+        if not watch.has_a_best:
+            raise DataError(
+                f"Training diverges: in epoch {number} the scores or the loss are not finite. Lower learning_rate, set "
+                "clip, or look for labels of enormous gain."
+            ) from None
+        watch.end_early(f"Training diverges: in epoch {number} the scores or the loss are not finite.")
+
+
+class _Run:
+    """The moving parts of a training."""
+
+    def __init__(
+        self,
+        parameters: NeuralParameters,
+        data: RankingData,
+        device: torch.device,
+        threads: int,
+        team: Team | None = None,
+    ) -> None:
+        self.parameters, self.data, self.device, self.team = parameters, data, device, team
+        self.objective = Objective.of(parameters, data, device, threads)
+        before = parameters.init_model
+        self.network = build(parameters.architecture(data.n_features, self.objective.n_outputs))
+        if before is None:
+            self.inputs = Inputs.of(parameters.input_transform, data.X, data.feature_names, threads)
+            initialise(self.network, torch.Generator().manual_seed(parameters.seed))
+            if self.objective.start is not None:
+                with torch.no_grad():
+                    self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
+        else:
+            self.inputs = before.inputs_
+            weights = {name: value.clone() for name, value in before.network_.state_dict().items()}
+            self.network.load_state_dict(weights, assign=True)
+        self.network = self.network.to(device, torch.float32)
+        # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
+        self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
+        self.rows = Rows(data.X, self.inputs, device, threads)
+        self.optimiser = _optimiser(self.network, parameters, device)
+        self.dropout_rng = torch.Generator(device)
+        self.resident = self._resident()
+
+    def weights(self) -> dict[str, Any]:
+        """A copy of the weights, on the CPU."""
+        return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}
+
+    def epoch(self, number: int, first: int) -> float:
+        """One pass over the training data, number `number` from 0; the mean loss of its batches.
+
+        What chance decides depends on the seed and the epoch's number alone.
+        """
+        asked, rng = self.parameters, np.random.default_rng([self.parameters.seed, number])
+        # Each process of a team leaves out activations of its own.
+        self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
+        self.network.train()
+        objective = self.objective.drawn_anew(asked.seed, number)
+        plan_rng = np.random.default_rng([asked.seed, number, 1])
+        if self.resident is not None:
+            order, firsts = self.resident.batches(plan_rng)
+            mean: float = self.resident.epoch(objective, order, firsts, self._rates(number - first, len(firsts) - 1))
+        else:
+            mean = self._batch_by_batch(objective, self._planned(plan_rng), number - first)
+        if not math.isfinite(mean):
+            raise NotFinite("The loss is not finite.")
+        return mean
+
+    def _rates(self, epochs: int, steps: int) -> FloatArray:
+        """The learning rate of each step of an epoch, after so many epochs."""
+        asked = self.parameters
+        progress = (epochs + np.arange(steps) / steps) / asked.epochs
+        return asked.learning_rate * np.array([_factor(asked.schedule, share) for share in progress.tolist()])
+
+    def _batch_by_batch(self, objective: Objective, plan: EpochPlan, epochs: int) -> float:
+        """An epoch in which the host takes every step."""
+        judge, weights = objective.epoch(plan), list(self.network.parameters())
+        total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
+        for place, rate in enumerate(self._rates(epochs, len(plan.batches)).tolist()):
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+            for weight in weights:
+                weight.grad = None
+            if self.team is None:
+                total += self._backward(plan, place, judge)
+            else:
+                total += self._backward_together(self.team, plan, place, judge)
+            if self.parameters.clip is not None:
+                nn.utils.clip_grad_norm_(weights, self.parameters.clip)
+            self.optimiser.step()
+        return float(total) / len(plan.batches)
+
+    def _planned(self, rng: np.random.Generator) -> EpochPlan:
+        """The batches of an epoch."""
+        alike = isinstance(self.network, SetAttention)
+        plan = plan_epoch(self.data.queries, self.parameters.batch_documents, rng, alike=alike)
+        return plan if self.team is None else self.team.share(plan)
+
+    def _resident(self) -> Any:
+        """Steps that the device takes by itself; None where the host must.
+
+        That is where the loss has no native version, rows do not fit on the device, batches have shapes of their own
+        (attention), rows to spare would count (means over a batch), or other processes take part.
+        """
+        on_device = self.rows.whole is not None and self.rows.whole.device.type == self.device.type
+        by_row = not isinstance(self.network, SetAttention) and self.parameters.norm != "batch"
+        if self.objective.native is None or self.team is not None or not on_device or not by_row:
+            return None
+        from toprank.rankers.neural.resident import ResidentSteps
+
+        assert self.rows.whole is not None
+
+        return ResidentSteps(
+            self.objective,
+            self.rows.whole,
+            self.network,
+            self.optimiser,
+            self.dropout_rng,
+            budget=self.parameters.batch_documents,
+            clip=self.parameters.clip,
+            record=self.device.type == "cuda",
+        )
+
+    def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
+        """The loss of a batch; its gradient is left in the weights."""
+        batch, attention = plan.batches[place], isinstance(self.network, SetAttention)
+        layout = Layout(plan.queries.sizes[slice(*batch)], self.device) if attention else None
+        rows = self.rows.take(plan.rows[plan.documents(batch)])
+        loss: torch.Tensor = judge(place, self.network(rows, layout, self.dropout_rng))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _backward_together(self, team: Team, plan: EpochPlan, place: int, judge: Any) -> float:
+        """The same from the shares of all processes; one that stopped alone would leave the others waiting."""
+        first, last = plan.batches[place]
+        try:
+            loss = float(self._backward(plan, place, judge)) if first < last else 0.0
+        except NotFinite:
+            loss = math.nan
+        return team.add(self.network, loss)
+
+    def scores(self, network: nn.Module, rows: Rows, data: RankingData) -> FloatArray:
+        """Scores of data by a copy of the network made for prediction."""
+        scores = scores_of(outputs_of(network, rows, data.queries), self.objective.gains)
+        if not np.isfinite(scores).all():
+            raise NotFinite("A score is not finite.")
+        return scores
+
+
+def _factor(schedule: str, progress: float) -> float:
+    """What the learning rate is multiplied by after a share of the training."""
+    return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def _optimiser(network: nn.Module, parameters: NeuralParameters, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
+    decayed = [weight for weight in network.parameters() if weight.ndim > 1]
+    free = [weight for weight in network.parameters() if weight.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": parameters.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    if device.type != "cuda":
+        return torch.optim.AdamW(groups, lr=parameters.learning_rate, fused=device.type == "cpu")
+    rate = torch.tensor(parameters.learning_rate, device=device)  # where a recorded step can read it
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
+
+
+def _watch(parameters: NeuralParameters, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
+    before = parameters.init_model
+    progress = [Progress(parameters.metric)] if parameters.verbose else []
+    return EpochWatch(
+        steps=parameters.epochs,
+        first=0 if before is None else before.best_epoch_,
+        first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
+        first_model=weights,
+        higher_is_better=judge is None or judge.higher_is_better,
+        patience=None if judge is None else parameters.early_stopping,
+        callbacks=[*progress, *parameters.callbacks],
+    )

@@ -1,0 +1,421 @@
+"""What a `TreeRanker` is asked for: checked once, frozen, and said in LightGBM's words, threads included.
+
+A fork copies the memory of LightGBM's pool of threads (OpenMP) but not the threads: the child would wait for them for
+ever. With one thread it asks for none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray, available_threads
+from toprank.data.checks import check_callbacks, check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.losses import Loss
+from toprank.metrics.measure import Measure
+from toprank.rankers.watching import Round
+
+if TYPE_CHECKING:
+    from toprank.rankers.source import Source
+    from toprank.rankers.trees.ranker import TreeRanker
+
+__all__ = [
+    "Columns", "ForkedTreesWarning", "Grown", "TreeParameters", "categorical_columns", "lightgbm_parameters",
+    "monotone_directions",
+]  # fmt: skip
+
+_forked = False
+
+
+class ForkedTreesWarning(UserWarning):
+    """Trees were asked for several threads in a process that was forked from one that had used LightGBM."""
+
+
+def allowed_threads(threads: int, asked: bool) -> int:
+    """So many threads, or one in a forked process; said in a warning where several were asked for."""
+    if not _forked or threads == 1:
+        return threads
+    if asked:
+        warn_user(
+            "This process was forked from one that had used LightGBM, whose threads do not survive that: trees have "
+            "one thread here. For more, start processes with the 'spawn' or 'forkserver' method of multiprocessing.",
+            ForkedTreesWarning,
+        )
+    return 1
+
+
+def _keep_to_one_thread() -> None:
+    global _forked
+    basic = sys.modules.get("lightgbm.basic")
+    if basic is not None:
+        _forked = True
+        basic._safe_call(basic._LIB.LGBM_SetMaxThreads(1))
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where there is no fork
+    os.register_at_fork(after_in_child=_keep_to_one_thread)
+
+
+_SHARE: dict[str, Any] = {"least": 0, "most": 1}
+_NOT_NEGATIVE: dict[str, Any] = {"least": 0}
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "min_sum_hessian_in_leaf": _NOT_NEGATIVE, "lambda_l1": _NOT_NEGATIVE, "min_gain_to_split": _NOT_NEGATIVE,
+    "max_delta_step": {}, "path_smooth": _NOT_NEGATIVE, "feature_fraction_bynode": {"above": 0, "most": 1},
+    "top_rate": _SHARE, "other_rate": _SHARE, "drop_rate": _SHARE, "skip_drop": _SHARE,
+    "monotone_penalty": _NOT_NEGATIVE, "cat_smooth": _NOT_NEGATIVE, "cat_l2": _NOT_NEGATIVE, "histogram_pool_size": {},
+}  # fmt: skip
+_WHOLE = {
+    "max_depth": -(2**31), "max_drop": -(2**31), "max_cat_threshold": 1, "max_cat_to_onehot": 1,
+    "min_data_per_group": 1, "min_data_in_bin": 1, "bin_construct_sample_cnt": 1, "num_grad_quant_bins": 2,
+}  # fmt: skip
+_FLAGS = (
+    "extra_trees", "uniform_drop", "xgboost_dart_mode", "enable_bundle", "use_missing", "zero_as_missing",
+    "feature_pre_filter", "force_col_wise", "force_row_wise", "use_quantized_grad", "quant_train_renew_leaf",
+    "stochastic_rounding",
+)  # fmt: skip
+_NAMES = {
+    "data_sample_strategy": ("bagging", "goss"),
+    "monotone_constraints_method": ("basic", "intermediate", "advanced"),
+}
+_BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
+_FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *_BY_FEATURE)
+"""Parameters of LightGBM that `extra` takes. What it would refuse is refused here: its own refusals are written to the
+standard error of the process, whatever its verbosity."""
+_OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
+_COLUMNS_PER_THREAD = 8
+_CELLS_PER_THREAD = 1 << 18
+_PREFIX, _BUILT_IN = "lightgbm:", ("lambdarank", "rank_xendcg")
+
+
+def built_in(loss: Any) -> str | None:
+    """LightGBM's name of one of its own objectives, where `loss` asks for one.
+
+    >>> built_in("lightgbm:lambdarank"), built_in("LambdaRank")
+    ('lambdarank', None)
+    """
+    if not isinstance(loss, str) or not loss.lower().startswith(_PREFIX):
+        return None
+    name = loss.lower().removeprefix(_PREFIX)
+    if name not in _BUILT_IN:
+        raise UnknownNameError("loss", loss, [_PREFIX + known for known in _BUILT_IN])
+    return name
+
+
+def training_threads(threads: int | None, data: RankingData) -> int:
+    """As many as were asked for; else as many as have enough to do: on small data threads mostly wait for each other.
+
+    Where the machine is busy besides, that waiting can make training a hundred times slower.
+    """
+    if threads is not None:
+        return allowed_threads(available_threads(threads), asked=True)
+    enough = 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD
+    return allowed_threads(min(available_threads(), enough), asked=False)
+
+
+class Columns(NamedTuple):
+    """Features of no data."""
+
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+
+
+class Grown(NamedTuple):
+    """Trees that training goes on from."""
+
+    booster: Any
+    rounds: int
+    intercept: FloatArray
+    """What they start from, one number for each output."""
+    gains: FloatArray
+    """G of each grade; empty where the output is the score itself."""
+
+
+@dataclass(frozen=True)
+class TreeParameters:
+    """The parameters of a `TreeRanker`, by the same names; see there. What is said by none of them was refused."""
+
+    loss: Loss | str
+    n_trees: int
+    num_leaves: int
+    learning_rate: float
+    min_data_in_leaf: int
+    l2: float
+    feature_fraction: float
+    row_fraction: float
+    query_fraction: float
+    boosting: str
+    monotone: Sequence[int] | Mapping[str | int, int] | None
+    categorical: Sequence[int | str]
+    outputs: str
+    gain: str | Sequence[float]
+    metric: str | Measure
+    convention: str
+    early_stopping: int | None
+    max_bin: int
+    init_model: TreeRanker | None
+    callbacks: Sequence[Callable[[Round], Any]]
+    extra: Mapping[str, Any]
+    seed: int
+    threads: int | None
+    verbose: bool
+    before: Grown | None = None
+    """The trees of `init_model`, or of a checkpoint."""
+
+    @classmethod
+    def of(cls, ranker: TreeRanker) -> TreeParameters:
+        """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
+        given = {field.name: getattr(ranker, field.name) for field in fields(cls) if field.name != "before"}
+        _check_callbacks(ranker.callbacks)
+        before = _grown(ranker)
+        if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
+            raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
+        parameters = cls(**given | {"before": before, "extra": dict(ranker.extra or {})})
+        _check_numbers(parameters)
+        if parameters.outputs == "grades":
+            if parameters.built_in:
+                raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
+            if parameters.monotone is not None:
+                raise DataError(
+                    "monotone speaks of the score; with outputs='grades' there is one output for each grade."
+                )
+        parameters.sampling()
+        parameters.further()
+        return parameters
+
+    @property
+    def built_in(self) -> str | None:
+        """LightGBM's name of its own objective, where that is asked for."""
+        return built_in(self.loss)
+
+    @property
+    def dart(self) -> bool:
+        """Whether each round leaves out some of the earlier trees at random."""
+        return self.boosting == "dart"
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a round sees a part of the documents or features."""
+        return min(self.feature_fraction, self.row_fraction, self.query_fraction) < 1
+
+    @property
+    def rounds_before(self) -> int:
+        """Rounds that were made already."""
+        return 0 if self.before is None else self.before.rounds
+
+    def sampling(self) -> dict[str, Any]:
+        """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
+        objective = self.built_in
+        if self.row_fraction < 1 and self.query_fraction < 1 and objective is not None:
+            raise DataError(
+                "LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1."
+            )
+        if self.row_fraction < 1:
+            return {"bagging_fraction": self.row_fraction, "bagging_freq": 1}
+        if self.query_fraction < 1 and objective is not None:
+            if objective != "lambdarank":
+                raise DataError(f"{self.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
+            return {"bagging_fraction": self.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
+        return {}
+
+    def further(self) -> dict[str, Any]:
+        """The parameters that LightGBM knows and `TreeRanker` has no name for."""
+        extra = dict(self.extra)
+        known = [*_FURTHER, *(_OF_BUILT_IN if self.built_in else ())]
+        for name in extra:
+            if name not in known:
+                raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
+        if "force_row_wise" in extra or "force_col_wise" in extra:
+            extra = {"force_row_wise": False, "force_col_wise": False} | extra
+        _check_further(extra)
+        if extra.get("data_sample_strategy") == "goss":
+            if self.sampling():
+                raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
+            if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
+                raise DataError(
+                    "GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together."
+                )
+        return extra
+
+    def check_features(self, n_features: int) -> None:
+        """Refuse what `extra` says of single features where the data have others."""
+        for name in ("feature_contri", "max_bin_by_feature"):
+            given = self.extra.get(name)
+            if given is not None and len(given) != n_features:
+                raise DataError(f"extra['{name}'] has {len(given)} numbers for {n_features} features.")
+        groups = self.extra.get("interaction_constraints", ())
+        wrong = [one for group in groups for one in group if one >= n_features]
+        if wrong:
+            raise DataError(
+                f"extra['interaction_constraints'] names the feature {wrong[0]}; the last is {n_features - 1}."
+            )
+
+
+def _check_further(extra: Mapping[str, Any]) -> None:
+    """Refuse values that LightGBM would refuse."""
+    for name, value in extra.items():
+        called = f"extra['{name}']"
+        if name in _NUMBERS:
+            check_number(called, value, **_NUMBERS[name])
+        elif name in _WHOLE:
+            check_whole(called, value, _WHOLE[name], below=2**31)
+        elif name in _NAMES and value not in _NAMES[name]:
+            raise UnknownNameError(called, str(value), _NAMES[name])
+        elif (name in _FLAGS or name == "lambdarank_norm") and not (isinstance(value, bool | int) and value in (0, 1)):
+            raise DataError(f"{called} must be True or False, not {value!r}.")
+        elif name == "lambdarank_truncation_level":
+            check_whole(called, value, 1, below=2**31)
+        elif name == "sigmoid":
+            check_number(called, value, above=0)
+        elif name in ("feature_contri", "label_gain", "max_bin_by_feature"):
+            for one in _listed(called, value):
+                if name == "max_bin_by_feature":
+                    check_whole(f"every number of {called}", one, 2, below=2**31)
+                else:
+                    check_number(f"every number of {called}", one, least=0)
+        elif name == "interaction_constraints":
+            for group in _listed(called, value):
+                for one in _listed(f"every group of {called}", group):
+                    check_whole(f"every feature of {called}", one, 0)
+    if extra.get("force_row_wise") and extra.get("force_col_wise"):
+        raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
+
+
+def _listed(called: str, value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        raise DataError(f"{called} must be a list, not {value!r}.")
+    return list(value)
+
+
+def _grown(ranker: TreeRanker) -> Grown | None:
+    """The trees to go on from; a model that they cannot be had from is refused."""
+    before = ranker.init_model
+    if before is None:
+        return None
+    if not isinstance(before, type(ranker)):
+        raise DataError(f"init_model must be a fitted TreeRanker, not a {type(before).__name__}.")
+    if not hasattr(before, "booster_"):
+        raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
+    known = before.as_fitted.outputs
+    if known != ranker.outputs:
+        raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{ranker.outputs}'.")
+    return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    check_callbacks(callbacks, "a Round")
+    for callback in callbacks:
+        if type(callback).__module__.partition(".")[0] == "lightgbm":
+            raise DataError(
+                f"{type(callback).__name__.strip('_')} is a callback of LightGBM's and knows nothing of a Round. Use "
+                "early_stopping=, verbose= and history_, or a function of your own."
+            )
+
+
+def _check_numbers(parameters: TreeParameters) -> None:
+    whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
+    for name, least in whole.items():
+        check_whole(name, getattr(parameters, name), least, below=2**31)
+    if parameters.early_stopping is not None:
+        check_whole("early_stopping, a number of rounds or None for never,", parameters.early_stopping, 1)
+    check_number("learning_rate", parameters.learning_rate, above=0)
+    check_number("l2", parameters.l2, least=0)
+    for name in ("feature_fraction", "row_fraction", "query_fraction"):
+        check_number(name, getattr(parameters, name), above=0, most=1)
+    for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
+        if getattr(parameters, name) not in known:
+            raise UnknownNameError(f"kind of {name}", str(getattr(parameters, name)), known)
+
+
+def lightgbm_parameters(
+    asked: TreeParameters, data: RankingData, outputs: int, categorical: list[int]
+) -> dict[str, Any]:
+    """The parameters of LightGBM for a training on these data."""
+    threads = training_threads(asked.threads, data)
+    parameters: dict[str, Any] = {
+        "boosting": asked.boosting,
+        "num_leaves": asked.num_leaves,
+        "learning_rate": asked.learning_rate,
+        "min_data_in_leaf": asked.min_data_in_leaf,
+        "lambda_l2": asked.l2,
+        "feature_fraction": asked.feature_fraction,
+        "max_bin": asked.max_bin,
+        "seed": asked.seed,
+        "num_threads": threads,
+        "deterministic": True,
+        "feature_pre_filter": False,  # LightGBM cannot train once it has filtered every feature away
+        "metric": "None",
+        "verbosity": -1,
+    }
+    if outputs > 1:
+        parameters["num_class"] = outputs
+    # Left to itself LightGBM times both layouts of its histograms and takes the faster: not the same trees every time.
+    # By columns, threads share out the features; with few of them, the rows.
+    by_rows = data.n_features < _COLUMNS_PER_THREAD * threads
+    parameters["force_row_wise" if by_rows else "force_col_wise"] = True
+    directions = monotone_directions(asked.monotone, data)
+    if directions is not None:
+        both = [column for column in categorical if directions[column]]
+        if both:
+            raise DataError(f"Feature number {both[0]} (from 0) cannot be both categorical and monotone.")
+        parameters["monotone_constraints"] = directions
+    return parameters | asked.sampling() | asked.further()
+
+
+def monotone_directions(monotone: Any, data: RankingData | Source | Columns) -> list[int] | None:
+    """−1, 0 or 1 for each feature, or None where nothing is constrained."""
+    if monotone is None:
+        return None
+    if isinstance(monotone, Mapping):
+        directions = [0] * data.n_features
+        for feature, direction in monotone.items():
+            directions[_column(feature, data, "monotone")] = direction
+    elif isinstance(monotone, Iterable) and not isinstance(monotone, str):
+        directions = list(monotone)
+    else:
+        raise DataError(f"monotone takes a list such as [1, 0, -1], or a dictionary, not {monotone!r}.")
+    if len(directions) != data.n_features:
+        raise DataError(f"monotone has {len(directions)} directions for {data.n_features} features.")
+    if any(direction not in (-1, 0, 1) for direction in directions):
+        raise DataError("monotone takes 1 (rising), -1 (falling) or 0 (free) for each feature.")
+    return [int(direction) for direction in directions]
+
+
+def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> list[int]:
+    """Numbers of the columns that hold categories; their values must be whole numbers from 0 on, or missing."""
+    if isinstance(categorical, str) or not isinstance(categorical, Iterable):
+        raise DataError(f"categorical takes a list of features, such as [0, 3], not {categorical!r} alone.")
+    columns = sorted({_column(feature, data, "categorical") for feature in categorical})
+    known = () if data.encoding is None else data.encoding.categories
+    for column in columns:
+        if column in known:
+            continue
+        values = data.X[:, column]
+        values = np.asarray(values.data if data.is_sparse else values)
+        wrong = (values < 0) | (values != np.floor(values)) | (values >= 2**31)
+        wrong &= ~np.isnan(values)
+        if wrong.any():
+            raise DataError(
+                f"Feature number {column} (from 0) is categorical but holds {values[np.argmax(wrong)]:g}; categories "
+                "are whole numbers from 0 on, or NaN. Number them first."
+            )
+    return sorted({*columns, *known})
+
+
+def _column(feature: Any, data: RankingData | Source | Columns, role: str) -> int:
+    if isinstance(feature, str):
+        names = data.feature_names
+        if names is None:
+            raise DataError(f"{role} names the feature '{feature}', but the features have no names; use their numbers.")
+        if feature not in names:
+            raise UnknownNameError("feature", feature, names)
+        return int(names.index(feature))
+    if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < data.n_features:
+        raise DataError(f"{role} names the feature {feature!r}; they are numbered from 0 to {data.n_features - 1}.")
+    return int(feature)

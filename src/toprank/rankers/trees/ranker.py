@@ -1,0 +1,339 @@
+"""`TreeRanker`: gradient-boosted trees under any loss. LambdaMART = trees under LambdaRank; McRank = trees under the
+multinomial likelihood; expected-gain trees = grade probabilities from trees, under any loss of the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.data.encoding import listed
+from toprank.errors import DataError, warn_user
+from toprank.losses import Loss
+from toprank.metrics.measure import Measure
+from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.contributions import ForestTerms
+from toprank.rankers.estimator import available_if, check_is_fitted
+from toprank.rankers.formula import Forest as PlainForest
+from toprank.rankers.formula import Part, tree_of
+from toprank.rankers.model_files import State
+from toprank.rankers.probabilities import GradeProbabilities, has_grades
+from toprank.rankers.schema import Numbers, needed, plain
+from toprank.rankers.source import Source, source_of
+from toprank.rankers.trees.directions import held_directions
+from toprank.rankers.trees.forest import Forest
+from toprank.rankers.trees.parameters import Columns, TreeParameters, monotone_directions
+from toprank.rankers.trees.text import only_trees, read_trees, rewritten_trees
+from toprank.rankers.trees.training import booster_of
+from toprank.rankers.watching import Round
+from toprank.scorers.expected_gain import grade_probabilities
+
+__all__ = ["MonotoneWarning", "Round", "TreeRanker"]
+
+_ROWS = 1 << 18
+
+
+class MonotoneWarning(UserWarning):
+    """Trees do not keep to a direction that was asked for."""
+
+
+@dataclass(eq=False, repr=False)
+class TreeRanker(ForestTerms, GradeProbabilities):
+    """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
+
+    The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
+    diagonal of the loss's curvature, never less than 1e-6 of its mean where there is a gradient. Where the loss has
+    only a bound of its curvature (`traits.curvature` is not ``exact``), a search along each tree says by which power of
+    2 it is too large for the next (Friedman 2001); not under DART, and not under LambdaRank, whose gradient has no
+    value to search by.
+
+    Args:
+        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` and ``"lightgbm:rank_xendcg"``. A name means
+            the loss with its defaults, but ``"LambdaRank"`` means ``LambdaRank(truncation=30, norm=True)``, as in the
+            system LambdaMART. LightGBM's take whole labels from 0 to 30 only, and weigh a document's gradient by its
+            weight (our LambdaRank weighs a pair by both).
+        n_trees: rounds of boosting at most: a tree each, or one for each grade.
+        num_leaves: leaves of a tree at most.
+        learning_rate: what a tree's values are multiplied by.
+        min_data_in_leaf: documents in a leaf at least.
+        l2: penalty on the values of the leaves.
+        feature_fraction: share of the features that a tree may use, drawn by seed.
+        row_fraction: share of the documents that a tree is grown on, drawn by seed.
+        query_fraction: share of the queries, whole ones, that a tree is grown on, drawn by seed. (Under losses of ours
+            the documents of the others still count for `min_data_in_leaf`.)
+        boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
+        monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
+            names or numbers of features to ±1. The finished trees are looked at: what they do not keep to is told.
+        categorical: numbers or names of further features that hold categories: whole numbers from 0 on. Columns of
+            tables that are categories need not be named.
+        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+            expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial`` (McRank).
+        gain: G of ``outputs="grades"``: a name or a table.
+        metric: what the history tells and validation is judged by.
+        convention: the rules of that metric.
+        early_stopping: with `valid` data, stop after so many rounds without a better metric, and keep the best round;
+            None: make all rounds and keep them.
+        max_bin: bins of a feature.
+        init_model: a fitted `TreeRanker` to go on from, on the same features and outputs.
+        callbacks: functions of a `Round`, called after each; one that returns True ends the training.
+        extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
+        seed: decides all sampling. The same data, seed and number of threads give the same model.
+        threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
+            LightGBM training has one, since LightGBM's do not survive a fork.
+        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
+            that is written over in a notebook, every ten seconds elsewhere.
+
+    Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
+    training with a warning; the best model so far is kept. A training whose scores or gradient cease to be finite is
+    refused.
+
+    Scores come from our own kernel, in the bits of LightGBM's `predict`; a model that was read needs no LightGBM.
+
+    After fitting: `booster_` (LightGBM's, without `intercept_`, which the trees start from), `forest_` (the same trees
+    as they score), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each
+    round; "train" only where the metric takes the training labels, and not with DART, which shows its training scores
+    without the trees it left out), `stopped_` (why, in words), `feature_importances_` (shares of the gain of all
+    splits), `directions_` (what `monotone` asked for, as far as the finished trees are found to keep to it).
+
+    Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
+    & Wu 2007 (McRank).
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=120, truth="nonlinear", seed=0), (0.7, 0.3))
+    >>> ranker = TreeRanker("LambdaRank", n_trees=20, num_leaves=7, threads=1).fit(train, valid=valid)
+    >>> ranker.best_iteration_ <= 20, len(ranker.history_["valid"])
+    (True, 20)
+    """
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"intercept_": Numbers("outputs"), "gains_": Numbers("grades")}
+    saved_values: ClassVar[Mapping[str, Any]] = {
+        "best_iteration_": int,
+        "history_": dict[str, list[float | None]],
+        "stopped_": str,
+        **GradeProbabilities.saved_values,
+    }
+    takes_categories: ClassVar[bool] = True
+    learns_from_parts: ClassVar[bool] = True
+    rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
+    family: ClassVar[str | None] = "trees"
+
+    loss: Loss | str = "LambdaRank"
+    _: KW_ONLY
+    n_trees: int = 300
+    num_leaves: int = 31
+    learning_rate: float = 0.1
+    min_data_in_leaf: int = 20
+    l2: float = 0.0
+    feature_fraction: float = 1.0
+    row_fraction: float = 1.0
+    query_fraction: float = 1.0
+    boosting: Literal["gbdt", "dart"] = "gbdt"
+    monotone: Sequence[int] | Mapping[str | int, int] | None = None
+    categorical: Sequence[int | str] = ()
+    outputs: Literal["score", "grades"] = "score"
+    gain: str | Sequence[float] = "exponential"
+    metric: str | Measure = "ndcg@10"
+    convention: str = "standard"
+    early_stopping: int | None = 50
+    max_bin: int = 255
+    init_model: TreeRanker | None = None
+    callbacks: Sequence[Callable[[Round], Any]] = ()
+    extra: Mapping[str, Any] | None = None
+    seed: int = 0
+    threads: int | None = None
+    verbose: bool = False
+    _trees: _Trees = field(init=False)
+
+    @override
+    def search_space(self) -> dict[str, Any]:
+        return {
+            "num_leaves": (4, 128, "log"),
+            "learning_rate": (0.02, 0.3, "log"),
+            "min_data_in_leaf": (5, 200, "log"),
+            "l2": [0.0, 0.1, 1.0, 10.0],  # values, because a logarithmic range cannot hold the default of 0
+            "feature_fraction": (0.3, 1.0),
+            "row_fraction": (0.5, 1.0),  # every objective can sample rows; not every one of LightGBM's samples queries
+        }
+
+    # ---- training ----
+
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        parameters = TreeParameters.of(self)
+        if self.init_model is not None:
+            self._check_start(data)
+        directions = monotone_directions(self.monotone, data)
+        if directions is not None and self.init_model is not None:
+            self._refuse_turned(directions, self.init_model)
+        start, boosted = source_of(data).boost(parameters, valid)
+        self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
+        self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
+        self.history_, self.stopped_ = boosted.history, boosted.stopped
+        self.l2_ = float(self.l2)
+        self.path_: list[dict[str, Any]] = [
+            {"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}
+        ]
+        self.directions_ = directions if directions is None else self._held(directions)
+        if boosted.valid is not None:
+            self.path_[0]["valid"] = boosted.valid
+            self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
+        if boosted.interrupted:
+            warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
+        elif not self.booster_.feature_importance().any():
+            warn_constant(
+                f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
+                f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
+            )
+
+    def _held(self, directions: list[int]) -> list[int]:
+        """The directions that the finished trees keep to; others are told."""
+        held = held_directions(self._trees.text, directions)
+        turned = [place for place, direction in enumerate(directions) if held[place] != direction]
+        if turned:
+            warn_user(
+                f"TreeRanker: the trees do not keep to monotone for feature {self._named(turned)}; `directions_` says "
+                "0 there. LightGBM cannot promise it with what extra= asks for (zero_as_missing sends zeros the way of "
+                "missing values; monotone_constraints_method 'advanced' errs): train without.",
+                MonotoneWarning,
+            )
+        return held
+
+    def _refuse_turned(self, directions: list[int], before: TreeRanker) -> None:
+        held = held_directions(before._trees.text, directions)
+        turned = [place for place, direction in enumerate(directions) if held[place] != direction]
+        if turned:
+            raise DataError(
+                f"init_model does not keep to what monotone says of feature {self._named(turned)}, and its trees stay "
+                "as they are. Train it under the same monotone, or leave that out."
+            )
+
+    def _named(self, places: Sequence[int]) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return listed([str(place) if names is None else str(names[place]) for place in places])
+
+    # ---- prediction ----
+
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores, one for each document, higher is better; X is a `RankingData` or features."""
+        del qid  # scores of trees do not depend on the other documents of the query
+        return by_row(X, self._scores(self._prediction_rows(X)))
+
+    def _scores(self, X: Any) -> FloatArray:
+        if len(self.gains_):
+            return finite(_joined(self._calibrated(P) @ self.gains_ for P in self._grade_blocks(X)))
+        raw = self._raw(X)
+        if self.intercept_[0]:
+            raw += self.intercept_[0]
+        return raw
+
+    @override
+    def _formula(self) -> Part:
+        trees = read_trees(self._trees.text).trees
+        forest = PlainForest(tuple(tree_of(fields) for fields in trees), np.array(self.intercept_))
+        return self._expected(forest) if len(self.gains_) else forest
+
+    def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
+        """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
+        parts = (X[first : first + _ROWS] for first in range(0, X.shape[0], _ROWS))
+        return (grade_probabilities(self._raw(part) + self.intercept_) for part in parts)
+
+    def _own_probabilities(self, X: Any) -> FloatArray:
+        return _joined(self._grade_blocks(self._prediction_rows(X)))
+
+    def _raw(self, X: Any) -> FloatArray:
+        """What the trees give, (n,) or (n, grades)."""
+        return self._trees.forest.predict(X, self.threads)
+
+    @property
+    def booster_(self) -> Any:
+        """LightGBM's booster; of a model that was read it is made when it is first asked for."""
+        check_is_fitted(self)
+        return self._trees.booster
+
+    @available_if(has_grades)
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        check_is_fitted(self)
+        return by_row(X, _joined(self._calibrated(P) for P in self._grade_blocks(self._prediction_rows(X))))
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each feature's splits lowered the objective, as shares of 1."""
+        check_is_fitted(self)
+        gains = self.forest_.gains
+        total = gains.sum()
+        return gains / (total if total > 0 else 1.0)
+
+    # ---- files ----
+
+    def state(self) -> State:
+        """See `Ranker.state`. Callbacks and `init_model` served the training and are not part of the model."""
+        state, extra = super().state(), self.as_fitted.extra
+        if extra is not None:
+            further = {name: plain(f"extra['{name}']", value) for name, value in extra.items()}
+            state.values["parameters"]["extra"] = further
+        return state._replace(texts={"trees": rewritten_trees(self._trees.text)})
+
+    @override
+    def _saved_parameters(self) -> dict[str, Any]:
+        plainest = {"callbacks": (), "init_model": None, "extra": None, "monotone": self.directions_}
+        return super()._saved_parameters() | plainest
+
+    @classmethod
+    @override
+    def restore(cls, state: State) -> Self:
+        ranker = super().restore(state)
+        ranker.callbacks, ranker.categorical = (), tuple(ranker.categorical)
+        if isinstance(ranker.monotone, Mapping):
+            raise DataError("monotone is not a list of directions")
+        ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
+        ranker.l2_ = float(ranker.l2)
+        ranker._trees = _Trees(text=needed(state.texts, "trees"))
+        _ = ranker._trees.forest  # reads the text: a forged one is refused here
+        return ranker
+
+    @override
+    def check_restored(self) -> None:
+        super().check_restored()
+        if self.forest_.n_features != self.n_features_in_:
+            raise DataError("the trees do not fit the number of features")
+        outputs = self.forest_.outputs
+        if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
+            raise DataError("the trees do not fit the number of outputs")
+        monotone_directions(self.directions_, Columns(self.n_features_in_))
+
+
+class _Trees:
+    """LightGBM's booster or the text of a file, and what is made of either when it is first asked for."""
+
+    def __init__(self, booster: Any = None, text: str | None = None) -> None:
+        if booster is not None:
+            self.booster = booster
+        if text is not None:
+            self.text = text
+
+    @cached_property
+    def text(self) -> str:
+        """LightGBM's text, as it stands in the file of the model."""
+        return only_trees(self.booster.model_to_string())
+
+    @cached_property
+    def booster(self) -> Any:
+        return booster_of(rewritten_trees(self.text))
+
+    @cached_property
+    def forest(self) -> Forest:
+        return Forest.of(self.text)
+
+
+def _joined(blocks: Iterable[FloatArray]) -> FloatArray:
+    """The blocks one below the other; a single one is not copied."""
+    found = list(blocks)
+    return found[0] if len(found) == 1 else np.concatenate(found)

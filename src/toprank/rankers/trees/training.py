@@ -1,0 +1,299 @@
+"""A training run of LightGBM: where it starts, its data sets, its objective, our metrics, and what comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.importing import first_use
+from toprank.losses import Loss
+from toprank.losses import make as make_loss
+from toprank.losses.base import BoundLoss
+from toprank.metrics.evaluation import Judge
+from toprank.rankers.outputs import first_outputs, loss_and_gains, row_weights, weighted_grades
+from toprank.rankers.trees.memory import SAMPLED, check_memory, too_little_memory
+from toprank.rankers.trees.objective import (
+    ExpectedGainObjective,
+    LikelihoodObjective,
+    QuerySample,
+    ScoreObjective,
+    Stride,
+    Together,
+    TreeObjective,
+    diverging,
+    needs_search,
+)
+from toprank.rankers.trees.parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
+from toprank.rankers.watching import Progress, RoundWatch, judges_of
+
+__all__ = [
+    "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "loss_on_labels", "make_rounds",
+    "objective_of", "train_trees",
+]  # fmt: skip
+
+Metric = Callable[[FloatArray], float]
+
+_BY_NAME: dict[str, dict[str, Any]] = {"LambdaRank": {"truncation": 30, "norm": True}}
+"""What a name alone means on trees, where that is not what the loss's own defaults say: as the system LambdaMART."""
+
+_LAST_BUILT_IN_LABEL = 30  # LightGBM's own table of gains ends there
+
+
+class Start(NamedTuple):
+    """What is known before the first round."""
+
+    gains: FloatArray
+    """G of each grade; empty where the output is the score itself."""
+    intercept: FloatArray
+    """What the trees start from, one number for each output."""
+    objective: TreeObjective | None
+    """None: an objective of LightGBM's own."""
+
+    @classmethod
+    def of(cls, parameters: TreeParameters, data: RankingData) -> Start:
+        """Look at the loss, the outputs and the labels; refuse what does not go together."""
+        loss, gains = loss_on_labels(parameters, data.labels)
+        if loss is None:
+            return cls(np.zeros(0), np.zeros(1), None)
+        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
+        bound = loss.on(data.labels, data.queries, **weights)
+
+        def value(constant: float) -> float:
+            return bound.at(np.full(data.n_documents, constant), threads=parameters.threads).value
+
+        intercept = first_intercept(parameters, loss, gains, *weighted_grades(data), value)
+        return cls(gains, intercept, objective_of(parameters, loss, bound, gains, intercept, data.X))
+
+
+def loss_on_trees(loss: Loss | str) -> Loss:
+    """The loss itself where one is given; by name, the loss as trees are commonly grown under it.
+
+    >>> loss_on_trees("LambdaRank").truncation, loss_on_trees(make_loss("LambdaRank")).truncation
+    (30, None)
+    """
+    made = make_loss(loss)
+    return replace(made, **_BY_NAME.get(type(made).__name__, {})) if isinstance(loss, str) else made
+
+
+def loss_on_labels(parameters: TreeParameters, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
+    """The loss (None: one of LightGBM's own) and the gain of each grade (none: the output is the score).
+
+    What does not go together is refused. `labels` may be all labels, or just the distinct ones.
+    """
+    if parameters.built_in:
+        _check_built_in(parameters, labels)
+        return None, np.zeros(0)
+    known = None if parameters.before is None else parameters.before.gains
+    loss = loss_on_trees(parameters.loss)
+    return loss_and_gains(loss, parameters.outputs, parameters.gain, labels, known, "trees do")
+
+
+def first_intercept(
+    parameters: TreeParameters,
+    loss: Loss,
+    gains: FloatArray,
+    grades: FloatArray,
+    counts: FloatArray,
+    value: Callable[[float], float],
+) -> FloatArray:
+    """What the trees start from: the model's so far, else see `first_outputs`; 0 where nobody knows better."""
+    if parameters.before is not None:
+        return np.array(parameters.before.intercept)
+    found = first_outputs(loss, len(gains), grades, counts, value)
+    return np.zeros(1) if found is None else found
+
+
+def objective_of(
+    parameters: TreeParameters,
+    loss: Loss,
+    bound: BoundLoss,
+    gains: FloatArray,
+    intercept: FloatArray,
+    X: Any,
+    together: Together | None = None,
+) -> TreeObjective:
+    """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
+    rank, share = 0 if together is None else together.rank, parameters.query_fraction
+    sample = QuerySample(bound.queries, share, parameters.seed, rank) if share < 1 else None
+    threads = parameters.threads
+    options: dict[str, Any] = {"sample": sample, "rounds": parameters.rounds_before, "threads": threads}
+    if len(gains):
+        kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
+        return kind(bound, intercept, gains, **options, together=together)
+    objective = ScoreObjective(bound, intercept, **options, together=together)
+    if needs_search(loss) and not parameters.dart:  # whose scores are now and then without some of the trees
+        before = _before_the_last(parameters.before, X, intercept)
+        objective.stride = Stride(bound, before, factor=objective.factor, threads=threads, together=together)
+    return objective
+
+
+def _before_the_last(model: Grown | None, X: Any, intercept: FloatArray) -> FloatArray | None:
+    """The scores of a model that training goes on from, without its last tree."""
+    if model is None or model.rounds == 0:
+        return None
+    rounds = model.rounds - 1
+    raw = model.booster.predict(X, num_iteration=rounds, raw_score=True) if rounds else np.zeros(X.shape[0])
+    scores: FloatArray = raw + intercept[0]
+    return scores
+
+
+def _check_built_in(parameters: TreeParameters, labels: FloatArray) -> None:
+    table = parameters.extra.get("label_gain")
+    last = _LAST_BUILT_IN_LABEL if table is None else len(table) - 1
+    wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
+    if wrong.any():
+        raise DataError(
+            f"{parameters.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
+            "losses (LambdaRank, XENDCG) take any grades."
+        )
+
+
+class Boosted(NamedTuple):
+    """The outcome of a training."""
+
+    booster: Any
+    """LightGBM's booster of the chosen rounds."""
+    rounds: int
+    valid: float | None
+    """Their metric on the validation data."""
+    metric: str
+    convention: str
+    history: dict[str, list[float]]
+    stopped: str
+    """Why training ended, as a sentence."""
+    interrupted: bool
+
+
+def train_trees(parameters: TreeParameters, data: RankingData, valid: RankingData | None) -> tuple[Start, Boosted]:
+    """Train as the parameters say."""
+    start = Start.of(parameters, data)
+    columns = categorical_columns(parameters.categorical, data)
+    parameters.check_features(data.n_features)
+    words = lightgbm_parameters(parameters, data, len(start.intercept), columns)
+    # DART shows its training scores without the trees that it left out.
+    judges = judges_of(parameters, None if parameters.dart else data, valid, lenient=True)
+    judge = judges.get("valid")
+    watch = _watch(parameters, judge)
+    sets = datasets(parameters, data, valid, columns)
+    scores = (lambda raw: raw) if start.objective is None else start.objective.scores
+    metrics: dict[str, Metric] = {
+        name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
+        for name, judge in judges.items()
+    }
+    make_rounds(parameters, words, sets, start, metrics, watch)
+    trees, rounds, value = watch.kept()
+    names = ("", "") if judge is None else (judge.name, judge.convention.name)
+    booster = finished(trees, watch.done)
+    return start, Boosted(booster, rounds, value, *names, watch.history, watch.stopped, watch.interrupted)
+
+
+def finished(trees: str, rounds: int) -> Any:
+    """The booster of the trees that are kept; refused where a leaf is not finite."""
+    booster = booster_of(trees)
+    if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
+        raise diverging(rounds)
+    return booster
+
+
+def _watch(parameters: TreeParameters, judge: Judge | None) -> RoundWatch:
+    before = parameters.init_model
+    progress = [Progress(parameters.metric)] if parameters.verbose else []
+    return RoundWatch(
+        steps=parameters.n_trees,
+        first=parameters.rounds_before,
+        first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
+        higher_is_better=judge is None or judge.higher_is_better,
+        patience=None if judge is None else parameters.early_stopping,
+        dart=parameters.dart,
+        sampled=parameters.sampled,
+        callbacks=[*progress, *parameters.callbacks],
+    )
+
+
+def datasets(
+    parameters: TreeParameters, data: RankingData, valid: RankingData | None, columns: list[int]
+) -> dict[str, Any]:
+    """LightGBM's data sets, "train" and "valid"."""
+    more: dict[str, Any] = {}
+    if parameters.built_in:
+        more = {"group": data.queries.sizes, "weight": row_weights(data)}
+    library = first_use("lightgbm")
+    train = library.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
+    sets = {"train": train}
+    if valid is not None:
+        group: dict[str, Any] = {"group": valid.queries.sizes} if parameters.built_in else {}
+        sets["valid"] = library.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
+    return sets
+
+
+def make_rounds(
+    parameters: TreeParameters,
+    words: dict[str, Any],
+    sets: dict[str, Any],
+    start: Start,
+    metrics: dict[str, Metric],
+    watch: RoundWatch,
+) -> None:
+    """Make the rounds, unless an interrupt from the keyboard ends them; `words` are the parameters for LightGBM."""
+    library, own = first_use("lightgbm"), start.objective
+    X, sampled = sets["train"].data, words.get("bin_construct_sample_cnt", SAMPLED)
+    check_memory(X, sampled)
+
+    def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
+        assert own is not None
+        watch.settle_draws()
+        try:
+            return own(raw)
+        except KeyboardInterrupt:  # let the round end: DART has put some trees aside and must bring them back
+            watch.interrupted = True
+            return own(raw)
+
+    def evaluate(raw: FloatArray, dataset: Any) -> tuple[str, float, bool]:
+        name = "train" if dataset is sets["train"] else "valid"
+        if not np.isfinite(raw).all():
+            raise diverging(watch.done + 1)
+        return "metric", metrics[name](raw), watch.higher_is_better
+
+    try:
+        library.train(
+            words | {"objective": parameters.built_in if own is None else gradients},
+            sets["train"],
+            num_boost_round=watch.steps,
+            valid_sets=[sets[name] for name in metrics] or None,
+            valid_names=list(metrics) or None,
+            feval=evaluate,
+            init_model=None if parameters.before is None else parameters.before.booster,
+            keep_training_booster=True,
+            callbacks=[watch.before_the_first, watch],
+        )
+    except library.basic.LightGBMError as problem:
+        raise (too_little_memory(X, sampled) if "bad_alloc" in str(problem) else _untrainable(problem)) from None
+    except MemoryError:
+        raise too_little_memory(X, sampled) from None
+    except KeyboardInterrupt:
+        if watch.booster is None:  # not a single round to keep
+            raise
+        watch.interrupt()
+
+
+def _untrainable(problem: Exception) -> DataError:
+    said = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
+    return DataError(f"LightGBM cannot train like this: {said}.")
+
+
+def booster_of(trees: str) -> Any:
+    """LightGBM's booster from its text; one that it cannot read is refused."""
+    library = first_use("lightgbm")
+    if not trees.startswith("tree\n"):  # LightGBM would say so on the standard error of the process, too
+        raise DataError("the trees cannot be read: this is not LightGBM's text")
+    try:
+        return library.Booster(model_str=trees)
+    except library.basic.LightGBMError as problem:
+        raise DataError(f"the trees cannot be read: {problem}") from None
