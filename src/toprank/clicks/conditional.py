@@ -18,6 +18,7 @@ __all__ = ["relative_examinations"]
 
 _MOST_STEPS = 100
 _STILL = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
+_ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
 _LONGEST = 3.0  # of log θ in one step: far from the maximum the curvature tells little
 
 
@@ -70,6 +71,6 @@ def relative_examinations(
         while (there := value(log_theta + step)) < reached - 1e-12 * abs(reached):
             step /= 2
         log_theta, reached = log_theta + step, there
-        if np.abs(step).max() <= _STILL:
+        if np.abs(step).max() <= _STILL or gradient @ step <= _ROUNDING * (1 + abs(reached)):
             return np.exp(log_theta), True
     return np.exp(log_theta), False

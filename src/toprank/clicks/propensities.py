@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.intervals import ends, in_words, redrawn
 from toprank.clicks.log import ClickLog, check_compared, check_log
-from toprank.clicks.models import ProductCells, UnidentifiedWarning, sums
+from toprank.clicks.models import UnidentifiedWarning, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError, warn_user
@@ -27,7 +28,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 __all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
 
 _SURELY = 4.0  # standard errors
-_MOST_STEPS = 5_000  # of the fit of all-pairs
+_PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
 
 
@@ -321,22 +322,20 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     first, second = np.nonzero(np.triu(shown, 1))
     if not len(first):
         return np.concatenate([[1.0], np.full(log.depth - 1, np.nan)])
-    place = np.stack([first, second], axis=1).reshape(-1)
-    other = np.stack([second, first], axis=1).reshape(-1)
-    cells = ProductCells(
-        2 * np.arange(len(first) + 1), place.astype(np.int32), shown[place, other], clicks[place, other], log.depth
-    )
-    fitted = cells.fit((1e-6, 1e-6), 1e-10 * float(shown.sum()), _MOST_STEPS)
-    if not fitted.converged:
-        warn_user(
-            f"The propensities by all-pairs had not come to rest after {_MOST_STEPS:,} steps: too few clicks join some "
-            "positions to the others. Show more documents at several positions, or take the method pivot.",
-            ConvergenceWarning,
-        )
-    examination = fitted.at[len(first) :]
     if not clicks[0].any():
         return np.full(log.depth, np.nan)
-    values = np.where(clicks.any(axis=1), examination / examination[0], 0.0)
+    place = np.stack([first, second], axis=1).reshape(-1)
+    other = np.stack([second, first], axis=1).reshape(-1)
+    begins = 2 * np.arange(len(first) + 1)
+    counts = shown[place, other], clicks[place, other]
+    examination, rests = relative_examinations(begins, place.astype(np.int32), *counts, log.depth, _PRIOR)
+    if not rests:
+        warn_user(
+            "The propensities by all-pairs had not come to rest: too few clicks join some positions to the others. "
+            "Show more documents at several positions, or take the method pivot.",
+            ConvergenceWarning,
+        )
+    values = np.where(clicks.any(axis=1), examination, 0.0)
     joined = _components(shown)
     return np.asarray(np.where(joined == joined[0], values, np.nan))
 
