@@ -20,6 +20,7 @@ from toprank.rankers.probabilities import (
     simulate,
     variances,
 )
+from toprank.scorers.expected_gain import expected_gains
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,17 @@ def truth():
 @pytest.fixture(scope="module")
 def fitted(truth):
     return tr.ExpectedGainRanker("Multinomial", l2=1e-4).fit(truth)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_equal_probabilities_have_equal_gains_wherever_they_stand(order):
+    """BLAS adds the last rows of a table in columns, which LightGBM's are, in another order: ties would break."""
+    rng, gains = np.random.default_rng(0), np.array([0.0, 1, 3, 7, 15])
+    for n in range(1, 60):
+        row = rng.dirichlet(np.ones(5))
+        found = expected_gains(np.asarray(np.tile(row, (n, 1)), order=order), gains)
+        assert len(set(found.tolist())) == 1
+        np.testing.assert_allclose(found[0], sum(gain * share for gain, share in zip(gains, row, strict=True)))
 
 
 def test_likelihood_equals_multinomial_logistic_regression(truth):

@@ -14,7 +14,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features, parts_of
 
-__all__ = ["ExpectedGain", "Logits", "grade_probabilities"]
+__all__ = ["ExpectedGain", "Logits", "expected_gains", "grade_probabilities"]
 
 _HELD = 8 << 20  # bytes of rows in double precision
 
@@ -24,6 +24,17 @@ def grade_probabilities(logits: FloatArray) -> FloatArray:
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     result: FloatArray = shifted / shifted.sum(axis=1, keepdims=True)
     return result
+
+
+def expected_gains(probabilities: FloatArray, gains: FloatArray) -> FloatArray:
+    """Σ_k G(k) P(k) of each row, added grade by grade: equal rows have equal sums, wherever they stand.
+
+    BLAS promises no such thing: it adds the last rows of a table in another order, which breaks ties by rounding.
+    """
+    total = np.zeros(len(probabilities))
+    for gain, share in zip(gains, probabilities.T, strict=True):
+        total += gain * share
+    return total
 
 
 class _Rows:
@@ -102,7 +113,7 @@ class ExpectedGain:
         if self.saturation < 1.0:
             sure = P.max(axis=1) > self.saturation
             P[sure] = np.eye(len(self.gains))[P[sure].argmax(axis=1)]
-        scores = P @ self.gains
+        scores = expected_gains(P, self.gains)
         # ∂s/∂logit_k = P_k (G_k − s): zero where one grade is certain.
         return ExpectedGainScored(scores, Z, P * (self.gains - scores[:, None]))
 

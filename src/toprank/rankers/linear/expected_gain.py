@@ -30,7 +30,7 @@ from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_share
 from toprank.rankers.probabilities import GradeProbabilities
 from toprank.rankers.schema import Numbers, needed, read_value
 from toprank.rankers.source import Source, source_of
-from toprank.scorers.expected_gain import ExpectedGain, Logits
+from toprank.scorers.expected_gain import ExpectedGain, Logits, expected_gains
 from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
 from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
@@ -264,7 +264,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
         def finished(P: FloatArray) -> FloatArray:
             known = P if own else self._calibrated(P)
-            return known if gains is None else known @ gains
+            return known if gains is None else expected_gains(known, gains)
 
         if self.plugin_ is not None:
             return finished(self.plugin_.predict(X))

@@ -21,7 +21,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
 from toprank.rankers.neural.parameters import NeuralParameters
-from toprank.scorers.expected_gain import grade_probabilities
+from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 from toprank.scorers.networks import Layout, SetAttention, build
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
     """The scores that rank the documents: the output itself, or the expected gain of the grades."""
     if not len(gains):
         return outputs[:, 0]
-    expected: FloatArray = grade_probabilities(outputs) @ gains
-    return expected
+    return expected_gains(grade_probabilities(outputs), gains)
 
 
 def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:

@@ -25,7 +25,7 @@ from toprank.compute import FloatArray, each_block
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
-from toprank.scorers.expected_gain import grade_probabilities
+from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
 __all__ = [
     "ExpectedGainObjective", "LikelihoodObjective", "QuerySample", "ScoreObjective", "Stride", "Together",
@@ -252,8 +252,7 @@ class LikelihoodObjective(TreeObjective):
 
     @override
     def scores(self, raw: FloatArray) -> FloatArray:
-        result: FloatArray = grade_probabilities(raw + self.intercept) @ self.gains
-        return result
+        return expected_gains(grade_probabilities(raw + self.intercept), self.gains)
 
 
 class ExpectedGainObjective(LikelihoodObjective):
@@ -272,7 +271,7 @@ class ExpectedGainObjective(LikelihoodObjective):
 
         def forward(rows: slice) -> None:
             chances[rows] = grade_probabilities(raw[rows] + self.intercept)
-            scores[rows] = chances[rows] @ self.gains
+            scores[rows] = expected_gains(chances[rows], self.gains)
 
         each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
         grad, diagonal = self.bound.derivatives(scores, threads=self.threads)

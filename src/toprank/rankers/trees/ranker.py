@@ -34,7 +34,7 @@ from toprank.rankers.trees.parameters import Columns, TreeParameters, monotone_d
 from toprank.rankers.trees.text import only_trees, read_trees, rewritten_trees
 from toprank.rankers.trees.training import booster_of
 from toprank.rankers.watching import Round
-from toprank.scorers.expected_gain import grade_probabilities
+from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
 __all__ = ["MonotoneWarning", "Round", "TreeRanker"]
 
@@ -227,7 +227,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _scores(self, X: Any) -> FloatArray:
         if len(self.gains_):
-            return finite(_joined(self._calibrated(P) @ self.gains_ for P in self._grade_blocks(X)))
+            return finite(_joined(expected_gains(self._calibrated(P), self.gains_) for P in self._grade_blocks(X)))
         raw = self._raw(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
