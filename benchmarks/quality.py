@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import toprank as tr
+from toprank.choosing.portfolio import portfolio, quietly
 from toprank.data.folds import Fold
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.trials import portfolio, quietly
 from toprank.significance import bootstrap_interval
 
 METRIC = "ndcg@10"

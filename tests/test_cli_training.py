@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank import selection
+from toprank.choosing import grid
+from toprank.choosing.space import default_space
 from toprank.cli import common
 from toprank.cli.main import app
 from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results
 from toprank.showing import progress
-from toprank.tuning import default_space
 
 
 def invoked(*arguments, status=0):
@@ -239,8 +239,8 @@ def test_predict_reads_text_with_the_columns_of_the_training(from_zero):
 @pytest.mark.parametrize(("train", "valid"), [("long.txt", "short.txt"), ("short.txt", "long.txt")])
 def test_training_and_validation_data_have_the_same_columns(from_zero, monkeypatch, train, valid):
     seen = []
-    choose = selection.select
-    monkeypatch.setattr(selection, "select", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
+    choose = grid.select
+    monkeypatch.setattr(grid, "select", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
     invoked("train", train, "--valid", valid, "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "m.toprank")
     whole = tr.read("long.txt").X
     for part, file in zip(seen, (train, valid), strict=True):

@@ -184,7 +184,7 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
 _SEARCH = """
 import sys
 import toprank as tr
-from toprank.portfolio import automatic
+from toprank.choosing import automatic
 from toprank.showing import progress
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank.choosing import automatic
+from toprank.choosing import portfolio as trials
+from toprank.choosing.automatic import settled
+from toprank.choosing.decision import MOST_MEMBERS, decide, plausibility
+from toprank.choosing.portfolio import Deadline, Entry, Trial, portfolio
 from toprank.cli.main import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio import automatic, trials
-from toprank.portfolio.automatic import settled
-from toprank.portfolio.choice import MOST_MEMBERS, decide, plausibility
-from toprank.portfolio.trials import Deadline, Entry, Trial, portfolio
 from toprank.rankers.watching import Round
 from toprank.showing import progress
 from toprank.significance import Interval, t_interval

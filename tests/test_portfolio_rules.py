@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.errors import DataError
-from toprank.portfolio import trials as module
-from toprank.portfolio.automatic import _new_to
-from toprank.portfolio.choice import (
+from toprank.choosing import portfolio as module
+from toprank.choosing.automatic import _new_to
+from toprank.choosing.decision import (
     Candidate,
     Decision,
     Told,
@@ -27,7 +26,8 @@ from toprank.portfolio.choice import (
     plausibility,
     table_of,
 )
-from toprank.portfolio.trials import Deadline, Entry, Trial, Trials, run_trials, tree_settings
+from toprank.choosing.portfolio import Deadline, Entry, Trial, Trials, run_trials, tree_settings
+from toprank.errors import DataError
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from toprank.choosing.grid import Selected, _Candidate, _cell, _distinct, _is_unconverged, _key, _Search, select
 from toprank.errors import DataError
-from toprank.selection import Selected, _Candidate, _cell, _distinct, _is_unconverged, _key, _Search, select
 from toprank.systems import get
 
 

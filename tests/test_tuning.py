@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank.choosing import tuning
+from toprank.choosing.search import Attempt, Interrupts, OutOfTimeError, Question, divide
+from toprank.choosing.space import Choice, Range, default_space, read_space
+from toprank.choosing.study import _began
 from toprank.cli.main import app
 from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.watching import Watch
 from toprank.systems import SYSTEMS, System
-from toprank.tuning import default_space, tuner
-from toprank.tuning.search import Attempt, Interrupts, OutOfTimeError, Question, divide
-from toprank.tuning.space import Choice, Range, read_space
-from toprank.tuning.study import _began
 
 L2 = {"l2": (1e-4, 100.0, "log")}
 # No leaf can hold so many documents, so nothing is learnt; what a search finds must be far better.
@@ -796,11 +796,11 @@ def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkey
 
 
 def test_a_search_that_takes_long_speaks_unasked(parts, monkeypatch, capsys):
-    monkeypatch.setattr(tuner, "SILENCE", 0.0)
+    monkeypatch.setattr(tuning, "SILENCE", 0.0)
     tr.tune("LeastSquares", *parts, space=L2, trials=2)
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["1/2", "2/2"]
     tr.tune("LeastSquares", *parts, space=L2, trials=2, verbose=False)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(tuner, "SILENCE", 1e9)
+    monkeypatch.setattr(tuning, "SILENCE", 1e9)
     tr.tune("LeastSquares", *parts, space=L2, trials=2)
     assert capsys.readouterr().err == ""

@@ -8,9 +8,9 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import toprank as tr
+from toprank.choosing.space import read_space
 from toprank.errors import DataError
 from toprank.systems import SYSTEMS
-from toprank.tuning.space import read_space
 
 pytest.importorskip("optuna")
 

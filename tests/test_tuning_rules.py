@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from toprank.errors import DataError, ToprankError
-from toprank.systems import get
-from toprank.tuning.space import (
+from toprank.choosing.space import (
     Choice,
     Range,
     Space,
@@ -22,6 +20,8 @@ from toprank.tuning.space import (
     is_number,
     read_space,
 )
+from toprank.errors import DataError, ToprankError
+from toprank.systems import get
 
 
 @pytest.mark.parametrize(

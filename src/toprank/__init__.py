@@ -42,12 +42,12 @@ _HOMES = {
     "RankBoost": "toprank.rankers.linear.single_feature",
     "CoordinateAscent": "toprank.rankers.linear.single_feature",
     "load": "toprank.rankers.model_files",
-    "scorer": "toprank.rankers.scoring",
+    "scorer": "toprank.choosing.scoring",
     "wrap": "toprank.rankers.wrapping",
     "export": "toprank.exporting",
-    "select": "toprank.selection",
-    "auto": "toprank.portfolio",
-    "tune": "toprank.tuning",
+    "select": "toprank.choosing.grid",
+    "auto": "toprank.choosing.automatic",
+    "tune": "toprank.choosing.tuning",
     "Experiment": "toprank.experiment",
     "monitor": "toprank.monitoring",
 }
@@ -138,6 +138,10 @@ if TYPE_CHECKING:
         systems,
         theory,
     )
+    from toprank.choosing.automatic import auto
+    from toprank.choosing.grid import select
+    from toprank.choosing.scoring import scorer
+    from toprank.choosing.tuning import tune
     from toprank.comparison import compare
     from toprank.data.converting import convert
     from toprank.data.dataset import RankingData, concatenate
@@ -155,18 +159,14 @@ if TYPE_CHECKING:
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run
     from toprank.monitoring import monitor
-    from toprank.portfolio import auto
     from toprank.rankers.blend import BlendRanker
     from toprank.rankers.linear.expected_gain import ExpectedGainRanker
     from toprank.rankers.linear.ranker import LinearRanker
     from toprank.rankers.linear.single_feature import AdaRank, CoordinateAscent, RankBoost
     from toprank.rankers.model_files import load
     from toprank.rankers.neural.ranker import NeuralRanker
-    from toprank.rankers.scoring import scorer
     from toprank.rankers.trees.ranker import TreeRanker
     from toprank.rankers.wrapping import wrap
-    from toprank.selection import select
-    from toprank.tuning import tune
 
 
 def __getattr__(name: str) -> Any:

@@ -213,7 +213,7 @@ def _choose(
     data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any], quiet: bool
 ) -> _Trained:
     """The best of several systems, or a blend of them."""
-    from toprank.portfolio import auto
+    from toprank.choosing.automatic import auto
 
     judge = {**by, "metric": by["metric"] or "ndcg@10"}
     choice = auto(data, valid, **judge, **more, verbose=not quiet)
@@ -232,7 +232,7 @@ def _train(
     quiet: bool,
 ) -> _Trained:
     """One system, its hyper-parameters chosen where there are validation data."""
-    from toprank.selection import select
+    from toprank.choosing.grid import select
 
     tried: list[dict[str, Any]] = []
     notes: tuple[str, ...] = ()
@@ -321,11 +321,11 @@ def tune(
       toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
     """
     from toprank import systems
+    from toprank.choosing.space import read_space
+    from toprank.choosing.tuning import tune as search
     from toprank.data.typed import typed_command
     from toprank.errors import needs
     from toprank.showing.pictures import check_picture_path
-    from toprank.tuning import tune as search
-    from toprank.tuning.space import read_space
 
     if system.strip().lower() == "auto":
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")

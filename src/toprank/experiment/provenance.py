@@ -40,7 +40,7 @@ __all__ = ["COMPUTING", "described", "experiment_key", "fold_facts", "key_of", "
 _FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
 # The version alone would do for releases, but not for those who change a loss and want its new numbers.
 _ROOMS = (
-    "compute.py", "data", "metrics", "losses", "scorers", "solvers", "rankers", "systems.py", "selection.py",
+    "compute.py", "data", "metrics", "losses", "scorers", "solvers", "rankers", "systems.py", "choosing",
     "experiment",
 )  # fmt: skip
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "pyarrow", "torch")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toprank import losses
+from toprank.choosing.grid import select
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds, folds
@@ -20,7 +21,6 @@ from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment.provenance import described
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
-from toprank.selection import select
 from toprank.systems import System, get
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from toprank.choosing.search import Interrupts
 from toprank.compute import FloatArray
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store
@@ -35,7 +36,6 @@ from toprank.experiment.provenance import versions
 from toprank.experiment.spec import Chosen, Entry
 from toprank.experiment.store import CellStore, plain
 from toprank.metrics.conventions import Convention
-from toprank.tuning.search import Interrupts
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from toprank import losses, rankers
+from toprank.choosing.search import Question, Search, Standing, as_data, divide, tell
+from toprank.choosing.space import Choice, Space, read_space
+from toprank.choosing.study import NAME, open_study, storage_path
 from toprank.compute import available_threads
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
@@ -26,9 +29,6 @@ from toprank.showing.pictures import Picture
 from toprank.showing.progress import SILENCE, Told, step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import SYSTEMS, System, get
-from toprank.tuning.search import Question, Search, Standing, as_data, divide, tell
-from toprank.tuning.space import Choice, Space, read_space
-from toprank.tuning.study import NAME, open_study, storage_path
 
 __all__ = ["Tuned", "tune"]
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from toprank.choosing.space import Space
+from toprank.choosing.study import Trial, process, rows
 from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
@@ -26,8 +28,6 @@ from toprank.showing.progress import Told
 from toprank.significance import t_interval
 from toprank.significance.results import queries
 from toprank.systems import System
-from toprank.tuning.space import Space
-from toprank.tuning.study import Trial, process, rows
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from toprank.choosing.space import Space
 from toprank.errors import DataError, FileError, FormatError, Remedy
-from toprank.tuning.space import Space
 
 __all__ = ["NAME", "Trial", "open_study", "process", "rows", "storage_path"]
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from toprank.choosing.portfolio import Trial, Trials
 from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.trials import Trial, Trials
 from toprank.rankers.blend import BlendRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, t_interval

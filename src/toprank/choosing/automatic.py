@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from toprank.choosing.decision import Choice, Decision, Told, decide, table_of, tell
+from toprank.choosing.portfolio import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
@@ -13,8 +15,6 @@ from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.evaluation import Judge
-from toprank.portfolio.choice import Choice, Decision, Told, decide, table_of, tell
-from toprank.portfolio.trials import Clock, Trial, Trials, portfolio, quietly, run_trials
 from toprank.rankers.blend import BlendRanker
 from toprank.rankers.estimator import unfitted
 from toprank.showing.progress import SILENCE, step

@@ -1,0 +1,5 @@
+"""Choose a ranker on queries that it did not learn from, and on nothing else.
+
+Three strategies: `grid` tries the values of a system's grid, `tuning` learns from its trials where to look next
+(Optuna), `automatic` tries a portfolio of systems within a budget and blends the best few.
+"""
