@@ -156,3 +156,16 @@ def test_missing_values_of_sparse_features_count_as_the_mean(ranker):
     ours = ranker.fit(sparse.csr_matrix(X), labels, qid=qid).predict(sparse.csr_matrix(X))
     np.testing.assert_allclose(ours, ranker.predict(filled), rtol=1e-9)
     np.testing.assert_allclose(ours, ranker.fit(X, labels, qid=qid).predict(X), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["Logistic", "ListNet", "ListMLE", "SquaredHinge"])
+@pytest.mark.parametrize("limit", [500, 0], ids=["factored", "conjugate gradients"])
+def test_what_is_constant_within_every_query_gets_no_weight_from_losses_of_differences(loss, limit):
+    """Its curvature and its gradient are both rounding; their quotient once was a weight of 136, and "converged"."""
+    data = tr.synthetic(n_queries=60, n_features=3, seed=1)
+    of_query = np.random.default_rng(1).normal(7, 3, data.n_queries)
+    wide = data.replace(X=np.column_stack([data.X, of_query[data.queries.document_query]]), feature_names=None)
+    solver = Newton(cholesky_limit=limit)
+    weights = tr.LinearRanker(loss, l2=0.0, solver=solver).fit(wide).coef_
+    assert abs(weights[3]) < 1e-10
+    np.testing.assert_allclose(weights[:3], tr.LinearRanker(loss, l2=0.0, solver=solver).fit(data).coef_, rtol=1e-6)

@@ -209,6 +209,22 @@ def test_by_time_the_test_file_is_the_latest(folder, table):
     assert pd.read_parquet("two/test.parquet")["date"].min() == table["date"].max() - pd.Timedelta(5, "D")
 
 
+def test_a_stable_division_keeps_queries_in_their_files_when_the_table_grows(folder, table):
+    def parts(rows, out, *more):
+        rows.to_parquet("some.parquet")
+        invoked("split", "some.parquet", "-o", out, "--qid", "session", "-q", *more)
+        return {q: part for part in ("train", "test") for q in pd.read_parquet(f"{out}/{part}.parquet")["session"]}
+
+    grown_from = table[table["session"].isin(table["session"].unique()[:20])]
+    moves = {}
+    for more in ((), ("--stable",)):
+        whole, less = (
+            parts(rows, f"{len(rows)}{more}", "--fractions", "0.5,0.5", *more) for rows in (table, grown_from)
+        )
+        moves[more] = sum(whole[query] != less[query] for query in less)
+    assert moves[("--stable",)] == 0 < moves[()]
+
+
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".toprank-data"])
 def test_text_and_stored_copies_are_divided(tmp_path, suffix):
     data = tr.synthetic(n_queries=20, seed=0)
@@ -227,6 +243,7 @@ def test_what_cannot_be_divided_is_said(folder):
     for words, given in (
         ("--fractions takes numbers", ("--fractions", "many")),
         ("--seed nothing", ("--by", "date", "--seed", "1")),
+        ("--stable nothing", ("--by", "date", "--stable")),
     ):
         assert words in invoked("split", "all.parquet", "-o", "out", "--qid", "session", *given, status=2).output
     for fractions in ([1.0], [0.25] * 4):

@@ -20,6 +20,9 @@ def split(
     fractions: Annotated[
         str, typer.Option(help="Shares of the queries: train, vali and test, or train and test.")
     ] = "0.6,0.2,0.2",
+    stable: Annotated[
+        bool, typer.Option("--stable", help="Keep a query in its part when the file grows; sizes are then approximate.")
+    ] = False,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     threads: options.Threads = None,
@@ -32,6 +35,7 @@ def split(
     \b
       toprank split log.parquet -o parts --by date
       toprank split all.txt -o parts --fractions 0.8,0.2 --seed 1
+      toprank split growing.parquet -o parts --stable
     """
     from toprank.data.splitting import split_file
 
@@ -39,9 +43,10 @@ def split(
         shares = [float(word) for word in fractions.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--fractions takes numbers such as 0.6,0.2,0.2, not '{fractions}'.") from None
-    if by is not None and seed:
-        raise typer.BadParameter("with --by the order of time decides, and --seed nothing; leave one of them out.")
+    if by is not None and (seed or stable):
+        idle = "--seed" if seed else "--stable"
+        raise typer.BadParameter(f"with --by the order of time decides, and {idle} nothing; leave one of them out.")
     with common.progress(f"Dividing {data} …", quiet):
-        parts = split_file(data, output, shares, by=by, seed=seed, threads=threads, **reading)
+        parts = split_file(data, output, shares, by=by, seed=seed, stable=stable, threads=threads, **reading)
     for path, part in parts.items():
         common.say(f"{path}: {part.n_queries:,} queries, {part.n_documents:,} documents", quiet)

@@ -35,6 +35,7 @@ def split_file(
     *,
     by: str | None = None,
     seed: int = 0,
+    stable: bool = False,
     **options: Any,
 ) -> dict[Path, RankingData]:
     """Divide the queries of a file into files: train, vali and test, or train and test, of the same format.
@@ -45,6 +46,7 @@ def split_file(
         fractions: the shares of the queries, two or three.
         by: a column of dates or numbers of a table: the test file is then the latest. See `toprank.split`.
         seed: decides the division.
+        stable: the part of a query depends on its id, the seed and the fractions alone. See `toprank.split`.
         **options: for the reader, such as ``qid=``; see `toprank.read`.
 
     Returns:
@@ -61,7 +63,7 @@ def split_file(
         raise DataError(f"{file} would be replaced by a part of itself; write into another folder.")
     bare: dict[str, Any] = {"features": [], "label": False} if kind in _TABLES else {}
     data = read(file, **carrying(kind, () if by is None else (by,), {**bare, **options}))
-    parts = split(data, fractions, seed=seed, by=by)
+    parts = split(data, fractions, seed=seed, by=by, stable=stable)
     with os_errors(target, "written"):
         target.mkdir(exist_ok=True)
     if kind in _TABLES:

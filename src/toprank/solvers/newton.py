@@ -36,6 +36,7 @@ from toprank.solvers.run import (
 
 __all__ = ["Newton", "levenberg_step"]
 
+FLAT = 1e-15  # curvature below this part of the largest is what rounding leaves of terms that cancel
 SAFE_PIVOT = 1e-13  # a Cholesky pivot below this part of its diagonal entry is rounding, not curvature
 FIRST_SHIFT = 1e-10
 LARGEST_SHIFT = 1e12
@@ -122,6 +123,9 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
 
     Taking D for the unit matrix of the textbooks keeps the step independent of the features' units. Where the
     diagonal is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factor alive.
+    Where it is zero but for rounding (a feature that is constant within every query, under a loss of differences), so
+    is the gradient, and their quotient would be a weight made of noise: the largest curvature stands in, and the step
+    is 0 but for rounding.
     """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -129,8 +133,10 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
     largest = float(diagonal.max())
     scale = np.maximum(diagonal, 1e-8 * largest) if largest > 0 else np.ones_like(diagonal)
     places = np.diag_indices_from(hessian)
+    flat = np.where(diagonal < FLAT * largest, largest, 0.0)
     while True:
         shifted = hessian.copy()
+        shifted[places] += flat
         shifted[places] += shift * scale
         try:
             factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
