@@ -10,11 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from toprank.exporting import form_of, format_named
+from toprank.exporting import format_named
 from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.form import MISSING_NAN, Blend, Forest, Form, Grades, Linear, Network, Part, Tree, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
+from toprank.rankers.formula import (
+    MISSING_NAN,
+    Blend,
+    Forest,
+    Formula,
+    Grades,
+    Linear,
+    Network,
+    Part,
+    Tree,
+    Wide,
+    formula_of,
+)
 
 Change = tuple[str, Part, float]
 """What was changed, the part with the change, and how far a score can move by it at most."""
@@ -214,7 +226,7 @@ def _leaves(tree: Tree, node: int) -> Any:
 class Check:
     """The check of an export, on the rows that it makes for the right model."""
 
-    form: Form
+    formula: Formula
     kept: Format
     settled: Format
     told: Target
@@ -223,25 +235,25 @@ class Check:
 
     @classmethod
     def of(cls, ranker: Any, to: str, version: str | None = None, data: Any = None) -> Check:
-        form, kept, told = form_of(ranker), format_named(to), Target("m", version)
-        kept.check(form, told)
-        settled = kept.settled(form, told, data)
-        rows = rows_to_compare(ranker, form, data, settled)
-        return cls(form, kept, settled, told, rows, kept.files(form, told)[""])
+        formula, kept, told = formula_of(ranker), format_named(to), Target("m", version)
+        kept.check(formula, told)
+        settled = kept.settled(formula, told, data)
+        rows = rows_to_compare(ranker, formula, data, settled)
+        return cls(formula, kept, settled, told, rows, kept.files(formula, told)[""])
 
     def parity(self, part: Part) -> Parity | None:
         """What the check finds in the file of another part; None where that is the same file, or none."""
-        form = replace(self.form, part=part)
-        if self.kept.refuses(form, self.told) is not None:
+        formula = replace(self.formula, part=part)
+        if self.kept.refuses(formula, self.told) is not None:
             return None
-        files = self.kept.files(form, self.told)
+        files = self.kept.files(formula, self.told)
         if files[""] == self.right:
             return None
         name = f"m{self.kept.suffix}"
         with tempfile.TemporaryDirectory() as folder:
             for beside, content in files.items():
                 (Path(folder) / (f"m{beside}" if beside else name)).write_bytes(content)
-            return compared(self.form, self.settled, Path(folder) / name, self.rows)
+            return compared(self.formula, self.settled, Path(folder) / name, self.rows)
 
     def moved(self, before: Part, after: Part) -> bool | None:
         """Whether the check would tell one tree of the model from another: its sum moves beyond the tolerance.
@@ -250,15 +262,15 @@ class Check:
         """
         found = []
         for part in (before, after):
-            form = replace(self.form, part=part)
-            if self.kept.refuses(form, self.told) is not None:
+            formula = replace(self.formula, part=part)
+            if self.kept.refuses(formula, self.told) is not None:
                 return None
-            found.append(self.kept.files(form, self.told))
+            found.append(self.kept.files(formula, self.told))
         if found[0][""] == found[1][""]:
             return None
         scores = [self._scores(files) for files in found]
         counted = ~np.isin(self.rows.kinds, list(self.settled.apart))
-        limit = self.settled.tolerance_for(self.form) * np.maximum(1.0, np.abs(self.rows.expected))
+        limit = self.settled.tolerance_for(self.formula) * np.maximum(1.0, np.abs(self.rows.expected))
         return bool((np.abs(scores[0] - scores[1]) > limit)[counted].any())
 
     def _scores(self, files: Any) -> Any:
@@ -266,4 +278,6 @@ class Check:
             for beside, content in files.items():
                 (Path(folder) / (f"m{beside}" if beside else f"m{self.kept.suffix}")).write_bytes(content)
             path = Path(folder) / f"m{self.kept.suffix}"
-            return np.concatenate([self.settled.scores(path, X, self.form.names) for X in self.rows.blocks() if len(X)])
+            return np.concatenate(
+                [self.settled.scores(path, X, self.formula.names) for X in self.rows.blocks() if len(X)]
+            )

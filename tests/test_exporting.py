@@ -21,25 +21,24 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
-from toprank.exporting import c_source, form_of, format_named, names, onnx_graph, walking, xgboost_json
+from toprank.exporting import c_source, format_named, names, onnx_graph, walking, xgboost_json
 from toprank.exporting import probe_rows as made_rows_room
 from toprank.exporting.export import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.form import (
-    MISSING_NAN,
-    MISSING_NONE,
-    MISSING_ZERO,
-    Forest,
-    Form,
-    Linear,
-    Tree,
-    as_forest,
-    as_linear,
-)
 from toprank.exporting.formats import Target
 from toprank.exporting.lightgbm_text import _fields
 from toprank.exporting.parity import changed_rankings
 from toprank.exporting.probe_rows import TINY, probe_rows
+from toprank.rankers.formula import (
+    MISSING_NAN,
+    MISSING_NONE,
+    MISSING_ZERO,
+    Forest,
+    Formula,
+    Linear,
+    Tree,
+    formula_of,
+)
 from toprank.rankers.trees.forest import Forest as Kernel
 from toprank.rankers.trees.text import ReadTrees
 
@@ -191,7 +190,7 @@ def test_every_format_is_known_and_says_what_it_is() -> None:
 
 def test_what_the_rankers_above_are_there_for() -> None:
     def forest(name: str) -> Forest:
-        found = as_forest(form_of(ranker(name)).part)
+        found = formula_of(ranker(name)).forest
         assert found is not None
         return found
 
@@ -204,7 +203,7 @@ def test_what_the_rankers_above_are_there_for() -> None:
     assert ranker("calibrated").calibration_.by_score
     assert not ranker("grades of trees").calibration_.by_score
     assert ranker("table, linear").one_hot_ is not None
-    assert as_linear(form_of(ranker("two lines")).part) is not None
+    assert formula_of(ranker("two lines")).linear is not None
 
 
 # ---- any forest ----
@@ -253,23 +252,23 @@ def by_kernel(forest: Forest, X: np.ndarray) -> np.ndarray:
     return Kernel.from_numbers(read).predict(X, 1) + forest.intercepts[0]
 
 
-def scores(form: Form, format: str, X: np.ndarray) -> np.ndarray:
+def scores(formula: Formula, format: str, X: np.ndarray) -> np.ndarray:
     target = format_named(format)
-    target.check(form, Target("m"))
+    target.check(formula, Target("m"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"m{target.suffix}"
-        path.write_bytes(target.files(form, Target("m"))[""])
-        return np.asarray(target.scores(path, X, form.names))
+        path.write_bytes(target.files(formula, Target("m"))[""])
+        return np.asarray(target.scores(path, X, formula.names))
 
 
 def exact_on(forest: Forest, format: str) -> None:
-    form = Form(("a", "b", "c"), forest)
-    if format_named(format).refuses(form, Target("m")) is not None:
+    formula = Formula(("a", "b", "c"), forest)
+    if format_named(format).refuses(formula, Target("m")) is not None:
         assert forest.by_category
         assert format == "xgboost"
         return
-    made = probe_rows(form, single=format == "xgboost")
-    np.testing.assert_allclose(scores(form, format, made.X), by_kernel(forest, made.X), rtol=1e-6, atol=1e-6)
+    made = probe_rows(formula, single=format == "xgboost")
+    np.testing.assert_allclose(scores(formula, format, made.X), by_kernel(forest, made.X), rtol=1e-6, atol=1e-6)
 
 
 @given(forests())
@@ -286,10 +285,10 @@ def test_splits_that_ask_whether_there_is_a_value(threshold: float, missing: int
     one = np.ones(1, dtype=np.int64)
     node = (one * 0, np.array([threshold]), np.array([default_left]), one * missing, (None,))
     tree = Tree(*node, np.array([-1]), np.array([-2]), np.array([1.0, 2.0]))
-    form = Form(("a",), Forest((tree,), np.zeros(1)))
+    formula = Formula(("a",), Forest((tree,), np.zeros(1)))
     X = np.array([[np.nan], [0.0], [1.0], [-3e38], [3e38]])
     for format in (*EVERYTHING, *TREES):
-        np.testing.assert_array_equal(scores(form, format, X), by_kernel(form.part, X), err_msg=format)
+        np.testing.assert_array_equal(scores(formula, format, X), by_kernel(formula.part, X), err_msg=format)
 
 
 @pytest.mark.parametrize("format", [*EVERYTHING, "json"])
@@ -299,7 +298,7 @@ def test_linear_functions_whose_missing_values_add_something(format: str) -> Non
     part = Linear(centre, scale, rng.normal(size=(1, 3)), np.array([0.3]), missing)
     X = np.where(rng.random((50, 3)) < 0.4, np.nan, rng.normal(size=(50, 3)))
     terms = np.where(np.isnan(X), missing, (X - centre) * scale * part.weights)
-    np.testing.assert_allclose(scores(Form(("a", "b", "c"), part), format, X), 0.3 + terms.sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(scores(Formula(("a", "b", "c"), part), format, X), 0.3 + terms.sum(axis=1), rtol=1e-12)
 
 
 @given(forests())
@@ -314,17 +313,17 @@ def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
     """onnx's own evaluator beside onnxruntime, and our reader of XGBoost's files beside XGBoost."""
     from onnx.reference import ReferenceEvaluator
 
-    form = Form(("a", "b", "c"), forest)
-    X = probe_rows(form).X[::7]
-    content = format_named("onnx").files(form, Target("m"))[""]
+    formula = Formula(("a", "b", "c"), forest)
+    X = probe_rows(formula).X[::7]
+    content = format_named("onnx").files(formula, Target("m"))[""]
     [found] = ReferenceEvaluator(content).run(None, {"features": X})
     np.testing.assert_allclose(found, by_kernel(forest, X), rtol=1e-12, atol=1e-12)
     if not forest.by_category:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "m.json"
-            path.write_bytes(format_named("xgboost").files(form, Target("m"))[""])
-            X = probe_rows(form, single=True).X
-            theirs = format_named("xgboost").scores(path, X, form.names)
+            path.write_bytes(format_named("xgboost").files(formula, Target("m"))[""])
+            X = probe_rows(formula, single=True).X
+            theirs = format_named("xgboost").scores(path, X, formula.names)
             np.testing.assert_array_equal(xgboost_json.interpreted(path, X), theirs)
 
 
@@ -377,9 +376,9 @@ def _none_missing(tree: Tree) -> Tree:
 @pytest.mark.parametrize("format", EVERYTHING)
 @pytest.mark.parametrize("broken", [_rounded, _other_default, _none_missing])
 def test_a_writer_that_is_wrong_writes_nothing(format: str, broken: Any, tmp_path: Path) -> None:
-    """A form that is not the ranker's stands for a writer that does not write what it is given."""
+    """A formula that is not the ranker's stands for a writer that does not write what it is given."""
     model = ranker("trees with holes")
-    wrong = Forest(tuple(broken(tree) for tree in form_of(model).part.trees), form_of(model).part.intercepts)
+    wrong = Forest(tuple(broken(tree) for tree in formula_of(model).part.trees), formula_of(model).part.intercepts)
     model = _Telling(model, wrong)
     with pytest.raises(DataError, match="was not written: it does not score as the model does"):
         tr.export(model, format, tmp_path / "m", check=data())
@@ -437,7 +436,7 @@ def walked(tree: Tree, flushes: bool, row: np.ndarray) -> list[tuple[int, bool]]
 @settings(max_examples=25)
 def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single: bool) -> None:
     """No row of any kind comes to a split, or leaves it on a side, where no row that was made for it does."""
-    made = probe_rows(Form(("a", "b", "c"), forest), single=single)
+    made = probe_rows(Formula(("a", "b", "c"), forest), single=single)
     own = np.isin(made.kinds, ["thresholds", "categories", "missing", "zeros", "tiny"])
     total = sum(len(tree.feature) for tree in forest.trees)
     assert sum(made.nodes) - made.nodes.met == total
@@ -449,13 +448,13 @@ def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single
 
 
 def test_rows_stand_on_both_sides_of_every_threshold() -> None:
-    form = form_of(ranker("trees with holes"))
+    formula = formula_of(ranker("trees with holes"))
     for single in (False, True):
-        made = probe_rows(form, single=single)
+        made = probe_rows(formula, single=single)
         rows = made.X[made.kinds == "thresholds"]
         if single:
             np.testing.assert_array_equal(rows, rows.astype(np.float32))
-        for tree in form.part.trees:
+        for tree in formula.part.trees:
             steps = [dict(walked(tree, True, row)) for row in rows]
             for node, (feature, t) in enumerate(zip(tree.feature, tree.threshold, strict=True)):
                 at = (single_below(t), next_single(t)) if single else (t, np.nextafter(t, np.inf))
@@ -483,9 +482,9 @@ def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
     numbers = np.arange(3)
     node = (numbers * 0, np.array([0.1, 0.1 + 1e-12, 0.05]), numbers < 0, numbers * 0, (None,) * 3)
     tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]))
-    form = Form(("a",), Forest((tree,), np.zeros(1)))
-    assert probe_rows(form).nodes == (3, 3, 0)
-    assert probe_rows(form, single=True).nodes == (2, 2, 1)
+    formula = Formula(("a",), Forest((tree,), np.zeros(1)))
+    assert probe_rows(formula).nodes == (3, 3, 0)
+    assert probe_rows(formula, single=True).nodes == (2, 2, 1)
 
 
 def test_what_a_parity_says(tmp_path: Path) -> None:
@@ -527,7 +526,7 @@ def test_large_and_sparse_data_are_compared_piece_by_piece(tmp_path: Path, monke
 
 def test_data_beyond_single_precision_are_counted(tmp_path: Path) -> None:
     """Half-way between two values of the training a threshold lies between two single precision numbers."""
-    tree = form_of(ranker("trees")).part.trees[0]
+    tree = formula_of(ranker("trees")).part.trees[0]
     X = np.repeat(data(False).X[:1].astype(np.float64), 2, axis=0)
     feature, threshold = tree.feature[0], tree.threshold[0]
     X[:, feature] = threshold, np.nextafter(threshold, np.inf)
@@ -575,7 +574,7 @@ def test_the_self_test_holds_rows_with_their_scores(tmp_path: Path) -> None:
     X = np.array([[np.nan if value is None else value for value in row] for row in told["rows"]])
     predicted = model.predict(tr.RankingData(X, feature_names=told["features"]))
     np.testing.assert_allclose(predicted, told["scores"], rtol=told["tolerance"])
-    assert told["features"] == list(form_of(model).names)
+    assert told["features"] == list(formula_of(model).names)
     assert np.isnan(X).any()
     assert 20 < len(X) < 100
     (tmp_path / "m.py.check.json").unlink()
@@ -597,7 +596,7 @@ def test_the_python_file_needs_numpy_alone(tmp_path: Path) -> None:
     found, loaded, levels = map(eval, done.stdout.splitlines())
     np.testing.assert_allclose(found, ranker("table, blend").predict(table())[:5], rtol=1e-9)
     assert loaded == []
-    assert tuple(levels) == form_of(ranker("table, blend")).levels["brand"]
+    assert tuple(levels) == formula_of(ranker("table, blend")).levels["brand"]
     wrong = "import sys; sys.path.insert(0, '.'); import model; model.score([[1.0]])"
     done = subprocess.run(
         [sys.executable, "-I", "-c", wrong], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -615,7 +614,7 @@ def test_the_c_file_says_its_features_and_levels(tmp_path: Path) -> None:
     loaded = ctypes.CDLL(str(library))
     names = (ctypes.c_char_p * 3).in_dll(loaded, "m2nd_model_features")
     assert [name.decode() for name in names] == ["price in €", "brand", "day"]
-    levels = form_of(ranker("table, linear")).levels["brand"]
+    levels = formula_of(ranker("table, linear")).levels["brand"]
     found = (ctypes.c_char_p * len(levels)).in_dll(loaded, "m2nd_model_levels_1")
     assert tuple(level.decode() for level in found) == levels
     loaded.m2nd_model_score.restype = ctypes.c_double
@@ -625,7 +624,7 @@ def test_the_c_file_says_its_features_and_levels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["blend", "table, blend", "ordinal", "categories", "mlp of quantiles"])
 def test_compilers_have_nothing_to_say_about_the_c_file(name: str, tmp_path: Path) -> None:
-    content = format_named("c").files(form_of(ranker(name)), Target("m"))[""]
+    content = format_named("c").files(formula_of(ranker(name)), Target("m"))[""]
     (tmp_path / "m.c").write_bytes(content)
     compiler = c_source._compiler()
     assert compiler is not None
@@ -657,7 +656,7 @@ def test_names_with_control_characters_and_halves(tmp_path: Path) -> None:
     odd = ["a\x01b", "c\nd", "e\x00f", "g\u2028h", *(f"f{j}" for j in range(6))]
     model = trees().fit(data().replace(feature_names=odd))
     for format, kept in (("lightgbm", "g_h"), ("xgboost", "g\u2028h")):
-        assert format_named(format).files(form_of(model), Target("m"))[""].count(b"a_b")
+        assert format_named(format).files(formula_of(model), Target("m"))[""].count(b"a_b")
         parity = tr.export(model, format, tmp_path / "m.json")
         assert parity.holds
         assert any("renamed, 'a\x01b' to 'a_b'" in remark for remark in parity.remarks)
@@ -721,7 +720,9 @@ def test_the_onnx_graph_takes_categories_as_texts(name: str, tmp_path: Path) -> 
     texts = frame["brand"].astype(object).where(frame["brand"].notna(), "").to_numpy()[:, None]
     [scores] = session.run(None, {"features": numbers, "categories": texts})
     other = tr.RankingData.from_frame(frame, label=None, qid=None)
-    assert other.encoding.columns[other.encoding.names.index("brand")].levels != form_of(ranker(name)).levels["brand"]
+    assert (
+        other.encoding.columns[other.encoding.names.index("brand")].levels != formula_of(ranker(name)).levels["brand"]
+    )
     np.testing.assert_allclose(scores, ranker(name).predict(other), rtol=1e-9, atol=1e-9)
     unknown, missing = (
         session.run(None, {"features": numbers, "categories": np.full_like(texts, text)})[0]

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.exporting import elastic, export, form_of, format_named, solr, splits, vespa
+from toprank.exporting import elastic, export, format_named, solr, splits, vespa
 from toprank.exporting.export import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import single_below
-from toprank.exporting.form import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Form, Linear, Tree
 from toprank.exporting.formats import Target
 from toprank.exporting.parity import Rows, changed_rankings, compared
 from toprank.exporting.probe_rows import TINY, probe_rows
+from toprank.rankers.formula import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Formula, Linear, Tree, formula_of
 
 ENGINES = [
     ("elasticsearch", None), ("elasticsearch", "7.10"), ("elasticsearch", "8.11"), ("elasticsearch", "8.15.2"),
@@ -79,7 +79,7 @@ def network(**more: Any) -> tr.NeuralRanker:
 
 
 def predicted(name: str, X: np.ndarray) -> np.ndarray:
-    return np.asarray(ranker(name).predict(tr.RankingData(X, feature_names=form_of(ranker(name)).names)))
+    return np.asarray(ranker(name).predict(tr.RankingData(X, feature_names=formula_of(ranker(name)).names)))
 
 
 # ---- every pair ----
@@ -89,8 +89,8 @@ def predicted(name: str, X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", RANKERS)
 def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, version: str | None, tmp_path: Path) -> None:
     model = ranker(name)
-    form, told = form_of(model), Target("m", version)
-    reason = format_named(engine).refuses(form, told)
+    formula, told = formula_of(model), Target("m", version)
+    reason = format_named(engine).refuses(formula, told)
     if reason is not None:
         with pytest.raises(DataError, match=REFUSED[name, engine]):
             export(model, engine, tmp_path / "m.json", server_version=version)
@@ -100,9 +100,9 @@ def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, versio
     assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
     counted = {kind.kind for kind in parity.kinds if not kind.apart}
     assert {"usual", "zeros"} <= counted
-    if engine != "ranklib" or isinstance(form_of(model).part, Forest):
+    if engine != "ranklib" or isinstance(formula_of(model).part, Forest):
         assert "missing" in counted, "a missing value is part of the model"
-    if isinstance(form_of(model).part, Forest):
+    if isinstance(formula_of(model).part, Forest):
         assert "thresholds" in counted
         assert ("tiny" in counted) == (engine != "solr")
 
@@ -118,10 +118,10 @@ REFUSED: dict[tuple[str, str], str] = {
 
 
 def test_which_versions_take_models_of_missing_values() -> None:
-    form = form_of(ranker("trees with holes"))
+    formula = formula_of(ranker("trees with holes"))
 
     def taken(engine: str, version: str | None) -> bool:
-        return format_named(engine).refuses(form, Target("m", version)) is None
+        return format_named(engine).refuses(formula, Target("m", version)) is None
 
     expected = {
         ("elasticsearch", None): False, ("elasticsearch", "7.10"): False, ("elasticsearch", "8.11"): False,
@@ -133,9 +133,9 @@ def test_which_versions_take_models_of_missing_values() -> None:
     assert {key: taken(*key) for key in expected} == expected
     for engine in ("elasticsearch", "opensearch", "solr"):
         with pytest.raises(DataError, match="The version of a server is like"):
-            format_named(engine).check(form, Target("m", "latest"))
+            format_named(engine).check(formula, Target("m", "latest"))
     with pytest.raises(DataError, match="does not depend on a server"):
-        format_named("vespa").check(form, Target("m", "8"))
+        format_named("vespa").check(formula, Target("m", "8"))
 
 
 # ---- random forests ----
@@ -196,29 +196,29 @@ def by_the_rule(forest: Forest, X: np.ndarray) -> np.ndarray:
     return np.array(scores)
 
 
-def scores_of(engine: str, form: Form, version: str | None, X: np.ndarray) -> np.ndarray | None:
-    """What the engine makes of the files of a form; None where it refuses it."""
+def scores_of(engine: str, formula: Formula, version: str | None, X: np.ndarray) -> np.ndarray | None:
+    """What the engine makes of the files of a formula; None where it refuses it."""
     kept, target = format_named(engine), Target("m", version)
-    if kept.refuses(form, target) is not None:
+    if kept.refuses(formula, target) is not None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        for beside, content in kept.files(form, target).items():
+        for beside, content in kept.files(formula, target).items():
             (Path(folder) / (f"m{beside}" if beside else "m.json")).write_bytes(content)
-        settled = kept.settled(form, target, None)
-        return np.asarray(settled.scores(Path(folder) / "m.json", X, form.names)) + settled.constant
+        settled = kept.settled(formula, target, None)
+        return np.asarray(settled.scores(Path(folder) / "m.json", X, formula.names)) + settled.constant
 
 
 @pytest.mark.parametrize(("engine", "version"), [(e, v) for e, v in ENGINES if v is None or e != "elasticsearch"])
 @given(forest=forests())
 def test_forests_of_all_missing_types(engine: str, version: str | None, forest: Forest) -> None:
-    form = Form(("a", "b"), forest)
-    rows = probe_rows(form, single=engine != "vespa")
+    formula = Formula(("a", "b"), forest)
+    rows = probe_rows(formula, single=engine != "vespa")
     # where Solr's slack can be undone to 1e-13 alone, and beyond the last threshold that JSON can hold
     fine = np.abs(rows.X) < np.finfo(np.float32).max
     if engine == "solr":
         fine &= (np.abs(rows.X) > 1e-6) | (rows.X == 0.0)
     X = rows.X[(fine | np.isnan(rows.X)).all(axis=1)]
-    found = scores_of(engine, form, version, X)
+    found = scores_of(engine, formula, version, X)
     if found is None:
         assert engine != "vespa"
         assert (engine, version) not in [("solr", None), ("solr", "9.7"), ("opensearch", "3.8.0")]
@@ -228,9 +228,9 @@ def test_forests_of_all_missing_types(engine: str, version: str | None, forest: 
 
 @given(forest=forests((MISSING_NONE, MISSING_ZERO)))
 def test_engines_without_missing_values_take_what_needs_none(forest: Forest) -> None:
-    form = Form(("a", "b"), forest)
+    formula = Formula(("a", "b"), forest)
     for engine, version in ENGINES:
-        assert format_named(engine).refuses(form, Target("m", version)) is None, (engine, version)
+        assert format_named(engine).refuses(formula, Target("m", version)) is None, (engine, version)
 
 
 # ---- numbers ----
@@ -306,15 +306,17 @@ def test_slack_that_is_not_undone_is_caught(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> None:
-    form, target = form_of(ranker("trees with holes")), Target("m", "3.8")
-    for beside, content in format_named("opensearch").files(form, target).items():
+    formula, target = formula_of(ranker("trees with holes")), Target("m", "3.8")
+    for beside, content in format_named("opensearch").files(formula, target).items():
         (tmp_path / (f"m{beside}" if beside else "m.json")).write_bytes(content)
-    X = probe_rows(form, single=True).X
-    found = {rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, form.names) for rule in ("node", "right")}
+    X = probe_rows(formula, single=True).X
+    found = {
+        rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, formula.names) for rule in ("node", "right")
+    }
     expected = predicted("trees with holes", X)
     assert np.abs(found["node"] - expected).max() < 1e-5
     assert np.abs(found["right"] - expected).max() > 1e-2
-    both = elastic._scores(frozenset({"node", "right"}), tmp_path / "m.json", X, form.names)
+    both = elastic._scores(frozenset({"node", "right"}), tmp_path / "m.json", X, formula.names)
     assert np.isnan(both[found["node"] != found["right"]]).all()
 
 
@@ -322,7 +324,7 @@ def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> N
 
 
 def refusal(part: Any, engine: str, names: tuple[str, ...] = ("a", "b"), version: str | None = None) -> str:
-    return format_named(engine).refuses(Form(names, part), Target("m", version)) or ""
+    return format_named(engine).refuses(Formula(names, part), Target("m", version)) or ""
 
 
 def chain(depth: int, kind: int = MISSING_NONE) -> Forest:
@@ -347,7 +349,7 @@ def test_trees_that_are_too_deep() -> None:
         assert "201 splits deep" in refusal(chain(201), engine)
         assert not refusal(chain(200), engine)
         X = np.array([[5.2, 5.2], [1e6, 1e6]])
-        found = scores_of(engine, Form(("a", "b"), chain(200)), None, X)
+        found = scores_of(engine, Formula(("a", "b"), chain(200)), None, X)
         assert found is not None
         assert found.tolist() == by_the_rule(chain(200), X).tolist()
 
@@ -358,10 +360,10 @@ def test_zeros_that_double_too_much() -> None:
 
 
 def test_missing_values_right_only_where_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = form_of(ranker("trees with holes"))
-    assert not refusal(form.part, "opensearch", form.names, "3.5")
+    formula = formula_of(ranker("trees with holes"))
+    assert not refusal(formula.part, "opensearch", formula.names, "3.5")
     monkeypatch.setattr(elastic, "_GROWTH", 1)
-    assert "sends every missing value to the right" in refusal(form.part, "opensearch", form.names, "3.5")
+    assert "sends every missing value to the right" in refusal(formula.part, "opensearch", formula.names, "3.5")
 
 
 def test_categories_and_grades_and_names() -> None:
@@ -370,11 +372,11 @@ def test_categories_and_grades_and_names() -> None:
     X = made.X.copy()
     X[:, 0] = rng.integers(0, 8, len(X))
     labels = np.where(np.isin(X[:, 0], [1, 4, 6]), 2.0, 0.0)
-    by_category = form_of(trees(categorical=[0]).fit(made.replace(X=X, labels=labels))).part
+    by_category = formula_of(trees(categorical=[0]).fit(made.replace(X=X, labels=labels))).part
     assert by_category.by_category
-    grades = form_of(trees(loss="Multinomial", outputs="grades").fit(made)).part
+    grades = formula_of(trees(loss="Multinomial", outputs="grades").fit(made)).part
     for engine in ("elasticsearch", "opensearch", "solr", "vespa", "ranklib"):
-        assert "categories" in refusal(by_category, engine, form_of(ranker("trees")).names)
+        assert "categories" in refusal(by_category, engine, formula_of(ranker("trees")).names)
         assert "grades" in refusal(grades, engine) or "ONNX" in refusal(grades, engine)
     tree = chain(2)
     assert not refusal(tree, "vespa", ("attribute(price)", "bm25(title)"))
@@ -420,7 +422,7 @@ def test_attention_depends_on_the_query(tmp_path: Path) -> None:
 def test_the_body_of_a_request(tmp_path: Path) -> None:
     parity = export(ranker("linear"), "elasticsearch", tmp_path / "my.model.json", check=data(True))
     body = json.loads((tmp_path / "my.model.json").read_text())["model"]
-    names = list(form_of(ranker("linear")).names)
+    names = list(formula_of(ranker("linear")).names)
     assert (body["name"], body["model"]["type"]) == ("my.model", "model/linear")
     assert (tmp_path / "my.model.features.json").exists()
     assert any(remark.startswith("my.model.features.json makes a feature set 'my.model'") for remark in parity.remarks)
@@ -448,20 +450,20 @@ def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:
     model = ranker("linear far from zero")
     parity = export(model, "solr", tmp_path / "m.json")
     assert any("lack the constant" in remark for remark in parity.remarks)
-    far = format_named("solr").settled(form_of(model), Target("m"), None)
-    folded = form_of(model).part.folded()
-    means = np.float32(form_of(model).part.centre).astype(float)
+    far = format_named("solr").settled(formula_of(model), Target("m"), None)
+    folded = formula_of(model).part.folded()
+    means = np.float32(formula_of(model).part.centre).astype(float)
     assert far.constant == pytest.approx(folded.intercepts[0] + folded.weights[0] @ means)
 
 
 def test_means_keep_the_digits_that_raw_features_would_lose() -> None:
-    form = form_of(ranker("linear far from zero"))
+    formula = formula_of(ranker("linear far from zero"))
     X = (data(False).X * 100.0 + 1e5).astype(np.float32).astype(float)
     exact = predicted("linear far from zero", X)
-    found = scores_of("elasticsearch", form, "8.15", X)
+    found = scores_of("elasticsearch", formula, "8.15", X)
     assert found is not None
     raw = np.zeros(len(X), dtype=np.float32)
-    for column, weight in enumerate(form.part.folded().weights[0].astype(np.float32)):
+    for column, weight in enumerate(formula.part.folded().weights[0].astype(np.float32)):
         raw += weight * X[:, column].astype(np.float32)
     lost = raw - raw.mean() - (exact - exact.mean())
     assert np.abs(found - exact).max() < 0.01 * np.abs(lost).max()
@@ -493,21 +495,21 @@ def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.
 
 
 def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
-    part = form_of(ranker("trees")).part
+    part = formula_of(ranker("trees")).part
     raised = Forest(part.trees, np.array([0.75]), part.flushes)
-    form = Form(form_of(ranker("trees")).names, raised)
-    text = json.loads(format_named("vespa").files(form, Target("m"))[""])
+    formula = Formula(formula_of(ranker("trees")).names, raised)
+    text = json.loads(format_named("vespa").files(formula, Target("m"))[""])
     assert text["objective"] == "lambdarank"
     X = data(False).X
     for engine in ("vespa", "elasticsearch", "solr", "ranklib"):
-        found = scores_of(engine, form, None, X)
+        found = scores_of(engine, formula, None, X)
         assert found is not None
         np.testing.assert_allclose(found, predicted("trees", X) + 0.75, atol=1e-6)
 
 
 def test_ranklib_numbers_features_from_one(tmp_path: Path) -> None:
     parity = export(ranker("trees"), "ranklib", tmp_path / "m.txt")
-    names = form_of(ranker("trees")).names
+    names = formula_of(ranker("trees")).names
     assert any(f"1 is '{names[0]}', {len(names)} is '{names[-1]}'" in remark for remark in parity.remarks)
     parity = export(ranker("linear"), "ranklib", tmp_path / "m.txt")
     assert [kind.kind for kind in parity.kinds if kind.apart] == ["missing"]
@@ -567,7 +569,7 @@ def test_documents_closer_than_the_tolerance_are_rounding(tmp_path: Path) -> Non
     rows = Rows(X, np.zeros((0, 1)), np.full(10, "data"), close.queries, expected, None, False)
     (tmp_path / "m.json").write_text("{}")
     rounding = replace(format_named("ranklib"), scores=lambda path, X, names: np.float32(1.0 + X[:, 0] * 1e-7))
-    parity = compared(Form(("a",), part), rounding, tmp_path / "m.json", rows)
+    parity = compared(Formula(("a",), part), rounding, tmp_path / "m.json", rows)
     assert (parity.rankings_changed, parity.rankings_rounded, parity.holds) == (0, 5, True)
     assert "0 of 5 rankings changed, 5 by documents closer than that." in str(parity)
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import foreign_models as other
 import toprank as tr
 from toprank.errors import DataError
-from toprank.exporting import c_source, form_of, format_named, names, refusals
-from toprank.exporting.form import as_forest, as_linear
+from toprank.exporting import c_source, format_named, names, refusals
 from toprank.exporting.formats import Target
-from toprank.rankers.formula import before_rounding
+from toprank.rankers.formula import before_rounding, formula_of
 
 VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8.0", "solr": "9.7"}  # which know missing values
 TREES = {"elasticsearch", "opensearch", "solr", "vespa", "xgboost", "lightgbm"}
@@ -90,7 +89,7 @@ def ranker(name: str) -> Any:
 @pytest.mark.parametrize("format", names())
 @pytest.mark.parametrize("name", RANKERS)
 def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> None:
-    model, form = ranker(name), form_of(ranker(name))
+    model, formula = ranker(name), formula_of(ranker(name))
     path, version = tmp_path / f"model{format_named(format).suffix}", VERSIONS.get(format)
     if format not in HELD[name]:
         with pytest.raises(DataError, match=r"cannot hold this model: .*(Export it to|Train on)"):
@@ -100,15 +99,15 @@ def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> 
     parity = tr.export(model, format, path, check=data(holes=name != "Ridge"), server_version=version)
     assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
     single = format_named(format).precision == "single"
-    adds_otherwise = form.single_sums and format not in ("c", "python")
+    adds_otherwise = formula.single_sums and format not in ("c", "python")
     assert parity.tolerance == (1e-5 if single or adds_otherwise else 1e-9)
     assert any("rounds its sum" in remark for remark in parity.remarks) == (adds_otherwise and not single)
-    if format in ("c", "python") and as_forest(form.part) is not None:
+    if format in ("c", "python") and formula.forest is not None:
         assert parity.largest == 0.0
     found = {kind.kind: kind.apart for kind in parity.kinds}
     assert "missing" in found or name == "Ridge", "a missing value is part of the model"
     assert found["usual"] is False
-    if as_forest(form.part) is not None:
+    if formula.forest is not None:
         assert found["thresholds"] is False
 
 
@@ -116,10 +115,10 @@ def test_what_the_models_above_are_there_for() -> None:
     assert ranker("XGBoost").forest_.arithmetic == (False, True, True)
     assert ranker("CatBoost").forest_.arithmetic == (False, True, False)
     assert ranker("RankLib").forest_.arithmetic == (False, True, True)
-    assert form_of(ranker("XGBRanker")).single_sums
-    assert form_of(ranker("trees and a line")).single_sums
-    assert not form_of(ranker("LightGBM")).single_sums
-    assert as_linear(form_of(ranker("RankLib, a line")).part) is not None
+    assert formula_of(ranker("XGBRanker")).single_sums
+    assert formula_of(ranker("trees and a line")).single_sums
+    assert not formula_of(ranker("LightGBM")).single_sums
+    assert formula_of(ranker("RankLib, a line")).linear is not None
 
 
 def test_a_library_reads_its_own_model_again_with_the_same_bits(tmp_path: Path) -> None:
@@ -133,8 +132,8 @@ def test_a_library_reads_its_own_model_again_with_the_same_bits(tmp_path: Path) 
 def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rounding after each tree c would be as far away as the formats that add in double precision."""
     right = format_named("c")
-    [content] = right.files(form_of(ranker("XGBoost")), Target("m")).values()
-    wrong = replace(right, files=lambda form, target: {"": content.replace(b"(double)(float)out", b"out")})
+    [content] = right.files(formula_of(ranker("XGBoost")), Target("m")).values()
+    wrong = replace(right, files=lambda formula, target: {"": content.replace(b"(double)(float)out", b"out")})
     monkeypatch.setattr(c_source, "FORMATS", [wrong])
     with pytest.raises(DataError, match="was not written"):
         tr.export(ranker("XGBoost"), "c", tmp_path / "m.c")

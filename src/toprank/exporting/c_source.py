@@ -19,8 +19,8 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.exporting.c_functions import FUNCTIONS, HEAD, TAIL
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
+from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
@@ -160,17 +160,17 @@ def _listed(words: Iterable[str]) -> str:
     return "\n    " + "\n    ".join([*lines, line.rstrip(", ")])
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     writer = _Writer()
-    score = writer.score(form.part)
+    score = writer.score(formula.part)
     name = _identifier(target.name)
-    most = max((len(part.gains) for part in _grades(form.part)), default=0)
+    most = max((len(part.gains) for part in _grades(formula.part)), default=0)
     steps = [f"double P[{2 * most}];", *writer.steps] if most else writer.steps
-    known = {"name": name, "version": __version__, "d": form.n_features}
-    features = ", ".join(_text(one) for one in form.names)
+    known = {"name": name, "version": __version__, "d": formula.n_features}
+    features = ", ".join(_text(one) for one in formula.names)
     pieces = [
         HEAD.format(**known, features=features),
-        *_levels(name, form),
+        *_levels(name, formula),
         *(text for function, text in FUNCTIONS.items() if function in writer.functions),
         *writer.constants,
         TAIL.format(**known, steps="\n    ".join(steps), score=score),
@@ -178,14 +178,15 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     return {"": "\n".join(pieces).encode()}
 
 
-def _levels(name: str, form: Form) -> list[str]:
+def _levels(name: str, formula: Formula) -> list[str]:
     """The levels of categories, a table each."""
-    if not form.levels:
+    if not formula.levels:
         return []
     said = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
     return [said] + [
-        f"const char *const {name}_levels_{form.names.index(feature)}[] = {{{', '.join(map(_text, levels)) or '0'}}};"
-        for feature, levels in form.levels.items()
+        f"const char *const {name}_levels_{formula.names.index(feature)}[] = "
+        f"{{{', '.join(map(_text, levels)) or '0'}}};"
+        for feature, levels in formula.levels.items()
     ]
 
 

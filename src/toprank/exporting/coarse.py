@@ -6,8 +6,8 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.exporting.float32 import single_below
-from toprank.exporting.form import Forest, Form, Linear
 from toprank.exporting.probe_rows import Cuts, Seen, seen_parts, thresholds_of
+from toprank.rankers.formula import Forest, Formula, Linear
 
 __all__ = ["coarse_features"]
 
@@ -16,15 +16,15 @@ _BEYOND = 1e37  # a threshold that asks whether there is a value at all
 _SOME = 3  # features that are named
 
 
-def coarse_features(form: Form) -> tuple[str, ...]:
+def coarse_features(formula: Formula) -> tuple[str, ...]:
     """What to say of features whose values a target of single precision rounds: nothing, or one sentence."""
-    parts = list(seen_parts(form.part, np.arange(form.n_features)))
+    parts = list(seen_parts(formula.part, np.arange(formula.n_features)))
     cuts = thresholds_of(parts)
-    found = [(j, size) for j in range(form.n_features) if (size := _coarse(form, parts, cuts, j))]
+    found = [(j, size) for j in range(formula.n_features) if (size := _coarse(formula, parts, cuts, j))]
     if not found:
         return ()
     steps = [
-        f"'{form.names[j]}' (about {size:.4g}, in steps of {np.spacing(np.float32(size)):.2g})" for j, size in found
+        f"'{formula.names[j]}' (about {size:.4g}, in steps of {np.spacing(np.float32(size)):.2g})" for j, size in found
     ]
     others = f" and {len(found) - _SOME} more" if len(found) > _SOME else ""
     return (
@@ -34,14 +34,14 @@ def coarse_features(form: Form) -> tuple[str, ...]:
     )
 
 
-def _coarse(form: Form, parts: list[Seen], cuts: Cuts, feature: int) -> float:
+def _coarse(formula: Formula, parts: list[Seen], cuts: Cuts, feature: int) -> float:
     """How large the values of a feature are where they are too large or too fine for single precision; else 0."""
     own = np.unique(cuts[1][cuts[0] == feature])
     own = own[np.abs(own) < _BEYOND]
     expected = _centres(parts, feature)
     size = float(np.abs(np.concatenate([own, expected])).max(initial=0.0))
     collapse = len(np.unique(single_below(own))) < len(own) and size > 1.0
-    kind = "number" if form.encoding is None else form.encoding.columns[feature].kind
+    kind = "number" if formula.encoding is None else formula.encoding.columns[feature].kind
     middles = np.nextafter(own, -np.inf)  # LightGBM's thresholds are the next numbers above
     of_days = np.isin(np.mod(np.concatenate([own, middles]) * 2.0, 1.0).reshape(2, -1), 0.0).any(axis=0).all()
     timed = kind in ("date", "duration") and (len(expected) > 0 or not of_days)

@@ -19,7 +19,6 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, as_rows, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
@@ -34,6 +33,7 @@ from toprank.exporting.splits import (
     single_text,
 )
 from toprank.exporting.weights import linear_remarks, weights_of
+from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS", "missing_rules"]
 
@@ -70,9 +70,9 @@ def missing_rules(engine: str, version: str | None) -> Rules:
     return next(rules for first, rules in _RULES[engine] if number >= first)
 
 
-def _trees(form: Form, rules: Rules) -> list[Node] | None:
+def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
     """The trees for servers of these rules; None where they cannot be said."""
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     trees = plain_trees(forest)
     if "zero" in rules and not missing_is_zero(trees):
@@ -114,15 +114,15 @@ def _missing_right(node: Node, present: frozenset[int], gone: frozenset[int], ro
     return Split(feature, _CEILING, False, asked, without)
 
 
-def _refuses(engine: str, form: Form, target: Target) -> str | None:
+def _refuses(engine: str, formula: Formula, target: Target) -> str | None:
     rules, title = missing_rules(engine, target.version), _TITLES[engine]
-    if form.n_features > _FEATURES:
-        return f"it has {form.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
-    if weights_of(form) is not None:
+    if formula.n_features > _FEATURES:
+        return f"it has {formula.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
+    if weights_of(formula) is not None:
         return None
-    if (reason := forest_refusal(form, f"a model of {title}")) is not None:
+    if (reason := forest_refusal(formula, f"a model of {title}")) is not None:
         return reason
-    if _trees(form, rules) is not None:
+    if _trees(formula, rules) is not None:
         return None
     known = "the server" if target.version is None else f"{title} {target.version}"
     does = " or ".join(_SAID[rule] for rule in sorted(rules))
@@ -135,26 +135,26 @@ def _refuses(engine: str, form: Form, target: Target) -> str | None:
     return f"its splits send missing values left and right, and {known} {does}. {remedy}"
 
 
-def _files(engine: str, form: Form, target: Target) -> Mapping[str, bytes]:
-    linear = weights_of(form)
+def _files(engine: str, formula: Formula, target: Target) -> Mapping[str, bytes]:
+    linear = weights_of(formula)
     inner: dict[str, Any]
     if linear is not None:
-        weights = {name: _number(weight) for name, weight in zip(form.names, linear.weights, strict=True)}
+        weights = {name: _number(weight) for name, weight in zip(formula.names, linear.weights, strict=True)}
         inner = {"type": "model/linear", "definition": _json(weights)}
-        means = {name: mean for name, mean in zip(form.names, linear.means, strict=True) if mean}
+        means = {name: mean for name, mean in zip(formula.names, linear.means, strict=True) if mean}
         if means:
             inner["feature_normalizers"] = {
                 name: {"standard": {"mean": _number(mean), "standard_deviation": 1.0}} for name, mean in means.items()
             }
     else:
-        trees = _trees(form, missing_rules(engine, target.version))
+        trees = _trees(formula, missing_rules(engine, target.version))
         assert trees is not None
         definition = (
-            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, form.names) for tree in trees) + "]}"
+            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, formula.names) for tree in trees) + "]}"
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
     body = {"model": {"name": target.name, "model": inner}}
-    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(form, target)).encode()}
+    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(formula, target)).encode()}
 
 
 def _number(value: float) -> float:
@@ -182,12 +182,12 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
     return written(tree, next(numbers), 0)
 
 
-def _feature_set(form: Form, target: Target) -> dict[str, Any]:
+def _feature_set(formula: Formula, target: Target) -> dict[str, Any]:
     """A feature set in which each feature is the number in the field of its name.
 
     Where there is none, it is missing; for linear functions it takes the place of a missing value.
     """
-    linear = weights_of(form)
+    linear = weights_of(formula)
 
     def value_of(column: int, name: str) -> dict[str, Any]:
         factor: dict[str, Any] = {"field": name}
@@ -198,7 +198,7 @@ def _feature_set(form: Form, target: Target) -> dict[str, Any]:
 
     features = [
         {"name": name, "params": [], "template_language": "mustache", "template": value_of(column, name)}
-        for column, name in enumerate(form.names)
+        for column, name in enumerate(formula.names)
     ]
     return {"featureset": {"name": target.name, "features": features}}
 
@@ -213,27 +213,29 @@ def _scores(rules: Rules, path: Path, X: FloatArray, names: tuple[str, ...]) -> 
     return np.where(agreed, first, np.nan)
 
 
-def _settled(engine: str, kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
-    linear, rules, title = weights_of(form), missing_rules(engine, target.version), _TITLES[engine]
+def _settled(engine: str, kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
+    linear, rules, title = weights_of(formula), missing_rules(engine, target.version), _TITLES[engine]
     file = target.name + _FEATURE_FILE
     said = [
         f"{file} makes a feature set '{target.name}' in which each feature is the number in the field of its name; "
         "write queries where features are none.",
-        *table_remarks(form),
-        *_negative(data, form.names, title),
+        *table_remarks(formula),
+        *_negative(data, formula.names, title),
     ]
     changes: dict[str, Any] = {"scores": partial(_scores, rules)}
     if linear is not None:
-        said += linear_remarks(linear, form.names, file)
+        said += linear_remarks(linear, formula.names, file)
         changes |= {"constant": linear.constant, "apart": frozenset({"huge"})}  # sums beyond single precision
     else:
         does = " or ".join(_SAID[rule] for rule in sorted(rules))
         known = f"{title} {target.version}" if target.version else f"{title} (any version)"
         said.append(f"{known} {does}; the splits are written for that.")
-    written = kept.files(form, target)
+    written = kept.files(formula, target)
     if (size := len(written[""])) > _LARGE:
         said.append(f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search.")
-    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
+    return replace(
+        kept, files=lambda _formula, _target: written, remarks=lambda _formula, _target: tuple(said), **changes
+    )
 
 
 def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:

@@ -16,10 +16,10 @@ from toprank.data.bytesource import check_name, output
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError, Remedy, warn_user
 from toprank.exporting.coarse import coarse_features
-from toprank.exporting.form import Form, form_of
 from toprank.exporting.formats import Format, Target, format_named, names
 from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
 from toprank.rankers.base import Ranker
+from toprank.rankers.formula import Formula, formula_of
 
 __all__ = ["DifferenceError", "DifferenceWarning", "export", "refusals"]
 
@@ -89,20 +89,20 @@ def export(
         raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
     told = Target(place.stem, server_version)
     ranker = _chosen(ranker)
-    form = form_of(ranker)
+    formula = formula_of(ranker)
     check = None if check is None else _of_its_features(ranker, check)
-    target.check(form, told)
-    target = target.settled(form, told, check)
-    contents = target.files(form, told)
-    rows = rows_to_compare(ranker, form, check, target)
+    target.check(formula, told)
+    target = target.settled(formula, told, check)
+    contents = target.files(formula, told)
+    rows = rows_to_compare(ranker, formula, check, target)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = _written(Path(folder) / place.name, contents)
-        remarks = (*target.remarks(form, told), *_about_sums(form, target))
+        remarks = (*target.remarks(formula, told), *_about_sums(formula, target))
         if target.precision == "single":
-            remarks += coarse_features(form)
-        parity = compared(form, target, trial, rows, remarks)
-    _tell_differences(parity, target, form, allow_changes)
-    self_test = _self_test(form, target, rows)
+            remarks += coarse_features(formula)
+        parity = compared(formula, target, trial, rows, remarks)
+    _tell_differences(parity, target, formula, allow_changes)
+    self_test = _self_test(formula, target, rows)
     _written(place, contents)
     if check is not None:
         with output(place.with_name(place.name + ".check.json")) as stream:
@@ -122,14 +122,19 @@ def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str
     >>> [name for name, reason in refusals(ranker).items() if reason is None and name in ("json", "xgboost")]
     ['json']
     """
-    form = form_of(_chosen(ranker))
-    return {name: format_named(name).refuses(form, Target("model", (versions or {}).get(name))) for name in names()}
+    formula = formula_of(_chosen(ranker))
+    return {name: format_named(name).refuses(formula, Target("model", (versions or {}).get(name))) for name in names()}
 
 
-def _chosen(given: Any) -> Any:
-    """The ranker of a search, such as `toprank.auto` returns; everything else as it is."""
-    inside = getattr(given, "ranker", None)
-    return inside if isinstance(inside, Ranker) else given
+def _chosen(ranker: Any) -> Ranker:
+    """The ranker itself, or that of a search, such as `toprank.auto` returns."""
+    chosen = ranker if isinstance(ranker, Ranker) else getattr(ranker, "ranker", None)
+    if not isinstance(chosen, Ranker):
+        raise DataError(
+            f"Only rankers of toprank can be exported, not a {type(ranker).__name__}. Of a pipeline export the ranker, "
+            "and have the target be given features as the steps before it make them."
+        )
+    return chosen
 
 
 def _of_its_features(ranker: Ranker, data: RankingData) -> RankingData:
@@ -149,8 +154,8 @@ def _written(place: Path, contents: Any) -> Path:
     return place
 
 
-def _about_sums(form: Form, target: Format) -> tuple[str, ...]:
-    if not target.adds_otherwise(form):
+def _about_sums(formula: Formula, target: Format) -> tuple[str, ...]:
+    if not target.adds_otherwise(formula):
         return ()
     return (
         "The model rounds its sum to single precision after each tree, and this format adds in double precision: "
@@ -159,11 +164,11 @@ def _about_sums(form: Form, target: Format) -> tuple[str, ...]:
     )
 
 
-def _tell_differences(parity: Parity, target: Format, form: Form, allowed: bool) -> None:
+def _tell_differences(parity: Parity, target: Format, formula: Formula, allowed: bool) -> None:
     """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
     made = [kind for kind in parity.kinds if kind.kind != "data" and not kind.apart]
-    rounds = target.precision == "single" or target.adds_otherwise(form)
-    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not form.has_network) for kind in made):
+    rounds = target.precision == "single" or target.adds_otherwise(formula)
+    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not formula.has_network) for kind in made):
         raise DifferenceError(
             f"The export was not written: it does not score as the model does. {parity}\n"
             "This is a fault of toprank, not of the model; please report it with the model.",
@@ -185,7 +190,7 @@ def _tell_differences(parity: Parity, target: Format, form: Form, allowed: bool)
     warn_user(f"{said} Print what export returns to see which.", DifferenceWarning)
 
 
-def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
+def _self_test(formula: Formula, target: Format, rows: Rows) -> bytes:
     """Some rows of each kind with their scores, for the target's own tests; a missing value is null."""
     apart = np.isin(rows.kinds, list(target.apart))
     kinds = [np.flatnonzero((rows.kinds == kind) & ~apart) for kind in dict.fromkeys(rows.kinds.tolist())]
@@ -195,14 +200,14 @@ def _self_test(form: Form, target: Format, rows: Rows) -> bytes:
     values: list[list[Any]] = [
         [None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()
     ]
-    for name, levels in form.levels.items() if target.texts else ():
-        place = form.names.index(name)
+    for name, levels in formula.levels.items() if target.texts else ():
+        place = formula.names.index(name)
         for row in values:
             row[place] = None if row[place] is None else levels[int(row[place])]
     said = {
         "format": target.name,
-        "features": list(form.names),
-        "tolerance": target.tolerance_for(form),
+        "features": list(formula.names),
+        "tolerance": target.tolerance_for(formula),
         "rows": "rows",
         "scores": (rows.expected[chosen] - target.constant).tolist(),
     }

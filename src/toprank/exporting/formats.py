@@ -16,9 +16,9 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.exporting.form import Form
 from toprank.exporting.probe_rows import TINY
 from toprank.importing import first_use
+from toprank.rankers.formula import Formula
 
 __all__ = ["Format", "Target", "format_named", "names", "release"]
 
@@ -26,7 +26,7 @@ _SINGLE = 1e-5
 
 
 class Target(NamedTuple):
-    """What a writer is told besides the form."""
+    """What a writer is told besides the formula."""
 
     name: str
     """The name of the file without its suffix: that of the model inside."""
@@ -44,7 +44,7 @@ class Format:
         suffix: what its files usually end in.
         precision: what the target computes in; ``double`` is held to no change of any ranking.
         files: the content of the file, under "", and of files beside it, each under what follows the file's stem.
-        refuses: why it cannot say this form, as a sentence with a remedy; None: it can.
+        refuses: why it cannot say this formula, as a sentence with a remedy; None: it can.
         scores: what the file at a path makes of rows of features; the names of the columns come with them.
         interpreter: who computes `scores`, in words; asked when they have been computed.
         available: whether `interpreter` is there; else files are written without a comparison.
@@ -55,19 +55,19 @@ class Format:
         rounds_sums: whether sums are rounded to single precision after each tree where the model's are.
         texts: whether the categories of a table are given as texts, and not as codes.
         constant: what the target leaves out of every score, which changes no order.
-        settle: the format as it stands for one form, one server and the data to check on, where any of this depends on
-            them; None: as it is.
+        settle: the format as it stands for one formula, one server and the data to check on, where any of this depends
+            on them; None: as it is.
     """
 
     name: str
     title: str
     suffix: str
     precision: Literal["double", "single"]
-    files: Callable[[Form, Target], Mapping[str, bytes]]
+    files: Callable[[Formula, Target], Mapping[str, bytes]]
     scores: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray]
     interpreter: Callable[[], str]
-    refuses: Callable[[Form, Target], str | None] = lambda _form, _target: None
-    remarks: Callable[[Form, Target], tuple[str, ...]] = lambda _form, _target: ()
+    refuses: Callable[[Formula, Target], str | None] = lambda _formula, _target: None
+    remarks: Callable[[Formula, Target], tuple[str, ...]] = lambda _formula, _target: ()
     available: Callable[[], bool] = lambda: True
     versioned: bool = False
     apart: frozenset[str] = frozenset()
@@ -75,32 +75,32 @@ class Format:
     rounds_sums: bool = False
     texts: bool = False
     constant: float = 0.0
-    settle: Callable[[Format, Form, Target, RankingData | None], Format] | None = None
+    settle: Callable[[Format, Formula, Target, RankingData | None], Format] | None = None
 
     @property
     def tolerance(self) -> float:
         """Differences up to this share of the score (of 1, where it is smaller) are rounding."""
         return 1e-9 if self.precision == "double" else _SINGLE
 
-    def tolerance_for(self, form: Form) -> float:
-        """The same for a form: what a network is fed is rounded to single precision, and may be rounded otherwise."""
-        return _SINGLE if form.has_network or self.adds_otherwise(form) else self.tolerance
+    def tolerance_for(self, formula: Formula) -> float:
+        """The same for a formula: what a network is fed is rounded to single precision, maybe in another way."""
+        return _SINGLE if formula.has_network or self.adds_otherwise(formula) else self.tolerance
 
-    def adds_otherwise(self, form: Form) -> bool:
+    def adds_otherwise(self, formula: Formula) -> bool:
         """Whether the model's own sums are of single precision, and the target's are of double."""
-        return form.single_sums and self.precision == "double" and not self.rounds_sums
+        return formula.single_sums and self.precision == "double" and not self.rounds_sums
 
-    def check(self, form: Form, target: Target) -> None:
-        """Refuse a form that the format cannot say, and a version where none is asked for."""
+    def check(self, formula: Formula, target: Target) -> None:
+        """Refuse a formula that the format cannot say, and a version where none is asked for."""
         if target.version is not None and not self.versioned:
             raise DataError(f"The format {self.name} does not depend on a server; leave its version out.")
-        reason = self.refuses(form, target)
+        reason = self.refuses(formula, target)
         if reason is not None:
             raise DataError(f"The format {self.name} cannot hold this model: {reason}")
 
-    def settled(self, form: Form, target: Target, data: RankingData | None) -> Format:
+    def settled(self, formula: Formula, target: Target, data: RankingData | None) -> Format:
         """The format for this export; see `settle`."""
-        return self if self.settle is None else self.settle(self, form, target, data)
+        return self if self.settle is None else self.settle(self, formula, target, data)
 
 
 _HOMES: dict[str, str] = {
@@ -176,12 +176,12 @@ def name_remarks(names: Sequence[str], marks: str, target: str) -> tuple[str, ..
     return (f"{target} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
-def table_remarks(form: Form) -> tuple[str, ...]:
+def table_remarks(formula: Formula) -> tuple[str, ...]:
     """What a target is to be given in the place of dates, durations and categories."""
-    if form.encoding is None:
+    if formula.encoding is None:
         return ()
     given = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}
-    named = zip(form.encoding.names, form.encoding.columns, strict=True)
+    named = zip(formula.encoding.names, formula.encoding.columns, strict=True)
     return tuple(f"Give '{name}' as {given[column.kind]}." for name, column in named if column.kind in given)
 
 

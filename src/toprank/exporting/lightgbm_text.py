@@ -11,9 +11,9 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.form import Form, Tree, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import not_trees
+from toprank.rankers.formula import Formula, Tree
 from toprank.rankers.trees.text import Fields, ReadTrees, written_trees
 
 __all__ = ["FORMATS"]
@@ -21,15 +21,15 @@ __all__ = ["FORMATS"]
 _MARKS = r'[\s",:\[\]{}\x00-\x1f\x7f]'
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     del target
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     trees = [_fields(tree) for tree in forest.trees]
     if forest.intercepts[0] or not trees:
         trees.append(_fields(_leaf(float(forest.intercepts[0]))))
-    text = written_trees(ReadTrees(1, None, None, ["none"] * form.n_features, trees))
-    names = " ".join(renamed(form.names, _MARKS))
+    text = written_trees(ReadTrees(1, None, None, ["none"] * formula.n_features, trees))
+    names = " ".join(renamed(formula.names, _MARKS))
     return {"": re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1).encode()}
 
 
@@ -73,17 +73,17 @@ def _fields(tree: Tree) -> Fields:
     return fields
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     del target
     clash = name_refusal(
-        form.names, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
+        formula.names, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
     )
-    return clash or (None if as_forest(form.part) is not None else not_trees(form, "LightGBM's file"))
+    return clash or (None if formula.forest is not None else not_trees(formula, "LightGBM's file"))
 
 
-def _remarks(form: Form, target: Target) -> tuple[str, ...]:
+def _remarks(formula: Formula, target: Target) -> tuple[str, ...]:
     del target
-    return name_remarks(form.names, _MARKS, "LightGBM")
+    return name_remarks(formula.names, _MARKS, "LightGBM")
 
 
 def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
@@ -99,10 +99,10 @@ def _interpreter() -> str:
     return f"LightGBM {lightgbm.__version__}"
 
 
-def _settled(format: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+def _settled(format: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
     """LightGBM takes values within ±1e-35 of zero for zero; where the model does not, such rows are counted apart."""
     del target, data
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     return format if forest.flushes else replace(format, apart=frozenset({"tiny"}))
 

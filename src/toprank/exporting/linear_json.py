@@ -9,30 +9,30 @@ from pathlib import Path
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.exporting.form import Form, Wide, as_linear
 from toprank.exporting.formats import Format, Target
+from toprank.rankers.formula import Formula, Wide
 
 __all__ = ["FORMATS"]
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
-    linear = as_linear(form.part)
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
+    linear = formula.linear
     assert linear is not None
     said = {
         "model": target.name,
         "score": "intercept + the sum over features of weight * value, or of missing where there is no value",
         "intercept": float(linear.intercepts[0]),
-        "weights": dict(zip(form.names, linear.weights[0].tolist(), strict=True)),
-        "missing": dict(zip(form.names, linear.missing[0].tolist(), strict=True)),
+        "weights": dict(zip(formula.names, linear.weights[0].tolist(), strict=True)),
+        "missing": dict(zip(formula.names, linear.missing[0].tolist(), strict=True)),
     }
     return {"": (json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()}
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     del target
-    if as_linear(form.part) is not None:
+    if formula.linear is not None:
         return None
-    why = "it has a weight for each level of a category" if isinstance(form.part, Wide) else "it is no weighted sum"
+    why = "it has a weight for each level of a category" if isinstance(formula.part, Wide) else "it is no weighted sum"
     return f"{why}, and the file holds a weight for each feature. Export it to onnx, c or python."
 
 

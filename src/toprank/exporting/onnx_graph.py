@@ -15,11 +15,11 @@ import numpy as np
 from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.errors import needs
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.onnx_nodes import Nodes
 from toprank.exporting.onnx_trees import forest_outputs, ranks_among
 from toprank.importing import installed
+from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
@@ -27,13 +27,13 @@ _OPSETS = {"": 18, "ai.onnx.ml": 5}
 _ROWS = 1 << 12  # scored at a time
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     onnx = needs("onnx", "export", "The format onnx")
     from onnx import checker, helper, numpy_helper  # noqa: F401 - parts of the package that are not there by themselves
 
     nodes, double = Nodes(onnx), onnx.TensorProto.DOUBLE
-    X, inputs = _inputs(nodes, form, helper, onnx.TensorProto)
-    score = _Graph(nodes, form.n_features, X).score(form.part)
+    X, inputs = _inputs(nodes, formula, helper, onnx.TensorProto)
+    score = _Graph(nodes, formula.n_features, X).score(formula.part)
     nodes.made.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
     graph = helper.make_graph(
         nodes.made,
@@ -48,29 +48,29 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
         graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
     )
     model.producer_version = __version__
-    told: dict[str, Any] = {"features": [name for name in form.names if name not in form.levels]}
-    if form.levels:
-        told |= {"categories": list(form.levels), "levels": form.levels}
+    told: dict[str, Any] = {"features": [name for name in formula.names if name not in formula.levels]}
+    if formula.levels:
+        told |= {"categories": list(formula.levels), "levels": formula.levels}
     helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()})
     checker.check_model(model)
     return {"": model.SerializeToString(deterministic=True)}
 
 
-def _inputs(nodes: Nodes, form: Form, helper: Any, types: Any) -> tuple[str, list[Any]]:
+def _inputs(nodes: Nodes, formula: Formula, helper: Any, types: Any) -> tuple[str, list[Any]]:
     """All features as numbers, by name; and the inputs: numbers, and texts where there are categories of a table."""
-    numbers = [name for name in form.names if name not in form.levels]
+    numbers = [name for name in formula.names if name not in formula.levels]
     asked = [("features", types.DOUBLE, len(numbers))] if numbers else []
-    asked += [("categories", types.STRING, len(form.levels))] if form.levels else []
+    asked += [("categories", types.STRING, len(formula.levels))] if formula.levels else []
     inputs = [helper.make_tensor_value_info(name, kind, ["documents", width]) for name, kind, width in asked]
-    if not form.levels:
+    if not formula.levels:
         return "features", inputs
     columns = []
-    for name in form.names:
-        if name not in form.levels:
+    for name in formula.names:
+        if name not in formula.levels:
             place = nodes.constant(np.array([numbers.index(name)]))
             columns.append(nodes("Gather", "features", place, axis=1))
             continue
-        place, levels = nodes.constant(np.array([list(form.levels).index(name)])), form.levels[name]
+        place, levels = nodes.constant(np.array([list(formula.levels).index(name)])), formula.levels[name]
         text = nodes("Gather", "categories", place, axis=1)
         codes = {
             "keys_strings": levels or ("",),

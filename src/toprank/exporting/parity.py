@@ -16,10 +16,10 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.exporting.form import Form
 from toprank.exporting.formats import Format, as_rows
 from toprank.exporting.probe_rows import KINDS, MOST_ROWS, ProbeRows, probe_rows
 from toprank.exporting.walking import Nodes
+from toprank.rankers.formula import Formula
 from toprank.showing.tables import Shown, Table
 
 __all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
@@ -161,7 +161,7 @@ class Parity(Shown):
 
 
 class Rows(NamedTuple):
-    """Rows to compare, the kind of each, the rankings that they form, and what `predict` gives them."""
+    """Rows to compare, the kind of each, the rankings that they make up, and what `predict` gives them."""
 
     given: Any
     """Rows of data, as the data hold them: an array of any type, or sparse."""
@@ -184,16 +184,16 @@ class Rows(NamedTuple):
         return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
 
 
-def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, target: Format) -> Rows:
-    """Rows of the data, where some are given, and rows made for the form; scored by the ranker's own `predict`."""
-    given: Any = np.zeros((0, form.n_features))
+def rows_to_compare(ranker: Any, formula: Formula, data: RankingData | None, target: Format) -> Rows:
+    """Rows of the data, where some are given, and rows made for the formula; scored by the ranker's own `predict`."""
+    given: Any = np.zeros((0, formula.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made = probe_rows(form, _some(given), single=target.precision == "single", tiny=target.tiny)
+    made = probe_rows(formula, _some(given), single=target.precision == "single", tiny=target.tiny)
     if target.texts:
-        made = made._replace(X=_of_levels(made.X, form))
+        made = made._replace(X=_of_levels(made.X, formula))
     made, scores = _taken(ranker, made)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
@@ -202,10 +202,10 @@ def rows_to_compare(ranker: Any, form: Form, data: RankingData | None, target: F
     return Rows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
 
 
-def _of_levels(X: FloatArray, form: Form) -> FloatArray:
+def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
     """Rows in which a category of a table is one of its levels, or missing: no text says anything else."""
-    for name, levels in form.levels.items():
-        column = X[:, form.names.index(name)]
+    for name, levels in formula.levels.items():
+        column = X[:, formula.names.index(name)]
         column[~np.isin(column, np.arange(len(levels)))] = np.nan
     return X
 
@@ -238,16 +238,16 @@ def _predicted(ranker: Any, X: FloatArray) -> FloatArray:
     return np.asarray(ranker.predict(RankingData(X, **known)))
 
 
-def compared(form: Form, target: Format, path: Path, rows: Rows, remarks: tuple[str, ...] = ()) -> Parity:
+def compared(formula: Formula, target: Format, path: Path, rows: Rows, remarks: tuple[str, ...] = ()) -> Parity:
     """Score the file at a path and compare.
 
     Raises:
         DataError: the file gives numbers of another count, or ones that are not finite.
     """
     if not target.available():
-        return Parity(target.name, target.interpreter(), target.tolerance_for(form), (), remarks)
-    parts = [np.asarray(target.scores(path, block, form.names), dtype=np.float64) for block in rows.blocks()]
-    scores, tolerance = np.concatenate(parts) + target.constant, target.tolerance_for(form)
+        return Parity(target.name, target.interpreter(), target.tolerance_for(formula), (), remarks)
+    parts = [np.asarray(target.scores(path, block, formula.names), dtype=np.float64) for block in rows.blocks()]
+    scores, tolerance = np.concatenate(parts) + target.constant, target.tolerance_for(formula)
     if scores.shape != rows.expected.shape:
         raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
     with np.errstate(invalid="ignore"):

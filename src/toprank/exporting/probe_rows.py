@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.walking import LARGEST, Grove, Nodes, walks
-from toprank.rankers.formula import TINY
+from toprank.rankers.formula import TINY, Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
 
 __all__ = ["KINDS", "MOST_ROWS", "TINY", "Cuts", "ProbeRows", "Seen", "probe_rows", "seen_parts", "thresholds_of"]
 
@@ -59,37 +58,37 @@ def _is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
 
 
 def probe_rows(
-    form: Form, given: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
+    formula: Formula, given: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
 ) -> ProbeRows:
-    """Rows for a form.
+    """Rows for a formula.
 
     Args:
-        form: what is exported.
-        given: rows of data, whose values the made ones are built around; None: values that the form suggests.
+        formula: what is exported.
+        given: rows of data, whose values the made ones are built around; None: values that the formula suggests.
         single: whether the target holds features in single precision; then every value is one.
         tiny: rows with a value this close to zero are of the kind ``tiny``.
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
-    parts = list(seen_parts(form.part, np.arange(form.n_features)))
-    cuts, sets = thresholds_of(parts), _categories(form, parts)
-    pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(form.n_features)]
+    parts = list(seen_parts(formula.part, np.arange(formula.n_features)))
+    cuts, sets = thresholds_of(parts), _categories(formula, parts)
+    pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(formula.n_features)]
     pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
 
     def usual(n: int) -> FloatArray:
         return np.column_stack([rng.choice(pool, n) for pool in pools])
 
-    numbers = np.setdiff1d(np.arange(form.n_features), [] if sets is None else sets[0])
+    numbers = np.setdiff1d(np.arange(formula.n_features), [] if sets is None else sets[0])
     blocks = {"usual": usual(_USUAL), "missing": _missing(usual, rng), "zeros": _zeros(usual, rng)}
     blocks |= {
         "tiny": _tiny(usual, rng),
         "large": _large(usual, numbers, single, rng),
-        "huge": _huge(usual, form.n_features),
+        "huge": _huge(usual, formula.n_features),
     }
     if sets is not None:
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
-    most = min(MOST_ROWS, _CELLS // form.n_features)
-    walked = walks(list(_groves(form.part)), usual, single=single, tiny=tiny, most=most, seed=seed)
+    most = min(MOST_ROWS, _CELLS // formula.n_features)
+    walked = walks(list(_groves(formula.part)), usual, single=single, tiny=tiny, most=most, seed=seed)
     X = np.concatenate([*blocks.values(), walked.X])
     kinds = np.concatenate([*(np.full(len(block), kind) for kind, block in blocks.items()), walked.kinds])
     X = np.where(np.isinf(X), np.copysign(LARGEST, X), X)
@@ -152,7 +151,7 @@ def thresholds_of(parts: list[Seen]) -> Cuts:
     return table[:, 0].astype(np.int64), table[:, 1]
 
 
-def _categories(form: Form, parts: list[Seen]) -> Cuts | None:
+def _categories(formula: Formula, parts: list[Seen]) -> Cuts | None:
     """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
     found: set[tuple[int, int]] = set()
     for seen in parts:
@@ -160,8 +159,8 @@ def _categories(form: Form, parts: list[Seen]) -> Cuts | None:
             for column, sets in zip(tree.feature.tolist(), tree.categories, strict=True):
                 if sets is not None:
                     found |= {(int(seen.features[column]), int(one)) for one in sets}
-    for feature in () if form.encoding is None else form.encoding.categories:
-        found |= {(feature, code) for code in range(len(form.encoding.columns[feature].levels) if form.encoding else 0)}
+    for name, levels in formula.levels.items():
+        found |= {(formula.names.index(name), code) for code in range(len(levels))}
     if not found:
         return None
     found |= {(feature, 0) for feature, _ in found}

@@ -12,9 +12,9 @@ import numpy as np
 
 from toprank import __version__
 from toprank.compute import FloatArray
-from toprank.exporting.form import Blend, Forest, Form, Grades, Linear, Network, Part, Wide
 from toprank.exporting.formats import Format, Target
 from toprank.exporting.probe_rows import TINY
+from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
@@ -34,7 +34,7 @@ def score(X):
     if X.ndim != 2 or X.shape[1] != len(FEATURES):
         raise ValueError(f"X must have a column for each of the {{len(FEATURES)}} features, not the shape {{X.shape}}.")
     with np.errstate(all="ignore"):
-        return {formula}
+        return {expression}
 '''
 
 _FUNCTIONS = {
@@ -206,15 +206,15 @@ def _array(values: FloatArray) -> str:
     return f"np.array({values.tolist()!r})".replace("inf", "np.inf")
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     writer = _Writer()
-    formula = writer.score(form.part)
+    expression = writer.score(formula.part)
     head = _HEAD.format(
         name=_plain(target.name),
         version=__version__,
-        features=repr(list(form.names)),
-        levels=_levels(form),
-        formula=formula,
+        features=repr(list(formula.names)),
+        levels=_levels(formula),
+        expression=expression,
     )
     if "_network" in writer.functions:
         head = head.replace("import numpy as np\n", "import math\n\nimport numpy as np\n", 1)
@@ -222,10 +222,10 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     return {"": "\n".join([head, *functions, "", *writer.constants, ""]).encode()}
 
 
-def _levels(form: Form) -> str:
-    if not form.levels:
+def _levels(formula: Formula) -> str:
+    if not formula.levels:
         return ""
-    listed = "".join(f"    {name!r}: {list(levels)!r},\n" for name, levels in form.levels.items())
+    listed = "".join(f"    {name!r}: {list(levels)!r},\n" for name, levels in formula.levels.items())
     said = "# Categories: X holds the place of a level in its list, from 0 on; NaN for any other."
     return f"\n{said}\nLEVELS = {{\n{listed}}}\n"
 

@@ -12,21 +12,21 @@ from pathlib import Path
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
-from toprank.exporting.form import Form, as_forest, as_linear
 from toprank.exporting.formats import Format, Target, table_remarks
 from toprank.exporting.interpreters import ranklib
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, plain_trees, single_text
+from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     del target
-    if as_linear(form.part) is not None:
+    if formula.linear is not None:
         return None
-    if (reason := forest_refusal(form, "a file of RankLib")) is not None:
+    if (reason := forest_refusal(formula, "a file of RankLib")) is not None:
         return reason
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     if not missing_is_zero(plain_trees(forest)):
         return (
@@ -36,16 +36,16 @@ def _refuses(form: Form, target: Target) -> str | None:
     return None
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     del target
-    linear = as_linear(form.part)
+    linear = formula.linear
     if linear is not None:
         pairs = [f"{number}:{weight!r}" for number, weight in enumerate(linear.weights[0].tolist(), start=1)]
         text = "\n".join(
             ["## Linear Regression", "## Lambda = 0.0", f"0:{linear.intercepts[0].item()!r} " + " ".join(pairs)]
         )
         return {"": text.encode()}
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     trees = plain_trees(forest)
     lines = ["## LambdaMART", f"## No. of trees = {len(trees)}", "", "<ensemble>"]
@@ -70,16 +70,16 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     return ranklib.score(path.read_text(encoding="utf-8"), X)
 
 
-def _settled(kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+def _settled(kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
     del target, data
-    last, linear = form.n_features, as_linear(form.part)
-    said = [f"RankLib has features by number: 1 is '{form.names[0]}', {last} is '{form.names[-1]}'."]
-    said += table_remarks(form)
+    last, linear = formula.n_features, formula.linear
+    said = [f"RankLib has features by number: 1 is '{formula.names[0]}', {last} is '{formula.names[-1]}'."]
+    said += table_remarks(formula)
     apart: frozenset[str] = frozenset()
     if linear is not None and linear.missing.any():
         apart = frozenset({"missing"})
         said.append("RankLib takes a missing value for 0, and the model takes its mean: fill in means before.")
-    return replace(kept, remarks=lambda _form, _target: tuple(said), apart=apart)
+    return replace(kept, remarks=lambda _formula, _target: tuple(said), apart=apart)
 
 
 FORMATS = [

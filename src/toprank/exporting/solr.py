@@ -17,11 +17,11 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
-from toprank.exporting.form import Form, Grades, Linear, Network, as_forest
 from toprank.exporting.formats import Format, Target, release, table_remarks
 from toprank.exporting.interpreters import solr
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
 from toprank.exporting.weights import linear_remarks, weights_of
+from toprank.rankers.formula import Formula, Grades, Linear, Network
 
 __all__ = ["FORMATS", "before_slack"]
 
@@ -65,9 +65,9 @@ class _Network(NamedTuple):
     layers: list[tuple[FloatArray, FloatArray, str]]
 
 
-def _network(form: Form) -> _Network | str:
-    """The network of a form, or why Solr cannot have it."""
-    part = form.part
+def _network(formula: Formula) -> _Network | str:
+    """The network of a formula, or why Solr cannot have it."""
+    part = formula.part
     inner = part.part if isinstance(part, Grades) else part
     remedy = "Export it to onnx, c or python"
     if isinstance(inner, Network):
@@ -105,15 +105,15 @@ def _with_grades(made: _Network, part: Grades, remedy: str) -> _Network | str:
     return made._replace(layers=[*made.layers[:-1], (weights, bias, "sigmoid"), last])
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     version = None if target.version is None else release(target.version)
-    if weights_of(form) is not None:
+    if weights_of(formula) is not None:
         return None
-    forest = as_forest(form.part)
-    if forest is None and isinstance(form.part, Grades | Network):
-        network = _network(form)
+    forest = formula.forest
+    if forest is None and isinstance(formula.part, Grades | Network):
+        network = _network(formula)
         return network if isinstance(network, str) else None
-    if (reason := forest_refusal(form, "a model of Solr")) is not None:
+    if (reason := forest_refusal(formula, "a model of Solr")) is not None:
         return reason
     assert forest is not None
     if version is not None and version < _MISSING and not missing_is_zero(plain_trees(forest)):
@@ -124,14 +124,14 @@ def _refuses(form: Form, target: Target) -> str | None:
     return None
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
-    kind, params, norms, defaults = _contents(form)
-    features = [{"name": name, **norm} for name, norm in zip(form.names, norms, strict=True)]
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
+    kind, params, norms, defaults = _contents(formula)
+    features = [{"name": name, **norm} for name, norm in zip(formula.names, norms, strict=True)]
     model = {"class": _MODEL + kind, "name": target.name, "store": target.name, "features": features}
     text = f'{_json(model)[:-1]},"params":{params}}}'
     store = [
         {"store": target.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
-        for name, default in zip(form.names, defaults, strict=True)
+        for name, default in zip(formula.names, defaults, strict=True)
     ]
     files = {"": text.encode(), _FEATURE_FILE: _json(store).encode()}
     if len(files[""]) > _ZOOKEEPER:
@@ -140,23 +140,23 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     return files
 
 
-def _contents(form: Form) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
+def _contents(formula: Formula) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
     """The class of a model, its params as JSON, and the normalizer and the default of each feature."""
-    nothing: list[dict[str, Any]] = [{} for _ in form.names]
-    linear = weights_of(form)
+    nothing: list[dict[str, Any]] = [{} for _ in formula.names]
+    linear = weights_of(formula)
     if linear is not None:
-        weights = {name: float(single_text(weight)) for name, weight in zip(form.names, linear.weights, strict=True)}
+        weights = {name: float(single_text(weight)) for name, weight in zip(formula.names, linear.weights, strict=True)}
         norms = [_norm(mean, 1.0) for mean in linear.means]
         return "LinearModel", _json({"weights": weights}), norms, [_default(value) for value in linear.filled]
-    forest = as_forest(form.part)
+    forest = formula.forest
     if forest is not None:
         trees = plain_trees(forest)
         directed = not missing_is_zero(trees)
-        written = ",".join(f'{{"weight":"1","root":{_tree(tree, form.names, directed)}}}' for tree in trees)
+        written = ",".join(f'{{"weight":"1","root":{_tree(tree, formula.names, directed)}}}' for tree in trees)
         null = '"isNullSameAsZero":false,' if directed else ""
-        defaults = [_default(np.nan) for _ in form.names] if directed else nothing
+        defaults = [_default(np.nan) for _ in formula.names] if directed else nothing
         return "MultipleAdditiveTreesModel", f'{{{null}"trees":[{written}]}}', nothing, defaults
-    network = _network(form)
+    network = _network(formula)
     assert isinstance(network, _Network)
     layers = [
         {"matrix": _floats(weights), "bias": _floats(bias), "activation": activation}
@@ -205,31 +205,33 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
     return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
 
 
-def _settled(kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+def _settled(kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
     del data
-    file, linear, forest = target.name + _FEATURE_FILE, weights_of(form), as_forest(form.part)
+    file, linear, forest = target.name + _FEATURE_FILE, weights_of(formula), formula.forest
     said = [
         f"{file} makes a feature store '{target.name}' in which each feature is the value of the field of its name; "
         "write other features where they are none.",
-        *table_remarks(form),
+        *table_remarks(formula),
     ]
     constant, apart = 0.0, frozenset({"huge"})  # sums beyond single precision
     if linear is not None:
-        said += linear_remarks(linear, form.names, file)
+        said += linear_remarks(linear, formula.names, file)
         constant = linear.constant
     elif forest is not None:
         said += _tree_remarks(plain_trees(forest))
         apart = frozenset({"tiny"})  # closer to zero than Solr's slack can be undone
     else:
         said.append(f"A missing value counts as its mean, which is the default of the feature in {file}.")
-    written = kept.files(form, target)
+    written = kept.files(formula, target)
     if _WRAPPER_FILE in written:
         said.append(
             f"The model is {len(written['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
             f"node's resources as {target.name}.json, and upload {target.name}{_WRAPPER_FILE} in its place."
         )
     changes: dict[str, Any] = {"constant": constant, "apart": apart}
-    return replace(kept, files=lambda _form, _target: written, remarks=lambda _form, _target: tuple(said), **changes)
+    return replace(
+        kept, files=lambda _formula, _target: written, remarks=lambda _formula, _target: tuple(said), **changes
+    )
 
 
 def _tree_remarks(trees: list[Node]) -> list[str]:

@@ -12,20 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.exporting.float32 import next_single
-from toprank.exporting.form import (
+from toprank.exporting.probe_rows import TINY
+from toprank.rankers.formula import (
     MISSING_ZERO,
     Blend,
     Forest,
-    Form,
+    Formula,
     Grades,
     Linear,
     Network,
     Tree,
     Wide,
-    as_forest,
     as_linear,
 )
-from toprank.exporting.probe_rows import TINY
 
 __all__ = [
     "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
@@ -119,16 +118,16 @@ def missing_is_zero(trees: list[Node]) -> bool:
     return all(node.missing_left == (node.threshold >= 0.0) for tree in trees for node in nodes(tree))
 
 
-def forest_refusal(form: Form, file: str) -> str | None:
-    """Why a file of plain splits cannot hold a form; None: it can.
+def forest_refusal(formula: Formula, file: str) -> str | None:
+    """Why a file of plain splits cannot hold a formula; None: it can.
 
     Args:
-        form: a form that is no linear function, or one that the file has to hold as trees.
+        formula: a formula that is no linear function, or one that the file has to hold as trees.
         file: what holds it, as in "a model of Solr".
     """
-    forest, remedy = as_forest(form.part), _REMEDY
+    forest, remedy = formula.forest, _REMEDY
     if forest is None:
-        return not_trees(form, file)
+        return not_trees(formula, file)
     if forest.by_category:
         return (
             f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
@@ -141,9 +140,9 @@ def forest_refusal(form: Form, file: str) -> str | None:
     return _growth_refusal(forest, file, remedy)
 
 
-def not_trees(form: Form, file: str) -> str:
-    """Why a form that is no forest with one output is none."""
-    part, remedy = form.part, _REMEDY
+def not_trees(formula: Formula, file: str) -> str:
+    """Why a formula that is no forest with one output is none."""
+    part, remedy = formula.part, _REMEDY
     if isinstance(part, Wide):
         return (
             f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"

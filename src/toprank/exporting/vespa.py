@@ -16,10 +16,10 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, table_remarks
 from toprank.exporting.interpreters import vespa
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
+from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
 
@@ -27,9 +27,9 @@ _MARGIN = 0.8  # of Vespa's limits for double precision, which versions may set 
 _LARGEST = np.finfo(np.float64).max
 
 
-def _trees(form: Form) -> list[Node]:
+def _trees(formula: Formula) -> list[Node]:
     """The trees, the intercept within the first: a sum of conditions alone is what Vespa makes fast."""
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
     intercept = float(forest.intercepts[0])
     trees = plain_trees(replace(forest, intercepts=np.zeros(1)))
@@ -55,14 +55,14 @@ def _depths(node: Node, depth: int) -> list[int]:
     return _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     del target
-    if as_forest(form.part) is None:
+    if formula.forest is None:
         return "Vespa takes trees from LightGBM's JSON, and all other models as ONNX. Export it to onnx."
-    if (reason := forest_refusal(form, "Vespa's importer of trees")) is not None:
+    if (reason := forest_refusal(formula, "Vespa's importer of trees")) is not None:
         return reason
-    used = {node for tree in _trees(form) for node in _features(tree)}
-    wrong = [form.names[column] for column in sorted(used) if not vespa.is_rank_feature(form.names[column])]
+    used = {node for tree in _trees(formula) for node in _features(tree)}
+    wrong = [formula.names[column] for column in sorted(used) if not vespa.is_rank_feature(formula.names[column])]
     if wrong:
         return (
             f"'{wrong[0]}' can be no name in a ranking expression, and Vespa takes names of features as they are. Name "
@@ -75,16 +75,16 @@ def _features(node: Node) -> set[int]:
     return {node.feature} | _features(node.left) | _features(node.right) if isinstance(node, Split) else set()
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     del target
-    trees = _trees(form)
+    trees = _trees(formula)
     single = _single(trees)
     written = ",".join(
         f'{{"tree_index":{number},"num_leaves":{len(_depths(tree, 0))},"tree_structure":{_tree(tree, single)}}}'
         for number, tree in enumerate(trees)
     )
     head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
-    rest = {**head, "feature_names": list(form.names), "feature_infos": {}, "pandas_categorical": []}
+    rest = {**head, "feature_names": list(formula.names), "feature_infos": {}, "pandas_categorical": []}
     text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
     return {"": f'{text[:-1]},"tree_info":[{written}]}}'.encode()}
 
@@ -110,16 +110,16 @@ def _scores(single: bool | None, path: Path, X: FloatArray, names: tuple[str, ..
     return np.where(np.abs(kept - other) <= 1e-6 * np.maximum(1.0, np.abs(kept)), kept, np.nan)
 
 
-def _settled(kept: Format, form: Form, target: Target, data: RankingData | None) -> Format:
+def _settled(kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
     del data
-    single = _single(_trees(form))
+    single = _single(_trees(formula))
     said = [
         f'Put the file into models/ of the application package; in a rank profile it is lightgbm("{target.name}.json").'
     ]
-    said += table_remarks(form)
-    if not form.named:
+    said += table_remarks(formula)
+    if not formula.named:
         said.append(
-            f"The features have made-up names ({form.names[0]} …): define functions of these names in the profile."
+            f"The features have made-up names ({formula.names[0]} …): define functions of these names in the profile."
         )
     if single:
         said.append(
@@ -127,7 +127,7 @@ def _settled(kept: Format, form: Form, target: Target, data: RankingData | None)
         )
     return replace(
         kept,
-        remarks=lambda _form, _target: tuple(said),
+        remarks=lambda _formula, _target: tuple(said),
         precision="single" if single else "double",
         scores=partial(_scores, single),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.exporting.form import Blend, Form, Linear, Part, as_linear
+from toprank.rankers.formula import Blend, Formula, Linear, Part
 
 __all__ = ["Weights", "linear_remarks", "weights_of"]
 
@@ -27,14 +27,14 @@ class Weights(NamedTuple):
     """What to put in the place of a missing value, for the same score."""
 
 
-def weights_of(form: Form) -> Weights | None:
-    """The linear function of a form; None where it is no linear function with one output."""
-    linear = as_linear(form.part)
+def weights_of(formula: Formula) -> Weights | None:
+    """The linear function of a formula; None where it is no linear function with one output."""
+    linear = formula.linear
     if linear is None:
         return None
     weights = linear.weights[0]
     used = weights != 0.0
-    centre = np.where(used, _first(form.part).centre, 0.0).astype(np.float32).astype(np.float64)
+    centre = np.where(used, _first(formula.part).centre, 0.0).astype(np.float32).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         filled = np.where(used, linear.missing[0] / weights, 0.0)
     return Weights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)

@@ -15,10 +15,10 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.exporting.form import Form, as_forest
 from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.importing import installed
+from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
 
@@ -28,11 +28,11 @@ _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _files(form: Form, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     del target
-    forest = as_forest(form.part)
+    forest = formula.forest
     assert forest is not None
-    trees = [_tree(number, _finite(node), form.n_features) for number, node in enumerate(plain_trees(forest))]
+    trees = [_tree(number, _finite(node), formula.n_features) for number, node in enumerate(plain_trees(forest))]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "iteration_indptr": list(range(len(trees) + 1)),
@@ -41,14 +41,14 @@ def _files(form: Form, target: Target) -> Mapping[str, bytes]:
     }
     learner = {
         "attributes": {},
-        "feature_names": renamed(form.names, _MARKS),
-        "feature_types": ["float"] * form.n_features,
+        "feature_names": renamed(formula.names, _MARKS),
+        "feature_types": ["float"] * formula.n_features,
         "gradient_booster": {"model": model, "name": "gbtree"},
         "learner_model_param": {
             "base_score": "0E0",
             "boost_from_average": "1",
             "num_class": "0",
-            "num_feature": str(form.n_features),
+            "num_feature": str(formula.n_features),
             "num_target": "1",
         },
         "objective": {"name": "rank:pairwise", "lambdarank_param": {}},
@@ -102,16 +102,16 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
     }
 
 
-def _refuses(form: Form, target: Target) -> str | None:
+def _refuses(formula: Formula, target: Target) -> str | None:
     del target
-    return name_refusal(form.names, _MARKS, "XGBoost", "'[', ']', '<' and control characters") or forest_refusal(
-        form, "XGBoost's file"
+    return name_refusal(formula.names, _MARKS, "XGBoost", "'[', ']', '<' and control characters") or forest_refusal(
+        formula, "XGBoost's file"
     )
 
 
-def _remarks(form: Form, target: Target) -> tuple[str, ...]:
+def _remarks(formula: Formula, target: Target) -> tuple[str, ...]:
     del target
-    return name_remarks(form.names, _MARKS, "XGBoost")
+    return name_remarks(formula.names, _MARKS, "XGBoost")
 
 
 # ---- scoring ----
