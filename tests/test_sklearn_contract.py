@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -226,6 +227,12 @@ def test_a_search_warns_once(data, routing):
         hasty.fit(data)
     with pytest.warns(ConvergenceWarning):
         hasty.fit(data)
+
+
+def test_frames_are_asked_for_names_of_files_alone():
+    """What scikit-learn's functions hold in their variables is theirs, and changes with its versions."""
+    strays = [path.name for path in Path(tr.__file__).parent.rglob("*.py") if "f_locals" in path.read_text()]
+    assert not strays
 
 
 def test_rankers_do_not_import_scikit_learn(tmp_path):

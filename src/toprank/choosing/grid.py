@@ -17,10 +17,11 @@ import numpy as np
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number
 from toprank.data.dataset import RankingData
+from toprank.errors import warn_user
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.base import warn_unconverged
+from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import System, get
 
@@ -245,7 +246,10 @@ class _Search:
                     ranker, reached = exact, max(_path(exact, self.metric), key=self._worth)["valid"]
         tried = [{**one.combination, **one.row} for one in self.candidates]
         if self.lost:
-            warn_unconverged(f"select: interrupted; the best of the {len(tried)} candidates tried until then is kept.")
+            warn_user(
+                f"select: interrupted; the best of the {len(tried)} candidates tried until then is kept.",
+                ConvergenceWarning,
+            )
         ranker.set_params(threads=self.threads)
         short = [one for one in self.candidates if _is_unconverged(one.row)]
         if short:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ class SplitQueriesWarning(UserWarning):
     """Queries that were learned from are judged by other rows of theirs."""
 
 
-def warn_one_query(n_documents: int, doing: str) -> None:
+def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warning]], None] = warn_user) -> None:
     """Say that rows without queries are one query, where there are many of them."""
     if n_documents > FEW:
-        warn_user(
+        warn(
             f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
             "with qid=; if they are one query indeed, give all the same.",
             OneQueryWarning,

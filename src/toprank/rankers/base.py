@@ -22,12 +22,12 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.row_hashes import QUERIES, KnownQueries, is_numbering
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import OneQueryWarning, SameDataWarning, SplitQueriesWarning, same_content, warn_one_query
+from toprank.data.warnings import SameDataWarning, SplitQueriesWarning, same_content, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
-from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate, was_told
+from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate
 from toprank.rankers.formula import Blend, Part, Wide
 from toprank.rankers.model_files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
@@ -68,12 +68,6 @@ class Ranker(Recorded):
     A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
-
-    # scikit-learn's metadata routing: `qid` goes to fit, predict and score without being asked for, weights to fit
-    # alone: were `score` silent about them, a search with weights would be refused.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
-    __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True, "sample_weight": True}
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {}
     """Fitted arrays that a model file holds, and what they must be."""
@@ -276,7 +270,7 @@ class Ranker(Recorded):
             raise DataError("The data know their queries already; leave qid out.")
         scores = self.predict(data)
         if len(scores) > 1 and (scores == scores[0]).all():
-            warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
+            self.warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
         names, best = data.row_names, best_rows(scores, data.queries, k)
         return {of: names[rows].tolist() for of, rows in zip(data.qids.tolist(), best, strict=True)}
 
@@ -335,13 +329,21 @@ class Ranker(Recorded):
         data = self.translated(X) if of_rows is None else RankingData(self._rows(X), qid=of_rows)
         places, _ = kept.places(data.qids)
         strangers = kept.strangers(data.select(places >= 0), places[places >= 0])
-        if strangers >= max(_STRANGERS, _FEW * told) and not was_told(SplitQueriesWarning):
-            warn_user(
+        if strangers >= max(_STRANGERS, _FEW * told):
+            self.warn_once(
                 "Most of these queries were trained on, with other rows than here: the data were split through the "
                 "queries, and the ranker looks better than it is. Split by query: train, test = tr.split(data, (0.8, "
                 "0.2)); in scikit-learn, GroupKFold() or GroupShuffleSplit() with groups=qid.",
                 SplitQueriesWarning,
             )
+
+    def warn_constant(self, message: str) -> None:
+        """Say that the ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
+        self.warn_once(message, ConstantScoresWarning)
+
+    def warn_unconverged(self, message: str) -> None:
+        """Say that the optimum was not reached."""
+        self.warn_once(message, ConvergenceWarning)
 
     # ---- explanations ----
 
@@ -501,8 +503,8 @@ class Ranker(Recorded):
         mixed = is_mixed(X)
         matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
         check_validation(qid, len(labels))
-        if qid is None and not was_told(OneQueryWarning):
-            warn_one_query(len(labels), "Training")
+        if qid is None:
+            warn_one_query(len(labels), "Training", self.warn_once)
         more: dict[str, Any] = {"document_weights": weights}
         more |= {} if mixed else {"feature_names": getattr(self, "feature_names_in_", None)}
         data = RankingData(matrix, labels, qid=qid, **more)
@@ -690,15 +692,3 @@ def finite(scores: FloatArray) -> FloatArray:
         row = int(np.argmin(np.isfinite(scores)))
         raise DataError(f"The score of row {row} is {scores[row]}: its features hold infinite or enormous values.")
     return scores
-
-
-def warn_constant(message: str) -> None:
-    """Say that a ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
-    if not was_told(ConstantScoresWarning):
-        warn_user(message, ConstantScoresWarning)
-
-
-def warn_unconverged(message: str) -> None:
-    """Say that the optimum was not reached: once per fit, and once per search or cross-validation of scikit-learn."""
-    if not was_told(ConvergenceWarning):
-        warn_user(message, ConvergenceWarning)

@@ -17,7 +17,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.row_hashes import QUERIES
 from toprank.errors import DataError
-from toprank.rankers.base import Ranker, by_row, finite, warn_unconverged
+from toprank.rankers.base import Ranker, by_row, finite
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.formula import Blend, Part
@@ -100,7 +100,7 @@ class BlendRanker(Ranker):
             if members[-1].was_interrupted:
                 break
         if len(members) < len(self.rankers):
-            warn_unconverged(f"BlendRanker: interrupted; a blend of the first {len(members)} members is kept.")
+            self.warn_unconverged(f"BlendRanker: interrupted; a blend of the first {len(members)} members is kept.")
             shares = shares[: len(members)]
             shares = shares / shares.sum() if shares.any() else np.full(len(members), 1 / len(members))
         self._adopt(members, shares, data if valid is None else valid)

@@ -1,8 +1,7 @@
 """What scikit-learn asks of an estimator, without importing it: it takes a second, and most who rank never need it.
 
-Parameters, their text form and clones are a few lines and stand here. The rest of the contract (tags, metadata routing,
-the picture in a notebook) is asked for by scikit-learn itself, or by someone who uses it, and then comes from its own
-`BaseEstimator`.
+Parameters, their text form and clones are a few lines and stand here. Tags, metadata routing and the picture in a
+notebook are asked for by scikit-learn itself, or by someone who uses it; they are made of its public parts then.
 
 What we ask of it besides: a fitted estimator is one record, what `fit` learnt with the parameters it was asked by, and
 it is swapped whole. `fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once that is done. A
@@ -15,19 +14,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
+import os
 import sys
-import weakref
-from collections.abc import Callable
-from functools import cache
-from types import FrameType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from toprank.data.checks import check_finite, sparse_features
 from toprank.data.warnings import FEW
-from toprank.errors import DataError
+from toprank.errors import DataError, warn_user
 
 __all__ = [
     "Estimator",
@@ -38,14 +36,27 @@ __all__ = [
     "is_learnt",
     "unfitted",
     "validate",
-    "was_told",
 ]
 
-_OF_ROUTING = re.compile(r"set_\w+_request|get_metadata_routing|_repr_html_|_repr_mimebundle_")
+# `qid` goes to fit, predict and score without being asked for. So do weights: were `score` silent about them, a search
+# with weights would be refused.
+_PASSED_ON = {
+    "fit": ("qid", "sample_weight"),
+    "predict": ("qid",),
+    "predict_proba": (),
+    "score": ("qid", "sample_weight"),
+}
+_DATA = ("self", "X", "y")
+
+_WARNED: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
+"""What a ranker and its clones have warned of within searches and cross-validation; they share one set."""
 
 
 class Estimator:
     """Parameters are the arguments of the constructor, kept as they were given under their names."""
+
+    _changed_requests: Mapping[str, Mapping[str, bool | str | None]] = MappingProxyType({})
+    """What was said of metadata routing, by method; an instance that was told has its own."""
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:
@@ -89,9 +100,9 @@ class Estimator:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.base import BaseEstimator
+        from sklearn.utils import Tags, TargetTags
 
-        return BaseEstimator.__sklearn_tags__(self)
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def __sklearn_is_fitted__(self) -> bool:
         return is_fitted(self)
@@ -100,24 +111,65 @@ class Estimator:
         made: Self = unfitted(self)
         return made
 
-    def __getattr__(self, name: str) -> Any:
-        """What scikit-learn's `BaseEstimator` has and this class has not."""
-        theirs = "sklearn.base" in sys.modules and not name.startswith("__")
-        if (theirs or _OF_ROUTING.fullmatch(name)) and not hasattr(type(self), name):
-            kind: Any = type(self)
-            twin = _twin(kind)
-            if hasattr(twin, name):
-                found = inspect.getattr_static(twin, name)
-                return found.__get__(self, twin) if hasattr(found, "__get__") else found
-        return object.__getattribute__(self, name)  # which says what is missing, or why
+    def _repr_html_(self) -> str | None:
+        from sklearn import get_config
+        from sklearn.utils import estimator_html_repr
 
+        return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
 
-@cache
-def _twin(kind: type) -> type:
-    """The class as it were if it were one of scikit-learn's; its methods serve instances of ours."""
-    from sklearn.base import BaseEstimator
+    def get_metadata_routing(self) -> Any:
+        """What scikit-learn passes on to which method: its `MetadataRequest`."""
+        from sklearn.utils.metadata_routing import MetadataRequest
 
-    return type(kind.__name__, (kind, BaseEstimator), {"__module__": kind.__module__})
+        routing = MetadataRequest(owner=type(self).__name__)
+        for method in _PASSED_ON:
+            for name, alias in self._requests(method).items():
+                getattr(routing, method).add_request(param=name, alias=alias)
+        return routing
+
+    def _requests(self, method: str) -> dict[str, bool | str | None]:
+        """What a method takes besides the data, and whether it is passed on; None: scikit-learn refuses to choose."""
+        function = getattr(type(self), method, None)
+        taken = () if function is None else inspect.signature(function).parameters
+        requests: dict[str, bool | str | None] = {
+            name: True if name in _PASSED_ON[method] else None for name in taken if name not in _DATA
+        }
+        requests |= self._changed_requests.get(method, {})
+        return requests
+
+    def _request(self, method: str, requests: dict[str, bool | str | None]) -> Self:
+        from sklearn import get_config
+
+        if not get_config()["enable_metadata_routing"]:
+            raise RuntimeError("Call sklearn.set_config(enable_metadata_routing=True) first: routing is off.")
+        known = self._requests(method)
+        for name in requests:
+            if name not in known:
+                raise TypeError(f"{method} takes no argument '{name}' that could be passed on; it takes {list(known)}.")
+        changed = self._changed_requests
+        self._changed_requests = {**changed, method: {**changed.get(method, {}), **requests}}
+        return self
+
+    def set_fit_request(self, **requests: bool | str | None) -> Self:
+        """Say which arguments scikit-learn's pipelines and searches pass on to `fit`; see their metadata routing."""
+        return self._request("fit", requests)
+
+    def set_predict_request(self, **requests: bool | str | None) -> Self:
+        """The same for `predict`."""
+        return self._request("predict", requests)
+
+    def set_score_request(self, **requests: bool | str | None) -> Self:
+        """The same for `score`."""
+        return self._request("score", requests)
+
+    def warn_once(self, message: str, category: type[Warning]) -> None:
+        """Warn; in searches and cross-validation of scikit-learn, only the first of a ranker and its clones does."""
+        if _in_scikit_learn("model_selection"):
+            warned = _WARNED.setdefault(self, set())
+            if category in warned:
+                return
+            warned.add(category)
+        warn_user(message, category)
 
 
 def unfitted(value: Any) -> Any:
@@ -131,8 +183,9 @@ def unfitted(value: Any) -> Any:
 
         return clone(value)
     made = type(value)(**{name: unfitted(one) for name, one in value.get_params(deep=False).items()})
-    if "_metadata_request" in vars(value):
-        made.__dict__["_metadata_request"] = copy.deepcopy(vars(value)["_metadata_request"])
+    if value._changed_requests:
+        made._changed_requests = value._changed_requests
+    _WARNED[made] = _WARNED.setdefault(value, set())
     return made
 
 
@@ -182,6 +235,7 @@ class Recorded(Estimator):
         draft = copy.copy(self)
         for name in [name for name in vars(draft) if name == "_record" or is_learnt(name)]:
             del vars(draft)[name]
+        _WARNED[draft] = _WARNED.setdefault(self, set())
         return draft._owning()
 
     def reopened(self) -> Self:
@@ -241,7 +295,9 @@ class Recorded(Estimator):
         record = self._record
         if record is not None and name in vars(record):
             return vars(record)[name]
-        return None if name in _NOTHING_LEARNT else super().__getattr__(name)
+        if name in _NOTHING_LEARNT:
+            return None
+        return object.__getattribute__(self, name)  # which says what is missing, or why
 
 
 def _own(value: Any) -> Any:
@@ -284,42 +340,24 @@ class _Available:
         return self.method.__get__(instance, owner)
 
 
-_TOLD: weakref.WeakKeyDictionary[Any, set[type]] = weakref.WeakKeyDictionary()
-
-
-def _validating(function: str | None = None) -> FrameType | None:
-    """The outermost call of scikit-learn's searches and cross-validation that we are in, or of a function there."""
-    found, frame = None, sys._getframe(1) if "sklearn.model_selection" in sys.modules else None
+def _in_scikit_learn(*path: str, function: str | None = None) -> bool:
+    """Whether we were called from a folder or file of scikit-learn, or from a function there."""
+    place = os.sep + os.path.join("sklearn", *path)
+    frame = sys._getframe(1) if "sklearn.model_selection" in sys.modules else None
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("sklearn.model_selection."):
-            found = frame if function in (None, frame.f_code.co_name) else found
+        if place in frame.f_code.co_filename and function in (None, frame.f_code.co_name):
+            return True
         frame = frame.f_back
-    return found
-
-
-def was_told(category: type) -> bool:
-    """Whether the search or cross-validation that runs now was warned of this already; outside of one never."""
-    call = _validating()
-    if call is None:
-        return False
-    known = _TOLD.setdefault(call.f_locals.get("self", call.f_locals.get("estimator")), set())
-    told = category in known
-    known.add(category)
-    return told
+    return False
 
 
 def check_validation(qid: Any, n_rows: int) -> None:
     """Refuse to be fitted for a score that will not know the queries: once, instead of a warning for each fold."""
-    call = _validating("_fit_and_score")
-    if call is None or n_rows <= FEW:
+    if n_rows <= FEW or not _in_scikit_learn("model_selection", "_validation.py", function="_fit_and_score"):
         return
     from sklearn import get_config
 
-    routed = get_config()["enable_metadata_routing"]
-    scorer = call.f_locals.get("scorer")
-    scorers = getattr(scorer, "_scorers", {"": scorer}).values()
-    by_ranking = {type(one).__name__ for one in scorers} & {"_PassthroughScorer", "MetricScorer"}
-    if by_ranking and (qid is None or not routed):
+    if qid is None or not get_config()["enable_metadata_routing"]:
         raise DataError(
             "Rankings are validated by query, but scikit-learn passes no qid on to "
             f"{'fit' if qid is None else 'score'}. Call sklearn.set_config(enable_metadata_routing=True) first, then "

@@ -22,7 +22,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import by_row, finite, warn_constant
+from toprank.rankers.base import by_row, finite
 from toprank.rankers.formula import Linear, Part
 from toprank.rankers.linear.penalty_path import PathRanker, penalty_path
 from toprank.rankers.model_files import State
@@ -126,7 +126,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
         self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
-            warn_constant(
+            self.warn_constant(
                 f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
                 "apart; the scores mean nothing."
             )

@@ -16,7 +16,7 @@ from toprank.errors import DataError, Remedy
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.rankers.base import Ranker, warn_unconverged
+from toprank.rankers.base import Ranker
 from toprank.rankers.source import Score, source_of
 from toprank.solvers import Solution
 
@@ -90,7 +90,7 @@ class PathRanker(Ranker):
             self.training_["valid"] = {judge.name: sign * best, "convention": judge.convention.name}
         self.training_["solver"] = self.solution_.message
         if not self.solution_.converged and (converges or self.solution_.interrupted):
-            warn_unconverged(f"{type(self).__name__}: {self.solution_.message}")
+            self.warn_unconverged(f"{type(self).__name__}: {self.solution_.message}")
 
     def _scores_at(self, weights: FloatArray) -> Score:
         """How a stop of the path scores; on a cluster the function travels."""

@@ -17,7 +17,6 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import warn_constant, warn_unconverged
 from toprank.rankers.contributions import LinearTerms
 from toprank.rankers.formula import Part, centred
 from toprank.rankers.linear.penalty_path import PathRanker, penalty_path, tolerances_of
@@ -181,11 +180,11 @@ class LinearRanker(LinearTerms, PathRanker):
         told.end()
         self._set(self.solution_.weights)
         if not self.coef_.any():
-            warn_constant(
+            self.warn_constant(
                 f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
             )
         elif self.solution_.hardly_beats_zero:
-            warn_unconverged(f"LinearRanker: {self.solution_.message}")
+            self.warn_unconverged(f"LinearRanker: {self.solution_.message}")
 
     def _set(self, weights: FloatArray) -> None:
         spread, centre = self.standardisation_.spread, self.standardisation_.centre

@@ -20,7 +20,7 @@ from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Ranker, warn_constant, warn_unconverged
+from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Course, LinearTerms, column_of
 from toprank.rankers.formula import Forest, Part, centred, stump
 from toprank.rankers.schema import Numbers
@@ -34,7 +34,7 @@ class _Climbed:
 
     def __init__(self, ranker: AdaRank | CoordinateAscent, data: RankingData) -> None:
         options = {"convention": ranker.convention, "threads": ranker.threads}
-        self.kind, self.judge = type(ranker).__name__, Judge(data, ranker.metric, **options)  # type: ignore[arg-type]
+        self.ranker, self.kind, self.judge = ranker, type(ranker).__name__, Judge(data, ranker.metric, **options)  # type: ignore[arg-type]
         given = data.document_weights
         if given is not None and (given != given[0]).any():
             raise DataError(
@@ -57,7 +57,7 @@ class _Climbed:
         if not np.array_equal(self.best[counts], self.worst[counts], equal_nan=True):
             return False
         labels = self.judge.data.labels
-        warn_constant(
+        self.ranker.warn_constant(
             f"{self.kind}: {self.name} is the same for every order of the training documents (their labels go from "
             f"{labels.min():g} to {labels.max():g}), so there is nothing to learn: every document gets the same score."
         )
@@ -135,7 +135,7 @@ class AdaRank(LinearTerms, Ranker):
         constant = self.standardisation_.without_constants(np.ones(data.n_features)) == 0
         pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
         if not pool.open.any():
-            warn_constant("AdaRank: all features are constant, so every document gets the same score.")
+            self.warn_constant("AdaRank: all features are constant, so every document gets the same score.")
             return
         watched = data if valid is None else valid
         worth, weights = climbed.weights, np.zeros(data.n_features)
@@ -156,7 +156,7 @@ class AdaRank(LinearTerms, Ranker):
                 worth = climbed.weights * np.exp(-climbed.per_query(scores))
                 worth /= worth.sum()
         except KeyboardInterrupt:
-            warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
+            self.warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
         self.coef_ = best / self.standardisation_.spread
         self.training_["valid" if valid is not None else "train"] = {selection.name: best_value}
 
@@ -288,13 +288,13 @@ class RankBoost(AdditiveTerms, Ranker):
                     if value > best_value:
                         best_value, best_rounds = value, len(chosen)
         except KeyboardInterrupt:
-            warn_unconverged("RankBoost: interrupted; these are the rounds so far.")
+            self.warn_unconverged("RankBoost: interrupted; these are the rounds so far.")
         kept = chosen[:best_rounds] if watch is not None else chosen
         self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
         if not kept:
-            warn_constant(
+            self.warn_constant(
                 "RankBoost: no threshold of any feature tells better documents from worse ones (the labels go from "
                 f"{data.labels.min():g} to {data.labels.max():g}), so every document gets the same score."
             )
@@ -410,7 +410,7 @@ class CoordinateAscent(LinearTerms, Ranker):
             if value > best_value or restart == 0:
                 best_value, best = value, weights
             if self._interrupted:
-                warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
+                self.warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
                 break
         self.coef_ = best / self.standardisation_.spread
         reached = best_value if climbed.judge.higher_is_better else -best_value

@@ -19,7 +19,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, by_row, finite
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Network, Part, dense_layers
 from toprank.rankers.model_files import State
@@ -179,12 +179,12 @@ class NeuralRanker(GradeProbabilities):
             self.path_[0]["valid"] = trained.valid
             self.training_["valid"] = {judge.name: trained.valid, "convention": judge.convention.name}
         if (data.labels == data.labels[0]).all():
-            warn_constant(
+            self.warn_constant(
                 f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
                 "the scores mean nothing."
             )
         if watch.unfinished:
-            warn_unconverged(f"NeuralRanker: {watch.stopped} The model of epoch {trained.epochs} is kept.")
+            self.warn_unconverged(f"NeuralRanker: {watch.stopped} The model of epoch {trained.epochs} is kept.")
 
     # ---- prediction ----
 

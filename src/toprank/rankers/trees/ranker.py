@@ -19,7 +19,7 @@ from toprank.data.encoding import listed
 from toprank.errors import DataError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Rounds, by_row, finite, warn_constant, warn_unconverged
+from toprank.rankers.base import Rounds, by_row, finite
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Forest as PlainForest
@@ -185,9 +185,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             self.path_[0]["valid"] = boosted.valid
             self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
         if boosted.interrupted:
-            warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
+            self.warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
         elif not self.booster_.feature_importance().any():
-            warn_constant(
+            self.warn_constant(
                 f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
                 f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
             )
