@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from toprank.rankers.trees.objective import (
     ScoreObjective,
     Stride,
 )
-from toprank.rankers.trees.parameters import TreeParameters
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
 GAINS = np.array([0.0, 1.0, 3.0])
@@ -790,16 +788,20 @@ def test_trees_in_a_process_forked_after_trees(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_parameters_are_checked_once_and_frozen(data):
-    parameters = TreeParameters.of(tr.TreeRanker(num_leaves=7, extra={"max_depth": 3}))
-    assert {field.name for field in fields(parameters)} == {*tr.TreeRanker().get_params(deep=False), "before"}
-    assert (parameters.num_leaves, parameters.extra, parameters.before) == (7, {"max_depth": 3}, None)
-    with pytest.raises(FrozenInstanceError):
-        parameters.num_leaves = 8
-    with pytest.raises(DataError, match="num_leaves"):
-        TreeParameters.of(tr.TreeRanker(num_leaves=1))
-    first = tr.TreeRanker(n_trees=2, threads=1).fit(data)
-    assert TreeParameters.of(tr.TreeRanker(init_model=first)).before.rounds == first.best_iteration_
+def test_a_fit_goes_by_a_copy_of_the_parameters(data):
+    """A callback that changes the ranker, or what it was given, changes the next fit and not this one."""
+    ranker = tr.TreeRanker(n_trees=4, num_leaves=4, threads=1, seed=3, extra={"max_depth": 1})
+    untouched = ranker.fit(data).predict(data)
+
+    def meddle(now):
+        ranker.num_leaves, ranker.n_trees = 31, 1
+        ranker.extra["max_depth"] = 6
+
+    ranker.callbacks = [meddle]
+    np.testing.assert_array_equal(ranker.fit(data).predict(data), untouched)
+    assert (ranker.as_fitted.num_leaves, ranker.as_fitted.extra, ranker.num_leaves) == (4, {"max_depth": 1}, 31)
+    ranker.callbacks = []
+    assert not np.array_equal(ranker.set_params(n_trees=4).fit(data).predict(data), untouched)
 
 
 def test_threads_by_what_there_is_to_do(monkeypatch):

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
+import toprank.cluster.trees  # noqa: F401 - registers how trees are trained on `Placed` data
 from toprank.cluster.dataset import Placed
 from toprank.cluster.runner import Placement, Runner, SourcePartitions
 from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted

@@ -32,8 +32,6 @@ from toprank.scorers.linear import Scorer
 
 if TYPE_CHECKING:
     from toprank.cluster.cluster import Parts
-    from toprank.rankers.trees.parameters import TreeParameters
-    from toprank.rankers.trees.training import Boosted, Start
 
 __all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
 
@@ -436,12 +434,6 @@ class Placed(Source):
                 raise blind(str(metric), min(one.lowest for one in seen), max(one.highest for one in seen))
 
         return ScoreJudge(str(metric), measure, rules, value, check)
-
-    @override
-    def boost(self, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
-        from toprank.cluster.trees import boost
-
-        return boost(self, parameters, valid)
 
     def __repr__(self) -> str:
         return (

@@ -23,8 +23,8 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import needs
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.trees.parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
-from toprank.rankers.trees.training import Start, booster_of, datasets, make_rounds, objective_of
+from toprank.rankers.trees.parameters import Grown, categorical_columns, grown, lightgbm_parameters
+from toprank.rankers.trees.training import Start, booster_of, datasets, is_sampled, make_rounds, objective_of
 from toprank.rankers.watching import RoundWatch
 
 if TYPE_CHECKING:
@@ -44,21 +44,23 @@ def train_share(
         raise LeftAloneError("the training was given up before this trainer began")
     data, held_out = _together(rows), _together(valid)
     assert data is not None
-    own = replace(plan.parameters, threads=place.threads)
+    own = replace(plan.asked, threads=place.threads)
+    before = grown(own)
     if state is not None:
-        own = replace(own, before=Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains))
+        before = Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains)
     # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
     with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
         company = _Company(all_reduce, plan)
         checkpoints = None if place.rank else Checkpoints(place.checkpoints, client)
         watch = _SharedWatch(company, plan, state, attempt, checkpoints)
         with _network(place):
-            _make_rounds(own, plan, place, data, held_out, company, watch, first=state is None)
+            _make_rounds(own, before, plan, place, data, held_out, company, watch, first=state is None)
     return watch.outcome() if place.rank == 0 else None
 
 
 def _make_rounds(
-    own: TreeParameters,
+    own: TreeRanker,
+    before: Grown | None,
     plan: Plan,
     place: Place,
     data: RankingData,
@@ -84,13 +86,13 @@ def _make_rounds(
     objective = None
     if plan.loss is not None:
         bound = bound_part(plan.loss, data, plan.whole)
-        objective = objective_of(own, plan.loss, bound, plan.gains, plan.intercept, data.X, company)
+        objective = objective_of(own, plan.loss, bound, plan.gains, plan.intercept, before, data.X, company)
     if first and own.init_model is not None:
         watch.first_value(own.init_model, judges.get("valid"))
     scores = (lambda raw: raw) if objective is None else objective.scores
     metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
     sets = datasets(own, company.weighted(data), held_out, columns)
-    make_rounds(own, words, sets, Start(plan.gains, plan.intercept, objective), metrics, watch)
+    make_rounds(own, words, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
 
 
 def _together(rows: Sequence[Rows]) -> RankingData | None:
@@ -158,16 +160,17 @@ class _SharedWatch(RoundWatch):
     def __init__(
         self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, checkpoints: Checkpoints | None
     ) -> None:
-        asked = plan.parameters
-        first = asked.rounds_before if state is None else state.rounds
+        asked = plan.asked
+        before = 0 if asked.init_model is None else asked.init_model.best_iteration_
+        first = before if state is None else state.rounds
         self.attempt, self.checkpoints = attempt, checkpoints
         super().__init__(
-            steps=asked.n_trees - (first - asked.rounds_before),
+            steps=asked.n_trees - (first - before),
             first=first,
             higher_is_better=parse(asked.metric).higher_is_better,  # not by a judge: not every trainer has one
             patience=asked.early_stopping if "valid" in plan.tops else None,
-            dart=asked.dart,
-            sampled=asked.sampled,
+            dart=asked.boosting == "dart",
+            sampled=is_sampled(asked),
             callbacks=[checkpoints.tell] if asked.verbose and checkpoints is not None else [],
         )
         self.stopped = f"All {asked.n_trees} rounds were made."

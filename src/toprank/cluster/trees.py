@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
@@ -27,13 +28,15 @@ from toprank.compute import FloatArray
 from toprank.errors import ClusterError, DataError, needs, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
-from toprank.rankers.trees.parameters import TreeParameters
+from toprank.rankers.trees.parameters import built_in, check_features
+from toprank.rankers.trees.ranker import TreeRanker
 from toprank.rankers.trees.training import (
     Boosted,
     Start,
     finished,
     first_intercept,
     loss_on_labels,
+    train_trees,
 )
 from toprank.rankers.watching import Progress, Round
 
@@ -166,7 +169,8 @@ class Attempt:
 class Plan(NamedTuple):
     """What is trained; the same for all trainers."""
 
-    parameters: TreeParameters
+    asked: TreeRanker
+    """Its parameters alone; it has learnt nothing."""
     loss: Loss | None
     gains: FloatArray
     intercept: FloatArray
@@ -329,36 +333,37 @@ class WorkerLostWarning(UserWarning):
     """A worker was lost while trees were trained; training went on from a checkpoint."""
 
 
-def boost(data: Placed, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
+@train_trees.register
+def boost(data: Placed, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
     """Train trees on the partitions' workers; see `toprank.rankers.trees.training.train_trees`."""
-    parameters.check_features(data.n_features)
-    if parameters.callbacks:
+    check_features(asked, data.n_features)
+    if asked.callbacks:
         raise DataError(
             "callbacks run in this process, but on a cluster the rounds are made elsewhere; leave them out."
         )
-    if parameters.min_data_in_leaf == 0:
+    if asked.min_data_in_leaf == 0:
         raise DataError(
             "On a cluster LightGBM only estimates how many documents a leaf has, and fails where that is none; "
             "min_data_in_leaf must be at least 1."
         )
     if valid is not None and not isinstance(valid, Placed):
         raise DataError("On a cluster the validation data must be there too; give valid= to Cluster.fit.")
-    plan = _plan(data, parameters, valid)
+    plan = _plan(data, replace(asked), valid)
     training = _Training(data, valid, plan)
     try:
         outcome = training.run()
     finally:
         training.forget()
     booster = finished(outcome.trees, outcome.rounds)
-    names = ("", "") if valid is None else (str(parameters.metric), Convention.of(parameters.convention).name)
+    names = ("", "") if valid is None else (str(asked.metric), Convention.of(asked.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
-    return Start(plan.gains, plan.intercept, None), Boosted(*result)
+    return Start(plan.gains, plan.intercept, None, None), Boosted(*result)
 
 
-def _plan(data: Placed, parameters: TreeParameters, valid: Placed | None) -> Plan:
-    by_grade = parameters.outputs == "grades" or parameters.built_in is not None
+def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> Plan:
+    by_grade = asked.outputs == "grades" or built_in(asked.loss) is not None
     grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
-    loss, gains = loss_on_labels(parameters, grades)
+    loss, gains = loss_on_labels(asked, grades)
     whole, intercept = data.whole(), np.zeros(1)
     if loss is not None:
         check_loss(loss, data.facts)
@@ -367,18 +372,18 @@ def _plan(data: Placed, parameters: TreeParameters, valid: Placed | None) -> Pla
         def value(constant: float) -> float:
             return float(bound.total(work.constant_value, constant)[0])
 
-        intercept = first_intercept(parameters, loss, gains, grades, counts, value)
+        intercept = first_intercept(asked, loss, gains, grades, counts, value)
     tops = {}
-    if not parameters.dart:
-        found = data.rows.each(judged_top, parameters.metric, parameters.convention)
+    if asked.boosting != "dart":
+        found = data.rows.each(judged_top, asked.metric, asked.convention)
         tops = {} if None in found else {"train": max(found)}
     if valid is not None:
-        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(parameters.convention).unjudged))
-        judge = valid.judge(parameters.metric, parameters.convention, None)
+        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(asked.convention).unjudged))
+        judge = valid.judge(asked.metric, asked.convention, None)
         judge.value(_zeros)  # refuse now, not after the first tree
-        if parameters.early_stopping is not None:
+        if asked.early_stopping is not None:
             judge.check()
-    return Plan(parameters, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+    return Plan(asked, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
 
 
 def _zeros(X: Any) -> Any:
@@ -392,7 +397,7 @@ class _Training:
         self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
         self.name, self.trainers, self.starts = f"toprank-{secrets.token_hex(8)}", 1, 0
         self.checkpoints = Checkpoints(self.name, self.runner.client)
-        self.progress = Progress(plan.parameters.metric) if plan.parameters.verbose else None
+        self.progress = Progress(plan.asked.metric) if plan.asked.verbose else None
 
     def run(self) -> Checkpoint:
         """Until the rounds are made."""
@@ -450,7 +455,7 @@ class _Training:
         trainers = Trainers(self.runner, f"{self.name}-{self.starts}", addresses)
         args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
-            own = self.plan.parameters.threads or threads[address]
+            own = self.plan.asked.threads or threads[address]
             place = Place(rank, machines, hub, token, self.name, trainers.name, own, self.runner.patience)
             args.append((rows, held_out, self.plan, place, state))
         try:

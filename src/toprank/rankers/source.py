@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
@@ -33,10 +33,6 @@ from toprank.rankers.outputs import weighted_grades
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
-
-if TYPE_CHECKING:
-    from toprank.rankers.trees.parameters import TreeParameters
-    from toprank.rankers.trees.training import Boosted, Start
 
 __all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of", "widened"]
 
@@ -207,10 +203,6 @@ class Source(ABC):
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
         """A metric of these data."""
 
-    @abstractmethod
-    def boost(self, parameters: TreeParameters, valid: Any) -> tuple[Start, Boosted]:
-        """Train trees as the parameters say; see `toprank.rankers.trees.training.train_trees`."""
-
 
 class InMemory(Source):
     """Data in the memory of this process, or mapped into it from a stored copy."""
@@ -278,12 +270,6 @@ class InMemory(Source):
         judge = Judge(self.data, metric, convention=convention, threads=threads)
         value = partial(_value, judge)
         return ScoreJudge(judge.name, judge.measure, judge.convention, value, judge.for_choosing)
-
-    @override
-    def boost(self, parameters: TreeParameters, valid: RankingData | None) -> tuple[Start, Boosted]:
-        from toprank.rankers.trees.training import train_trees
-
-        return train_trees(parameters, self.data, valid)
 
 
 def _value(judge: Judge, score: Score) -> float:

@@ -25,9 +25,9 @@ from toprank.showing.progress import NOW_AND_THEN, Told, patience
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.parameters import NeuralParameters
-    from toprank.rankers.trees.parameters import TreeParameters
+    from toprank.rankers.trees.ranker import TreeRanker
 
-    Asked: TypeAlias = TreeParameters | NeuralParameters
+    Asked: TypeAlias = TreeRanker | NeuralParameters
 
 __all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
 

@@ -1,4 +1,4 @@
-"""What a `TreeRanker` is asked for: checked once, frozen, and said in LightGBM's words, threads included.
+"""What a `TreeRanker` is asked for: checked, and said in LightGBM's words, threads included.
 
 A fork copies the memory of LightGBM's pool of threads (OpenMP) but not the threads: the child would wait for them for
 ever. With one thread it asks for none of them.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,17 +17,14 @@ from toprank.compute import FloatArray, available_threads
 from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
-from toprank.losses import Loss
-from toprank.metrics.measure import Measure
-from toprank.rankers.watching import Round
 
 if TYPE_CHECKING:
     from toprank.rankers.source import Source
     from toprank.rankers.trees.ranker import TreeRanker
 
 __all__ = [
-    "Columns", "ForkedTreesWarning", "Grown", "TreeParameters", "categorical_columns", "lightgbm_parameters",
-    "monotone_directions",
+    "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_features",
+    "check_parameters", "grown", "lightgbm_parameters", "monotone_directions",
 ]  # fmt: skip
 
 _forked = False
@@ -119,7 +115,7 @@ def training_threads(threads: int | None, data: RankingData) -> int:
     return allowed_threads(min(available_threads(), enough), asked=False)
 
 
-class Columns(NamedTuple):
+class BareColumns(NamedTuple):
     """Features of no data."""
 
     n_features: int
@@ -137,123 +133,65 @@ class Grown(NamedTuple):
     """G of each grade; empty where the output is the score itself."""
 
 
-@dataclass(frozen=True)
-class TreeParameters:
-    """The parameters of a `TreeRanker`, by the same names; see there. What is said by none of them was refused."""
+def check_parameters(asked: TreeRanker) -> None:
+    """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
+    _check_callbacks(asked.callbacks)
+    grown(asked)
+    if asked.extra is not None and not isinstance(asked.extra, Mapping):
+        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {asked.extra!r}.")
+    _check_numbers(asked)
+    if asked.outputs == "grades":
+        if built_in(asked.loss):
+            raise DataError(f"{asked.loss} scores documents; with outputs='grades' use a loss of toprank's.")
+        if asked.monotone is not None:
+            raise DataError("monotone speaks of the score; with outputs='grades' there is one output for each grade.")
+    _sampling(asked)
+    _further(asked)
 
-    loss: Loss | str
-    n_trees: int
-    num_leaves: int
-    learning_rate: float
-    min_data_in_leaf: int
-    l2: float
-    feature_fraction: float
-    row_fraction: float
-    query_fraction: float
-    boosting: str
-    monotone: Sequence[int] | Mapping[str | int, int] | None
-    categorical: Sequence[int | str]
-    outputs: str
-    gain: str | Sequence[float]
-    metric: str | Measure
-    convention: str
-    early_stopping: int | None
-    max_bin: int
-    init_model: TreeRanker | None
-    callbacks: Sequence[Callable[[Round], Any]]
-    extra: Mapping[str, Any]
-    seed: int
-    threads: int | None
-    verbose: bool
-    before: Grown | None = None
-    """The trees of `init_model`, or of a checkpoint."""
 
-    @classmethod
-    def of(cls, ranker: TreeRanker) -> TreeParameters:
-        """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
-        given = {field.name: getattr(ranker, field.name) for field in fields(cls) if field.name != "before"}
-        _check_callbacks(ranker.callbacks)
-        before = _grown(ranker)
-        if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
-            raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
-        parameters = cls(**given | {"before": before, "extra": dict(ranker.extra or {})})
-        _check_numbers(parameters)
-        if parameters.outputs == "grades":
-            if parameters.built_in:
-                raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
-            if parameters.monotone is not None:
-                raise DataError(
-                    "monotone speaks of the score; with outputs='grades' there is one output for each grade."
-                )
-        parameters.sampling()
-        parameters.further()
-        return parameters
+def _sampling(asked: TreeRanker) -> dict[str, Any]:
+    """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
+    objective = built_in(asked.loss)
+    if asked.row_fraction < 1 and asked.query_fraction < 1 and objective is not None:
+        raise DataError("LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1.")
+    if asked.row_fraction < 1:
+        return {"bagging_fraction": asked.row_fraction, "bagging_freq": 1}
+    if asked.query_fraction < 1 and objective is not None:
+        if objective != "lambdarank":
+            raise DataError(f"{asked.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
+        return {"bagging_fraction": asked.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
+    return {}
 
-    @property
-    def built_in(self) -> str | None:
-        """LightGBM's name of its own objective, where that is asked for."""
-        return built_in(self.loss)
 
-    @property
-    def dart(self) -> bool:
-        """Whether each round leaves out some of the earlier trees at random."""
-        return self.boosting == "dart"
+def _further(asked: TreeRanker) -> dict[str, Any]:
+    """The parameters that LightGBM knows and `TreeRanker` has no name for."""
+    extra = dict(asked.extra or {})
+    known = [*_FURTHER, *(_OF_BUILT_IN if built_in(asked.loss) else ())]
+    for name in extra:
+        if name not in known:
+            raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
+    if "force_row_wise" in extra or "force_col_wise" in extra:
+        extra = {"force_row_wise": False, "force_col_wise": False} | extra
+    _check_further(extra)
+    if extra.get("data_sample_strategy") == "goss":
+        if _sampling(asked):
+            raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
+        if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
+            raise DataError("GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together.")
+    return extra
 
-    @property
-    def sampled(self) -> bool:
-        """Whether a round sees a part of the documents or features."""
-        return min(self.feature_fraction, self.row_fraction, self.query_fraction) < 1
 
-    @property
-    def rounds_before(self) -> int:
-        """Rounds that were made already."""
-        return 0 if self.before is None else self.before.rounds
-
-    def sampling(self) -> dict[str, Any]:
-        """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
-        objective = self.built_in
-        if self.row_fraction < 1 and self.query_fraction < 1 and objective is not None:
+def check_features(asked: TreeRanker, n_features: int) -> None:
+    """Refuse what `extra` says of single features where the data have others."""
+    extra = asked.extra or {}
+    for name in ("feature_contri", "max_bin_by_feature"):
+        numbers = extra.get(name)
+        if numbers is not None and len(numbers) != n_features:
+            raise DataError(f"extra['{name}'] has {len(numbers)} numbers for {n_features} features.")
+    for feature in (feature for group in extra.get("interaction_constraints", ()) for feature in group):
+        if feature >= n_features:
             raise DataError(
-                "LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1."
-            )
-        if self.row_fraction < 1:
-            return {"bagging_fraction": self.row_fraction, "bagging_freq": 1}
-        if self.query_fraction < 1 and objective is not None:
-            if objective != "lambdarank":
-                raise DataError(f"{self.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
-            return {"bagging_fraction": self.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
-        return {}
-
-    def further(self) -> dict[str, Any]:
-        """The parameters that LightGBM knows and `TreeRanker` has no name for."""
-        extra = dict(self.extra)
-        known = [*_FURTHER, *(_OF_BUILT_IN if self.built_in else ())]
-        for name in extra:
-            if name not in known:
-                raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
-        if "force_row_wise" in extra or "force_col_wise" in extra:
-            extra = {"force_row_wise": False, "force_col_wise": False} | extra
-        _check_further(extra)
-        if extra.get("data_sample_strategy") == "goss":
-            if self.sampling():
-                raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
-            if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
-                raise DataError(
-                    "GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together."
-                )
-        return extra
-
-    def check_features(self, n_features: int) -> None:
-        """Refuse what `extra` says of single features where the data have others."""
-        for name in ("feature_contri", "max_bin_by_feature"):
-            given = self.extra.get(name)
-            if given is not None and len(given) != n_features:
-                raise DataError(f"extra['{name}'] has {len(given)} numbers for {n_features} features.")
-        groups = self.extra.get("interaction_constraints", ())
-        wrong = [one for group in groups for one in group if one >= n_features]
-        if wrong:
-            raise DataError(
-                f"extra['interaction_constraints'] names the feature {wrong[0]}; the last is {n_features - 1}."
+                f"extra['interaction_constraints'] names the feature {feature}; the last is {n_features - 1}."
             )
 
 
@@ -293,18 +231,18 @@ def _listed(called: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _grown(ranker: TreeRanker) -> Grown | None:
-    """The trees to go on from; a model that they cannot be had from is refused."""
-    before = ranker.init_model
+def grown(asked: TreeRanker) -> Grown | None:
+    """The trees of `init_model`, to go on from; a model that they cannot be had from is refused."""
+    before = asked.init_model
     if before is None:
         return None
-    if not isinstance(before, type(ranker)):
+    if not isinstance(before, type(asked)):
         raise DataError(f"init_model must be a fitted TreeRanker, not a {type(before).__name__}.")
     if not hasattr(before, "booster_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
     known = before.as_fitted.outputs
-    if known != ranker.outputs:
-        raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{ranker.outputs}'.")
+    if known != asked.outputs:
+        raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{asked.outputs}'.")
     return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
 
 
@@ -318,24 +256,22 @@ def _check_callbacks(callbacks: Any) -> None:
             )
 
 
-def _check_numbers(parameters: TreeParameters) -> None:
+def _check_numbers(asked: TreeRanker) -> None:
     whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
     for name, least in whole.items():
-        check_whole(name, getattr(parameters, name), least, below=2**31)
-    if parameters.early_stopping is not None:
-        check_whole("early_stopping, a number of rounds or None for never,", parameters.early_stopping, 1)
-    check_number("learning_rate", parameters.learning_rate, above=0)
-    check_number("l2", parameters.l2, least=0)
+        check_whole(name, getattr(asked, name), least, below=2**31)
+    if asked.early_stopping is not None:
+        check_whole("early_stopping, a number of rounds or None for never,", asked.early_stopping, 1)
+    check_number("learning_rate", asked.learning_rate, above=0)
+    check_number("l2", asked.l2, least=0)
     for name in ("feature_fraction", "row_fraction", "query_fraction"):
-        check_number(name, getattr(parameters, name), above=0, most=1)
+        check_number(name, getattr(asked, name), above=0, most=1)
     for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
-        if getattr(parameters, name) not in known:
-            raise UnknownNameError(f"kind of {name}", str(getattr(parameters, name)), known)
+        if getattr(asked, name) not in known:
+            raise UnknownNameError(f"kind of {name}", str(getattr(asked, name)), known)
 
 
-def lightgbm_parameters(
-    asked: TreeParameters, data: RankingData, outputs: int, categorical: list[int]
-) -> dict[str, Any]:
+def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
     """The parameters of LightGBM for a training on these data."""
     threads = training_threads(asked.threads, data)
     parameters: dict[str, Any] = {
@@ -365,10 +301,10 @@ def lightgbm_parameters(
         if both:
             raise DataError(f"Feature number {both[0]} (from 0) cannot be both categorical and monotone.")
         parameters["monotone_constraints"] = directions
-    return parameters | asked.sampling() | asked.further()
+    return parameters | _sampling(asked) | _further(asked)
 
 
-def monotone_directions(monotone: Any, data: RankingData | Source | Columns) -> list[int] | None:
+def monotone_directions(monotone: Any, data: RankingData | Source | BareColumns) -> list[int] | None:
     """−1, 0 or 1 for each feature, or None where nothing is constrained."""
     if monotone is None:
         return None
@@ -408,7 +344,7 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     return sorted({*columns, *known})
 
 
-def _column(feature: Any, data: RankingData | Source | Columns, role: str) -> int:
+def _column(feature: Any, data: RankingData | Source | BareColumns, role: str) -> int:
     if isinstance(feature, str):
         names = data.feature_names
         if names is None:

@@ -27,12 +27,12 @@ from toprank.rankers.formula import Part, tree_of
 from toprank.rankers.model_files import State
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed, plain
-from toprank.rankers.source import Source, source_of
+from toprank.rankers.source import Source
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.forest import Forest
-from toprank.rankers.trees.parameters import Columns, TreeParameters, monotone_directions
+from toprank.rankers.trees.parameters import BareColumns, check_parameters, monotone_directions
 from toprank.rankers.trees.text import only_trees, read_trees, rewritten_trees
-from toprank.rankers.trees.training import booster_of
+from toprank.rankers.trees.training import booster_of, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
@@ -166,13 +166,13 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     # ---- training ----
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        parameters = TreeParameters.of(self)
+        check_parameters(self)
         if self.init_model is not None:
             self._check_start(data)
         directions = monotone_directions(self.monotone, data)
         if directions is not None and self.init_model is not None:
             self._refuse_turned(directions, self.init_model)
-        start, boosted = source_of(data).boost(parameters, valid)
+        start, boosted = train_trees(data, self, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
         self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
@@ -307,7 +307,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         outputs = self.forest_.outputs
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
-        monotone_directions(self.directions_, Columns(self.n_features_in_))
+        monotone_directions(self.directions_, BareColumns(self.n_features_in_))
 
 
 class _Trees:

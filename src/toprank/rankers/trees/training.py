@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +31,22 @@ from toprank.rankers.trees.objective import (
     diverging,
     needs_search,
 )
-from toprank.rankers.trees.parameters import Grown, TreeParameters, categorical_columns, lightgbm_parameters
+from toprank.rankers.trees.parameters import (
+    Grown,
+    built_in,
+    categorical_columns,
+    check_features,
+    grown,
+    lightgbm_parameters,
+)
 from toprank.rankers.watching import Progress, RoundWatch, judges_of
 
+if TYPE_CHECKING:
+    from toprank.rankers.trees.ranker import TreeRanker
+
 __all__ = [
-    "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "loss_on_labels", "make_rounds",
-    "objective_of", "train_trees",
+    "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "is_sampled", "loss_on_labels",
+    "make_rounds", "objective_of", "train_trees",
 ]  # fmt: skip
 
 Metric = Callable[[FloatArray], float]
@@ -55,21 +66,29 @@ class Start(NamedTuple):
     """What the trees start from, one number for each output."""
     objective: TreeObjective | None
     """None: an objective of LightGBM's own."""
+    before: Grown | None
+    """The trees to go on from: those of `init_model`, or of a checkpoint."""
 
     @classmethod
-    def of(cls, parameters: TreeParameters, data: RankingData) -> Start:
+    def of(cls, asked: TreeRanker, data: RankingData) -> Start:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        loss, gains = loss_on_labels(parameters, data.labels)
+        before = grown(asked)
+        loss, gains = loss_on_labels(asked, data.labels)
         if loss is None:
-            return cls(np.zeros(0), np.zeros(1), None)
+            return cls(np.zeros(0), np.zeros(1), None, before)
         weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
         bound = loss.on(data.labels, data.queries, **weights)
 
         def value(constant: float) -> float:
-            return bound.at(np.full(data.n_documents, constant), threads=parameters.threads).value
+            return bound.at(np.full(data.n_documents, constant), threads=asked.threads).value
 
-        intercept = first_intercept(parameters, loss, gains, *weighted_grades(data), value)
-        return cls(gains, intercept, objective_of(parameters, loss, bound, gains, intercept, data.X))
+        intercept = first_intercept(asked, loss, gains, *weighted_grades(data), value)
+        return cls(gains, intercept, objective_of(asked, loss, bound, gains, intercept, before, data.X), before)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were made already."""
+        return 0 if self.before is None else self.before.rounds
 
 
 def loss_on_trees(loss: Loss | str) -> Loss:
@@ -82,21 +101,20 @@ def loss_on_trees(loss: Loss | str) -> Loss:
     return replace(made, **_BY_NAME.get(type(made).__name__, {})) if isinstance(loss, str) else made
 
 
-def loss_on_labels(parameters: TreeParameters, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
+def loss_on_labels(asked: TreeRanker, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
     """The loss (None: one of LightGBM's own) and the gain of each grade (none: the output is the score).
 
     What does not go together is refused. `labels` may be all labels, or just the distinct ones.
     """
-    if parameters.built_in:
-        _check_built_in(parameters, labels)
+    if built_in(asked.loss):
+        _check_built_in(asked, labels)
         return None, np.zeros(0)
-    known = None if parameters.before is None else parameters.before.gains
-    loss = loss_on_trees(parameters.loss)
-    return loss_and_gains(loss, parameters.outputs, parameters.gain, labels, known, "trees do")
+    known = None if asked.init_model is None else asked.init_model.gains_
+    return loss_and_gains(loss_on_trees(asked.loss), asked.outputs, asked.gain, labels, known, "trees do")
 
 
 def first_intercept(
-    parameters: TreeParameters,
+    asked: TreeRanker,
     loss: Loss,
     gains: FloatArray,
     grades: FloatArray,
@@ -104,33 +122,34 @@ def first_intercept(
     value: Callable[[float], float],
 ) -> FloatArray:
     """What the trees start from: the model's so far, else see `first_outputs`; 0 where nobody knows better."""
-    if parameters.before is not None:
-        return np.array(parameters.before.intercept)
+    if asked.init_model is not None:
+        return np.array(asked.init_model.intercept_)
     found = first_outputs(loss, len(gains), grades, counts, value)
     return np.zeros(1) if found is None else found
 
 
 def objective_of(
-    parameters: TreeParameters,
+    asked: TreeRanker,
     loss: Loss,
     bound: BoundLoss,
     gains: FloatArray,
     intercept: FloatArray,
+    before: Grown | None,
     X: Any,
     together: Together | None = None,
 ) -> TreeObjective:
     """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
-    rank, share = 0 if together is None else together.rank, parameters.query_fraction
-    sample = QuerySample(bound.queries, share, parameters.seed, rank) if share < 1 else None
-    threads = parameters.threads
-    options: dict[str, Any] = {"sample": sample, "rounds": parameters.rounds_before, "threads": threads}
+    rank, share = 0 if together is None else together.rank, asked.query_fraction
+    sample = QuerySample(bound.queries, share, asked.seed, rank) if share < 1 else None
+    threads, rounds = asked.threads, 0 if before is None else before.rounds
+    options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": threads}
     if len(gains):
         kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
         return kind(bound, intercept, gains, **options, together=together)
     objective = ScoreObjective(bound, intercept, **options, together=together)
-    if needs_search(loss) and not parameters.dart:  # whose scores are now and then without some of the trees
-        before = _before_the_last(parameters.before, X, intercept)
-        objective.stride = Stride(bound, before, factor=objective.factor, threads=threads, together=together)
+    if needs_search(loss) and asked.boosting != "dart":  # whose scores are now and then without some of the trees
+        last = _before_the_last(before, X, intercept)
+        objective.stride = Stride(bound, last, factor=objective.factor, threads=threads, together=together)
     return objective
 
 
@@ -144,13 +163,13 @@ def _before_the_last(model: Grown | None, X: Any, intercept: FloatArray) -> Floa
     return scores
 
 
-def _check_built_in(parameters: TreeParameters, labels: FloatArray) -> None:
-    table = parameters.extra.get("label_gain")
+def _check_built_in(asked: TreeRanker, labels: FloatArray) -> None:
+    table = (asked.extra or {}).get("label_gain")
     last = _LAST_BUILT_IN_LABEL if table is None else len(table) - 1
     wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
     if wrong.any():
         raise DataError(
-            f"{parameters.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
+            f"{asked.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
             "losses (LambdaRank, XENDCG) take any grades."
         )
 
@@ -171,23 +190,24 @@ class Boosted(NamedTuple):
     interrupted: bool
 
 
-def train_trees(parameters: TreeParameters, data: RankingData, valid: RankingData | None) -> tuple[Start, Boosted]:
-    """Train as the parameters say."""
-    start = Start.of(parameters, data)
-    columns = categorical_columns(parameters.categorical, data)
-    parameters.check_features(data.n_features)
-    words = lightgbm_parameters(parameters, data, len(start.intercept), columns)
+@singledispatch
+def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
+    """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type."""
+    start = Start.of(asked, data)
+    columns = categorical_columns(asked.categorical, data)
+    check_features(asked, data.n_features)
+    words = lightgbm_parameters(asked, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
-    judges = judges_of(parameters, None if parameters.dart else data, valid, lenient=True)
+    judges = judges_of(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
     judge = judges.get("valid")
-    watch = _watch(parameters, judge)
-    sets = datasets(parameters, data, valid, columns)
+    watch = _watch(asked, start.rounds, judge)
+    sets = datasets(asked, data, valid, columns)
     scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     metrics: dict[str, Metric] = {
         name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
         for name, judge in judges.items()
     }
-    make_rounds(parameters, words, sets, start, metrics, watch)
+    make_rounds(asked, words, sets, start, metrics, watch)
     trees, rounds, value = watch.kept()
     names = ("", "") if judge is None else (judge.name, judge.convention.name)
     booster = finished(trees, watch.done)
@@ -202,39 +222,42 @@ def finished(trees: str, rounds: int) -> Any:
     return booster
 
 
-def _watch(parameters: TreeParameters, judge: Judge | None) -> RoundWatch:
-    before = parameters.init_model
-    progress = [Progress(parameters.metric)] if parameters.verbose else []
+def _watch(asked: TreeRanker, made: int, judge: Judge | None) -> RoundWatch:
+    before = asked.init_model
+    progress = [Progress(asked.metric)] if asked.verbose else []
     return RoundWatch(
-        steps=parameters.n_trees,
-        first=parameters.rounds_before,
+        steps=asked.n_trees,
+        first=made,
         first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
         higher_is_better=judge is None or judge.higher_is_better,
-        patience=None if judge is None else parameters.early_stopping,
-        dart=parameters.dart,
-        sampled=parameters.sampled,
-        callbacks=[*progress, *parameters.callbacks],
+        patience=None if judge is None else asked.early_stopping,
+        dart=asked.boosting == "dart",
+        sampled=is_sampled(asked),
+        callbacks=[*progress, *asked.callbacks],
     )
 
 
-def datasets(
-    parameters: TreeParameters, data: RankingData, valid: RankingData | None, columns: list[int]
-) -> dict[str, Any]:
+def is_sampled(asked: TreeRanker) -> bool:
+    """Whether a round sees a part of the documents or features."""
+    return min(asked.feature_fraction, asked.row_fraction, asked.query_fraction) < 1
+
+
+def datasets(asked: TreeRanker, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
     """LightGBM's data sets, "train" and "valid"."""
     more: dict[str, Any] = {}
-    if parameters.built_in:
+    if built_in(asked.loss):
         more = {"group": data.queries.sizes, "weight": row_weights(data)}
     library = first_use("lightgbm")
     train = library.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
     sets = {"train": train}
     if valid is not None:
-        group: dict[str, Any] = {"group": valid.queries.sizes} if parameters.built_in else {}
+        group: dict[str, Any] = {"group": valid.queries.sizes} if built_in(asked.loss) else {}
         sets["valid"] = library.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
     return sets
 
 
 def make_rounds(
-    parameters: TreeParameters,
+    asked: TreeRanker,
     words: dict[str, Any],
     sets: dict[str, Any],
     start: Start,
@@ -263,13 +286,13 @@ def make_rounds(
 
     try:
         library.train(
-            words | {"objective": parameters.built_in if own is None else gradients},
+            words | {"objective": built_in(asked.loss) if own is None else gradients},
             sets["train"],
             num_boost_round=watch.steps,
             valid_sets=[sets[name] for name in metrics] or None,
             valid_names=list(metrics) or None,
             feval=evaluate,
-            init_model=None if parameters.before is None else parameters.before.booster,
+            init_model=None if start.before is None else start.before.booster,
             keep_training_booster=True,
             callbacks=[watch.before_the_first, watch],
         )
