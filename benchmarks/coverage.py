@@ -131,7 +131,7 @@ def importance(options: argparse.Namespace) -> None:
         for seed in range(options.samples):
             part = rest.select(np.sort(rng.choice(rest.n_queries, n, replace=False)))
             found = tr.importance(ranker, part, features=0, seed=seed, threads=1)
-            held += found.lows[0] <= truth <= found.highs[0]
+            held += found.intervals.low[0] <= truth <= found.intervals.high[0]
         print(f"{n:>7}  {held / options.samples:>6.3f}", flush=True)
     told(options)
 

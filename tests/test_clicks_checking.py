@@ -306,7 +306,7 @@ def test_refusals(log):
     with pytest.raises(UnknownNameError, match="click model called 'PBN'; did you mean 'PBM'"):
         model_named("PBN")
     with pytest.raises(DataError, match="leaves nothing"):
-        compare_models(log.select([0, 1]), [PBM()], share=0.1)
+        compare_models(log.select([0, 1]), [PBM()], holdout=0.1)
     with pytest.raises(DataError, match="ClickLog"):
         check([1, 2])
     with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):

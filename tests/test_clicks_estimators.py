@@ -21,11 +21,12 @@ from toprank.clicks import (
 )
 from toprank.clicks.dual import Dual
 from toprank.clicks.fitting import climb
-from toprank.clicks.held_out import _interval
-from toprank.clicks.intervals import ends, jackknife, left_out_in_turn, redrawn
-from toprank.clicks.propensities import harvested
+from toprank.clicks.harvests import harvested
+from toprank.clicks.held_out import _gains
+from toprank.clicks.intervals import left_out_in_turn, redrawn
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import jackknife, redrawn_interval
 
 PLACES = np.arange(1, 5)
 TRUTH = 1 / PLACES**0.8
@@ -84,7 +85,7 @@ def covered(method, logs, sessions, confidence, **options):
             slope = TRUTH * (RIGHT - WRONG)
             truth, base = slope / slope[0], TRUTH * WRONG
             offset = base - truth * base[0]
-            inside += ((found.offset_intervals[0] <= offset) & (offset <= found.offset_intervals[1]))[1:].tolist()
+            inside += ((found.offset_intervals.low <= offset) & (offset <= found.offset_intervals.high))[1:].tolist()
         inside += ((low <= truth) & (truth <= high))[1:].tolist()
     return np.mean(inside)
 
@@ -173,17 +174,17 @@ def test_intervals_are_of_the_spread_over_queries():
     rng = np.random.default_rng(0)
     again = rng.normal(size=(30, 2)) * [1, 2] + 5
     value = np.array([5.0, 6.0])
-    low, high = ends(value, again, 12, 0.9)
+    low, high = redrawn_interval(value, again, 12, 0.9)
     wide = t.ppf(0.95, 11) * np.std(again, axis=0, ddof=1) * np.sqrt(12 / 11)
     np.testing.assert_allclose([low, high], [value - wide, value + wide])
-    low, high = ends(value, again, 500, 0.9, ratios=True)
+    low, high = redrawn_interval(value, again, 500, 0.9, ratios=True)
     factor = np.exp(t.ppf(0.95, 29) * np.std(np.log(again), axis=0, ddof=1) * np.sqrt(500 / 499))
     np.testing.assert_allclose([low, high], [value / factor, value * factor])
     again[3] = np.nan  # a draw that does not tell counts for nothing
     rest = np.delete(again, 3, axis=0)
-    np.testing.assert_allclose(ends(value, again, 500, 0.9), ends(value, rest, 500, 0.9))
-    assert np.isnan(ends(value, again, 1, 0.9)).all()  # one query has no spread
-    assert np.isnan(ends(value, again[3:5], 500, 0.9)).all()  # nor has one draw
+    np.testing.assert_allclose([*redrawn_interval(value, again, 500, 0.9)], [*redrawn_interval(value, rest, 500, 0.9)])
+    assert np.isnan([*redrawn_interval(value, again, 1, 0.9)]).all()  # one query has no spread
+    assert np.isnan([*redrawn_interval(value, again[3:5], 500, 0.9)]).all()  # nor has one draw
 
 
 def test_each_group_of_queries_is_left_out_once():
@@ -204,12 +205,14 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     wide = t.ppf(0.95, 14) * values.std(ddof=1) / np.sqrt(15)
     np.testing.assert_allclose([low, high], [values.mean() - wide, values.mean() + wide])
     wider = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9, besides=wide**2)
-    np.testing.assert_allclose(wider[1] - values.mean(), np.hypot(wide, wide * t.ppf(0.95, 14)))
-    assert np.isnan(jackknife(1.0, [], np.ones(1), 0.9)).all()
+    np.testing.assert_allclose(wider.high - values.mean(), np.hypot(wide, wide * t.ppf(0.95, 14)))
+    assert np.isnan([*jackknife(1.0, [], np.ones(1), 0.9)]).all()
 
 
 def test_ratios_without_clicks_have_no_upper_end():
-    low, high = ends(np.array([0.0, 0.5]), [np.array([0.0, 0.0]), np.array([0.0, 1.0])], 9, 0.9, ratios=True)
+    low, high = redrawn_interval(
+        np.array([0.0, 0.5]), [np.array([0.0, 0.0]), np.array([0.0, 1.0])], 9, 0.9, ratios=True
+    )
     assert low.tolist() == [0.0, 0.0]
     assert high[0] == np.inf
     assert 0.5 < high[1] < np.inf
@@ -409,7 +412,7 @@ def test_trust_needs_two_documents_between_positions():
 def test_models_beside_the_rates():
     data = world()
     log = clicked(data, 6_000)
-    found = tr.clicks.compare_models(log, {"by position": PBM(), "DBN": DBN()}, share=0.25, seed=3, resamples=300)
+    found = tr.clicks.compare_models(log, {"by position": PBM(), "DBN": DBN()}, holdout=0.25, seed=3, resamples=300)
     assert set(found.names) == {"by position", "DBN", "GlobalCTR", "RankCTR", "DocumentCTR"}
     assert found.sessions == (1_500, 40)
     assert found.names[0] == "by position"
@@ -469,7 +472,7 @@ def test_places_that_no_click_tells_of_may_be_anything(name):
     log = clicked(data, 600)
     log = replace(log, clicks=log.clicks & (log.position < 4))
     [found] = getattr(tr.clicks, name)(tolerance=1e-6).intervals(log, groups=4).values()
-    _, low, high = (end[:, 0] if end.ndim == 2 else end for end in found)
+    low, high = (end[:, 0] if end.ndim == 2 else end for end in found)
     assert (low[3], high[3]) == (0, 1 if name == "DCM" else np.inf)
     told = slice(1, 3) if name != "DCM" else slice(0, 2)
     assert (low[told] > 0).all()
@@ -495,8 +498,8 @@ def test_a_few_popular_queries_are_few():
     rng, query = np.random.default_rng(0), np.r_[np.zeros(90, int), np.repeat(np.arange(1, 10), 10)]
     log = ClickLog.of(query, query, np.ones(180), np.zeros(180), session=np.arange(180))
     gains = rng.normal(size=10)[query]
-    low, high = _interval(gains, log, 50, 0.95, 0)
+    low, high = _gains([gains], log, 50, 0.95, 0)
     again = [np.array([np.average(gains, weights=weights[log.session_query])]) for weights in redrawn(log, 50, 0)]
     spread = np.sqrt(np.var(again, ddof=1) * like / (like - 1))
     assert (high - low) / 2 == pytest.approx(t.ppf(0.975, like - 1) * spread)
-    assert np.isnan(_interval(np.ones(90), log.select(query == 0), 50, 0.95, 0)).all()
+    assert np.isnan([*_gains([np.ones(90)], log.select(query == 0), 50, 0.95, 0)]).all()

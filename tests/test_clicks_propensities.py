@@ -7,7 +7,7 @@ import pytest
 
 import toprank as tr
 from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, conditional, simulate
-from toprank.clicks.propensities import _keeps_its_places, graph, harvested
+from toprank.clicks.harvests import _keeps_its_places, graph, harvested
 from toprank.clicks.simulation import relevance_of
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
@@ -91,7 +91,7 @@ def test_harvests_are_unbiased_and_their_intervals_hold_the_truth(method, data):
     values = np.array([one.values for one in found])
     spread = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     assert (np.abs(values.mean(axis=0) - TRUTH)[1:] < 4 * spread[1:] + 0.01).all()
-    inside = [(one.intervals[0] <= TRUTH) & (one.intervals[1] >= TRUTH) for one in found]
+    inside = [(one.intervals.low <= TRUTH) & (one.intervals.high >= TRUTH) for one in found]
     assert np.mean([one[1:] for one in inside]) >= 0.75  # of 95 %, 24 of them
 
 
@@ -101,7 +101,7 @@ def test_randomisation_uses_the_sessions_that_were_shuffled(data):
     chosen = log.columns["explored"]
     rate = [log.clicks[chosen & (log.position == k)].mean() for k in range(1, 5)]
     np.testing.assert_allclose(found.values, np.array(rate) / rate[0])
-    assert (found.intervals[0] <= TRUTH)[1:].sum() + (found.intervals[1] >= TRUTH)[1:].sum() >= 5
+    assert (found.intervals.low <= TRUTH)[1:].sum() + (found.intervals.high >= TRUTH)[1:].sum() >= 5
 
 
 def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
@@ -198,7 +198,7 @@ def test_a_position_without_clicks_is_0_and_has_no_upper_end(method, data):
 
 def test_a_position_with_one_click_is_not_taken_for_a_wide_one(data):
     found = tr.clicks.propensities(silent(data, 4, 1))
-    assert 0 == found.intervals[0][3] < found.values[3] < found.intervals[1][3] < 0.1 * TRUTH[3]
+    assert 0 == found.intervals.low[3] < found.values[3] < found.intervals.high[3] < 0.1 * TRUTH[3]
 
 
 @pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "trust"])

@@ -11,12 +11,13 @@ from scipy.stats import t
 import toprank as tr
 from toprank.clicks.checking import LogReport, _in_words
 from toprank.clicks.evaluation import Estimates, Metric, clipped, left_out, ranks_of
+from toprank.clicks.harvests import Edge, Graph
 from toprank.clicks.held_out import ComparedModels, model_named
 from toprank.clicks.interleaved import Interleaving, _team_draft
-from toprank.clicks.intervals import ends, jackknife, left_out_in_turn, means_without, redrawn
+from toprank.clicks.intervals import left_out_in_turn, redrawn
 from toprank.clicks.log import ClickLog
-from toprank.clicks.propensities import Edge, Graph
 from toprank.errors import DataError, ToprankError, UnknownNameError
+from toprank.significance import Interval, jackknife, means_without, redrawn_interval
 
 
 def lists(*given, qids=None):
@@ -100,18 +101,18 @@ def test_a_team_draft_has_as_many_documents_as_are_asked_for_and_there_are(k):
 def test_intervals_of_draws_by_hand():
     drawn = [np.array([1.0, 4.0, np.nan]), np.array([2.0, np.nan, np.nan]), np.array([6.0, 8.0, 1.0])]
     value = np.array([3.0, 5.0, 1.0])
-    low, high = ends(value, drawn, 5, 0.9, besides=0.5)
-    spread = np.sqrt([5 / 4 * np.var([1, 2, 6], ddof=1) + 0.5, 5 / 4 * np.var([4, 8], ddof=1) + 0.5])
+    low, high = redrawn_interval(value, drawn, 5, 0.9)
+    spread = np.sqrt([5 / 4 * np.var([1, 2, 6], ddof=1), 5 / 4 * np.var([4, 8], ddof=1)])
     wide = t.ppf(0.95, [2, 1]) * spread
     np.testing.assert_allclose([low[:2], high[:2]], [value[:2] - wide, value[:2] + wide])
     assert np.isnan([low[2], high[2]]).all()  # one draw tells nothing of the spread
-    few_low, _ = ends(value[:1], [one[:1] for one in drawn], 2, 0.9)
+    few_low, _ = redrawn_interval(value[:1], [one[:1] for one in drawn], 2, 0.9)
     assert few_low[0] == pytest.approx(3 - t.ppf(0.95, 1) * np.sqrt(2 * np.var([1, 2, 6], ddof=1)))
 
 
 def test_ratios_have_intervals_by_factors_where_all_is_above_nothing():
     drawn = [np.array([1.0, 0.0, 0.0]), np.array([4.0, 2.0, 0.0])]
-    low, high = ends(np.array([2.0, 1.0, 0.0]), drawn, 4, 0.5, ratios=True)
+    low, high = redrawn_interval(np.array([2.0, 1.0, 0.0]), drawn, 4, 0.5, ratios=True)
     factor = np.exp(t.ppf(0.75, 1) * np.sqrt(4 / 3 * np.var(np.log([1, 4]), ddof=1)))
     assert (low[0], high[0]) == (pytest.approx(2 / factor), pytest.approx(2 * factor))
     wide = t.ppf(0.75, 1) * np.sqrt(4 / 3 * np.var([0, 2], ddof=1))
@@ -127,9 +128,9 @@ def test_the_jackknife_by_hand():
     shares = weights / weights.sum()
     error = np.sqrt(3 / 4 * ((rests - rests.mean()) ** 2).sum())
     wide = t.ppf(0.975, 1 / (shares**2).sum() - 1) * error
-    np.testing.assert_allclose(jackknife(0.4, rests, shares, 0.95), [0.4 - wide, 0.4 + wide])
+    np.testing.assert_allclose([*jackknife(0.4, rests, shares, 0.95)], [0.4 - wide, 0.4 + wide])
     assert means_without(values[:1], weights[:1]).tolist() == []
-    assert np.isnan(jackknife(0.4, np.empty(0), np.ones(1), 0.95)).all()
+    assert np.isnan([*jackknife(0.4, np.empty(0), np.ones(1), 0.95)]).all()
     lopsided = np.array([0.99, 0.01])  # at least one degree of freedom
     low, _ = jackknife(0.0, np.array([0.0, 2.0]), lopsided, 0.5)
     assert low == pytest.approx(-t.ppf(0.75, 1))
@@ -167,7 +168,8 @@ def test_ranks_count_from_one_within_each_query():
 
 def estimates(**changed):
     plain = {
-        "mean": {"dcg": 0.5}, "intervals": {"dcg": (0.25, 0.75)}, "per_query": {"dcg": np.zeros(2)},
+        "mean": {"dcg": 0.5}, "per_query": {"dcg": np.zeros(2)},
+        "intervals": {"dcg": Interval(0.5, 0.25, 0.75, 0.9, 2, "")},
         "effective_sample_size": {"dcg": 100.0}, "counted": {"dcg": 1000}, "estimator": "snips", "impressions": 2000,
         "unseen": {"dcg": 0}, "ranked": {"dcg": 40}, "unknown": 0, "uncorrected": 0, "confidence": 0.9,
     }  # fmt: skip
@@ -190,7 +192,7 @@ def test_what_is_said_of_estimates():
     assert "worth nothing: the estimate is too low" in str(estimates(unseen={"dcg": 3}))
     assert "worth what the regression says" in str(estimates(unseen={"dcg": 3}, estimator="dr"))
     assert estimates().value == 0.5
-    assert estimates().interval == (0.25, 0.75)
+    assert tuple(estimates().interval) == (0.25, 0.75)
     both = estimates(mean={"dcg": 0.5, "ctr@1": 0.1})
     for name in ("value", "interval"):
         with pytest.raises(DataError, match="There are 2 metrics"):
@@ -225,11 +227,11 @@ def test_compared_models_in_words():
 def test_some_sessions_are_left_on_both_sides(share, what):
     log = lists("a1 b0", "a0 b1")
     with pytest.raises(DataError, match=f"leaves nothing to {what}"):
-        tr.clicks.compare_models(log, [], share=share)
+        tr.clicks.compare_models(log, [], holdout=share)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"share": 0.0}, {"share": 1.0}, {"resamples": 1}, {"confidence": 0.0}, {"confidence": 1.0}]
+    "wrong", [{"holdout": 0.0}, {"holdout": 1.0}, {"resamples": 1}, {"confidence": 0.0}, {"confidence": 1.0}]
 )
 def test_limits_of_compared_models(wrong):
     with pytest.raises(ToprankError, match=f"^{next(iter(wrong))} must be"):
@@ -245,7 +247,7 @@ def test_models_have_names_of_their_own():
     with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):
         tr.clicks.compare_models(log, {"RankCTR": PBM()})
     own = tr.clicks.RankCTR()
-    assert set(tr.clicks.compare_models(log, {"mine": own}, share=0.5).names) == {"mine", "GlobalCTR", "DocumentCTR"}
+    assert set(tr.clicks.compare_models(log, {"mine": own}, holdout=0.5).names) == {"mine", "GlobalCTR", "DocumentCTR"}
     assert model_named("sDbN") is tr.clicks.SDBN
     with pytest.raises(UnknownNameError):
         model_named("none")

@@ -15,12 +15,12 @@ from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import correct, curves_of, regression_of
 from toprank.clicks.evaluation import evaluate
 from toprank.clicks.simulation import relevance_of
-from toprank.clicks.training import Worth
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import LambdaLoss, LambdaRank, ListNet, Logistic, Multicategory, QuerySquared, SafeDCG, Squared
 from toprank.metrics.ranking import ranking
 from toprank.rankers import ExpectedGainRanker, LinearRanker, NeuralRanker, TreeRanker
+from toprank.significance import Interval
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25, 0.15])
 RIGHT, WRONG = np.array([1.0, 0.95, 0.9, 0.85, 0.8]), np.array([0.5, 0.35, 0.2, 0.1, 0.05])
@@ -491,7 +491,7 @@ def compared(gain, valid_gain=None, correction="affine"):
     data, _ = little(4)
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 50, k=5)
     done = train(LinearRanker("Squared"), log, data, correction, THETA)
-    gains, labels = ({} if one is None else {correction: Worth(*one)} for one in (gain, valid_gain))
+    gains, labels = ({} if one is None else {correction: Interval(*one, 0.95, 9, "")} for one in (gain, valid_gain))
     return replace(done, gains=gains, valid_gains=labels)
 
 

@@ -13,7 +13,7 @@ from toprank.significance import Interval
 
 
 def interval(low, high):
-    return Interval(low, high, 0.95, 40, "bootstrap")
+    return Interval((low + high) / 2, low, high, 0.95, 40, "bootstrap")
 
 
 DIFFERENCE = Difference(

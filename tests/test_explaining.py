@@ -376,7 +376,7 @@ def test_importance_against_a_loop(linear):
         np.testing.assert_allclose(found.per_query[place], expected, atol=1e-12)
         assert found.drops[place] == pytest.approx(np.mean(expected))
         low, high = tr.significance.bootstrap_interval(found.per_query[place], resamples=2000, seed=3)
-        assert (found.lows[place], found.highs[place]) == (low, high)
+        assert (found.intervals.low[place], found.intervals.high[place]) == (low, high)
     raw = [tr.significance.randomization_test(row, seed=3).p for row in found.per_query]
     np.testing.assert_array_equal(found.p, tr.significance.holm(raw))
     assert list(found.drops) == sorted(found.drops, reverse=True)

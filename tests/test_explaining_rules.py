@@ -11,12 +11,13 @@ from scipy.sparse import csr_matrix
 import toprank as tr
 from test_contributions import few_trees
 from toprank.errors import DataError, UnknownNameError
-from toprank.explaining.changes import Change, Changes
 from toprank.explaining.columns import Feature, feature_named, feature_number
+from toprank.explaining.counterfactuals import Changes, FeatureChange
 from toprank.explaining.effects import Effect
-from toprank.explaining.importance import Importance
+from toprank.explaining.permutations import Importance
 from toprank.explaining.queries import QueryExplanation, _backgrounds
 from toprank.rankers.explanation import Document
+from toprank.significance import Interval
 
 A, B = Document("a", 2.0, 1), Document("b", 1.0, 2)
 
@@ -25,7 +26,15 @@ def an_importance(p, drops, confidence=0.95):
     n = len(p)
     names, drops = tuple(f"f{i:02}" for i in range(n)), np.array(drops)
     return Importance(
-        "ndcg", 0.5, names, drops, drops - 0.01, drops + 0.01, np.array(p), np.zeros((n, 3)), confidence, "How."
+        "ndcg",
+        0.5,
+        names,
+        drops,
+        Interval(drops, drops - 0.01, drops + 0.01, confidence, 3, ""),
+        np.array(p),
+        np.zeros((n, 3)),
+        confidence,
+        "How.",
     )
 
 
@@ -57,7 +66,7 @@ def test_twenty_features_are_shown_and_the_rest_is_counted(n, more):
 
 def test_an_interval_without_an_end_is_null_in_json():
     found = an_importance([0.5], [0.1])
-    found.highs[0], found.lows[0] = np.inf, np.nan
+    found.intervals.high[0], found.intervals.low[0] = np.inf, np.nan
     (row,) = found.to_dict()["features"]
     assert row == {"feature": "f00", "drop": 0.1, "low": None, "high": None, "p": 0.5}
 
@@ -202,7 +211,7 @@ def test_how_many_documents_all_are_compared_with():
 
 
 def some_changes(*seen, exact=True):
-    found = tuple(Change(f"f{i}", "1", f"above {i}", float(i), 0.5, one) for i, one in enumerate(seen))
+    found = tuple(FeatureChange(f"f{i}", "1", f"above {i}", float(i), 0.5, one) for i, one in enumerate(seen))
     return Changes("q", A, B, found, 9, exact)
 
 

@@ -205,13 +205,13 @@ def test_the_expected_dcg_and_its_fall(calibrated, parts):
     still = tr.monitor(calibrated, reference, new).expected_dcg
     own = calibrated.expected_dcg(new, calibrated.predict(new))
     assert still.new == pytest.approx(own.overall()[0])
-    assert still.interval[0] < 0 < still.interval[1]
+    assert still.interval.low < 0 < still.interval.high
     best = calibrated.predict(new)
     worst = new.keep(best <= np.quantile(best, 0.5))  # the better half of the documents is gone
     fall = tr.monitor(calibrated, reference, worst)
     assert fall.expected_dcg.changed
     assert fall.expected_dcg.p <= 0.05 < still.p
-    assert fall.expected_dcg.interval[1] < 0
+    assert fall.expected_dcg.interval.high < 0
     assert any("expected DCG@10 fell" in alarm for alarm in fall.alarms)
 
 
@@ -235,7 +235,7 @@ def test_the_shadow(calibrated, parts):
     assert found.other_first == pytest.approx(np.mean(differ))
     assert found.exchanged == pytest.approx(np.mean(gone))
     assert found.reordered == sum(mine[q] != theirs[q] for q in mine)
-    assert found.exchanged_interval[0] <= found.exchanged <= found.exchanged_interval[1]
+    assert found.exchanged_interval.low <= found.exchanged <= found.exchanged_interval.high
 
 
 def test_the_same_seed_gives_the_same_numbers(calibrated, parts):

@@ -10,14 +10,19 @@ from scipy.stats import ttest_ind
 import toprank as tr
 from toprank.errors import DataError
 from toprank.monitoring import shifts as module
-from toprank.monitoring.drift import Change, Disagreement, Drift, _change
-from toprank.monitoring.shifts import Cells, Draws, Shift, cells_of, corrected, measure, psi_dealt, sampled, shifts
+from toprank.monitoring.drift import Disagreement, Drift, ExpectedChange, _change
+from toprank.monitoring.shifts import CellCounts, Draws, Shift, cells_of, corrected, measure, psi_dealt, sampled, shifts
+from toprank.significance import Interval
+
+
+def between(value, low, high):
+    return Interval(value, low, high, 0.95, 40, "")
 
 
 def a_test(psi=0.2, ks=None):
     counts = np.array([[3.0, 1.0]], dtype=np.float32), np.array([[2.0, 2.0]], dtype=np.float32)
-    cells = Cells(*counts, np.array([0, 1]), 1, np.array([1.0]), 0.25)
-    return module.Test(cells, (psi, 0.0, 0.3), ks, psi, np.zeros(3))
+    cells = CellCounts(*counts, np.array([0, 1]), 1, np.array([1.0]), 0.25)
+    return module.Test(cells, between(psi, 0.0, 0.3), ks, psi, np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -26,9 +31,9 @@ def a_test(psi=0.2, ks=None):
 )
 def test_an_alarm_needs_both_a_small_p_and_a_far_shift(p, psi, drifted):
     [shift] = shifts(["x"], [a_test(psi)], [p], 0.1, 0.05)
-    assert shift == Shift("x", psi, (0.0, 0.3), None, None, p, (0.25, 0.5), 0.25, drifted)
-    [ordered] = shifts(["x"], [a_test(ks=(0.3, 0.2, 0.4))], [p], 0.1, 0.05)
-    assert (ordered.ks, ordered.ks_interval) == (0.3, (0.2, 0.4))
+    assert shift == Shift("x", psi, between(psi, 0.0, 0.3), None, None, p, (0.25, 0.5), 0.25, drifted)
+    [ordered] = shifts(["x"], [a_test(ks=between(0.3, 0.2, 0.4))], [p], 0.1, 0.05)
+    assert (ordered.ks, tuple(ordered.ks_interval)) == (0.3, (0.2, 0.4))
 
 
 def slowly(counts, bins, ordered):
@@ -67,7 +72,9 @@ def test_estimates_and_intervals_are_their_slow_formulas(seed):
             [slowly(pair, cells.bins, cells.ordered)[at] for pair in pairs]
             for pairs in ([as_met], by_chance, resampled)
         )  # fmt: skip
-        np.testing.assert_allclose(found, estimated(met[0], dealt, again, confidence), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            [found.value, *found], estimated(met[0], dealt, again, confidence), rtol=1e-6, atol=1e-9
+        )
         if at == 0:
             np.testing.assert_allclose([test.met, *test.by_chance], met + dealt, rtol=1e-6)
     both = np.concatenate(values)
@@ -150,11 +157,12 @@ def test_the_interval_of_the_expected_dcg_is_welchs():
     before, after = rng.normal(3, 1, 12), rng.normal(2, 2, 7)
     change = _change((expectation(before), expectation(after)), 5, 0.9, 0.01)
     welch = ttest_ind(after, before, equal_var=False).confidence_interval(0.9)
-    assert change.interval == pytest.approx(tuple(welch))
+    assert tuple(change.interval) == pytest.approx(tuple(welch))
     assert change.difference == pytest.approx(after.mean() - before.mean())
-    assert (change.k, change.reference_interval, change.new_interval, change.p) == (5, (0.0, 9.0), (0.0, 9.0), 0.01)
+    assert (change.k, tuple(change.reference_interval), tuple(change.new_interval)) == (5, (0.0, 9.0), (0.0, 9.0))
+    assert (change.p, change.reference_interval.value) == (0.01, before.mean())
     same = _change((expectation([2.0, 2.0]), expectation([2.0, 2.0])), 5, 0.9, 1.0)
-    assert (same.difference, same.interval, same.changed) == (0.0, (0.0, 0.0), False)
+    assert (same.difference, tuple(same.interval), same.changed) == (0.0, (0.0, 0.0), False)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +174,7 @@ def test_the_expected_dcg_calls_where_it_has_surely_changed_by_a_twentieth(p, ne
 
 
 def a_shift(name="price", *, drifted=False, psi=0.2, missing=(0.0, 0.0), outside=0.0, ks=0.125):
-    return Shift(name, psi, (0.1, 0.3), ks, None, 0.03, missing, outside, drifted)
+    return Shift(name, psi, between(psi, 0.1, 0.3), ks, None, 0.03, missing, outside, drifted)
 
 
 def a_drift(*features, change=None, shadow=None, queries=(10, 20), **score):
@@ -174,7 +182,10 @@ def a_drift(*features, change=None, shadow=None, queries=(10, 20), **score):
 
 
 def a_change(difference, *, changed=True):
-    return Change(7, 2.0, (1.9, 2.1), 2.0 + difference, (1, 3), difference, (-1, 1), 0.01, changed)
+    return ExpectedChange(
+        7, 2.0, between(2.0, 1.9, 2.1), 2.0 + difference, between(2.0, 1, 3), difference, between(difference, -1, 1),
+        0.01, changed,
+    )  # fmt: skip
 
 
 def test_alarms_in_words():
@@ -224,7 +235,7 @@ def test_the_text_says_where_not_every_query_was_looked_at(queries, told):
 
 def test_the_text_tells_the_dcg_or_why_there_is_none_and_the_shadow():
     assert "No DCG." in str(a_drift(a_shift()))
-    shadow = Disagreement(3, 0.25, (0.125, 0.375), 0.5, (0.25, 0.75), 4)
+    shadow = Disagreement(3, 0.25, between(0.25, 0.125, 0.375), 0.5, between(0.5, 0.25, 0.75), 4)
     text = str(a_drift(a_shift(), change=a_change(-0.5), shadow=shadow))
     assert "No DCG." not in text
     assert "Expected DCG@7, without labels: 2.0000 before, 1.5000 now, −0.5000 [−1.0000, +1.0000]." in text

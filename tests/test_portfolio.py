@@ -239,7 +239,7 @@ def test_one_query_tells_nothing():
     [(0, 0, 1, 1), (-0.2, 0.2, 1, 1), (-0.3, 0.1, 1, 0.5), (-0.3, -0.1, 1, 0), (-0.1, 0.3, -1, 0.5), (-1, -1, 1, 0)],
 )
 def test_the_weight_falls_with_the_evidence(low, high, sign, wanted):
-    assert plausibility(Interval(low, high, 0.95, 9, ""), sign) == pytest.approx(wanted)
+    assert plausibility(Interval((low + high) / 2, low, high, 0.95, 9, ""), sign) == pytest.approx(wanted)
 
 
 # ---- time and interrupts ----

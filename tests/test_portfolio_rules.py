@@ -33,7 +33,7 @@ from toprank.significance import Interval
 
 
 def interval(low, high):
-    return Interval(low, high, 0.95, 40, "")
+    return Interval((low + high) / 2, low, high, 0.95, 40, "")
 
 
 @pytest.mark.parametrize(("n", "leaves"), [(19_999, 7), (20_000, 31), (199_999, 31), (200_000, 63)])

@@ -154,7 +154,7 @@ if TYPE_CHECKING:
     from toprank.doctor import check
     from toprank.errors import ToprankError
     from toprank.experiment import Experiment
-    from toprank.explaining.importance import importance
+    from toprank.explaining.permutations import importance
     from toprank.exporting.export import export
     from toprank.metrics.evaluation import evaluate
     from toprank.metrics.runs import evaluate_run

@@ -96,7 +96,7 @@ def _all_alike(trials: Sequence[Trial]) -> bool:
 def plausibility(interval: Interval, sign: float) -> float:
     """1 − g/h for a difference of −g ± h (`sign` −1: of +g, where less is better), between 0 and 1.
 
-    >>> plausibility(Interval(-0.03, 0.01, 0.95, 20, ""), 1.0)
+    >>> plausibility(Interval(-0.01, -0.03, 0.01, 0.95, 20, ""), 1.0)
     0.5
     """
     low, high = sorted((sign * interval.low, sign * interval.high))

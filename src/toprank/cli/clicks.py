@@ -13,8 +13,8 @@ from toprank.cli import common, options
 
 if TYPE_CHECKING:
     from toprank.clicks import ClickLog, ClickModel
-    from toprank.clicks.intervals import Interval
     from toprank.data.dataset import RankingData
+    from toprank.significance import Interval
 
 __all__ = ["COMMANDS", "Log", "check", "fit", "read_log", "reads_log", "simulate"]
 
@@ -163,7 +163,7 @@ def fit(
     kinds = list(MODELS.values()) if compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …", quiet):
         models = [one(prior=asked) for one in kinds]
-        judged = compare_models(found, models, share=holdout, seed=seed)
+        judged = compare_models(found, models, holdout=holdout, seed=seed)
         fitted = kind(prior=asked).fit(found, threads=threads)
         ends = fitted.intervals(found, groups=groups, seed=seed) if kind.shared and groups else {}
     if html is not None:
@@ -187,29 +187,28 @@ def _prior(text: str) -> tuple[float, float]:
     return clicks, skips
 
 
-def _parameters(fitted: ClickModel, ends: dict[str, Interval]) -> dict[str, Any]:
-    from toprank.clicks.intervals import plain
+def _parameters(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> dict[str, Any]:
+    from toprank.clicks.intervals import numbers
 
-    sides = ("value", "low", "high")
     values = {
-        name: {side: plain(end.tolist()) for side, end in zip(sides, ends.get(name, (value,)), strict=False)}
+        name: numbers(ends[name]) if name in ends else {"value": value.tolist()}
         for name, value in fitted.parameters_.items()
     }
     return {"model": type(fitted).__name__, "prior": list(fitted.prior_), "parameters": values}
 
 
-def _told(fitted: ClickModel, ends: dict[str, Interval]) -> str:
+def _told(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
     """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
     from toprank.clicks.intervals import in_words
     from toprank.showing.tables import Table
 
     said = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
     for name, found in ends.items():
-        numbers = zip(*found, strict=True)
+        columns = (found.value, found.low, found.high)
         if found.value.ndim == 2:
-            numbers = zip(*(end[:, 0] for end in found), strict=True)
+            columns = tuple(column[:, 0] for column in columns)
             said.append("Without a click above (--json has all):")
-        rows = [(str(k + 1), f"{v:.3f}", in_words(a, b)) for k, (v, a, b) in enumerate(numbers)]
+        rows = [(str(k + 1), f"{v:.3f}", in_words(a, b)) for k, (v, a, b) in enumerate(zip(*columns, strict=True))]
         said.append(Table(("number", name, "95% interval"), rows, names=0).text())
     return "\n\n".join(said)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from toprank.clicks.findings import found_in
+from toprank.clicks.harvests import Graph, Propensities, graph, harvested
 from toprank.clicks.intervals import in_words, plain
 from toprank.clicks.log import COMPARED, ClickLog, check_log
-from toprank.clicks.propensities import Graph, Propensities, graph, harvested
 from toprank.compute import IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData

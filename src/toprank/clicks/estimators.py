@@ -11,16 +11,17 @@ import numpy.typing as npt
 
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
-from toprank.clicks.intervals import ends, redrawn
+from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
+from toprank.clicks.intervals import redrawn
 from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.models import ProductCells, UnidentifiedWarning
-from toprank.clicks.propensities import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import redrawn_interval
 
 __all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
 
@@ -180,10 +181,11 @@ def _with_intervals(
     again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
     lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
     values = best.values + lost
-    sides = ends(values, [one.values for one in again], queries, confidence, ratios=best.offsets is None)
-    found = Propensities(values, sides, identified, of_log, method, confidence, resamples, ranker=best.ranker)
+    ratios = best.offsets is None
+    over_queries = redrawn_interval(values, [one.values for one in again], queries, confidence, ratios=ratios)
+    found = Propensities(values, over_queries, identified, of_log, method, confidence, resamples, ranker=best.ranker)
     if best.offsets is None:
         return found
     offsets = best.offsets + lost
-    sides = ends(offsets, [one.offsets for one in again if one.offsets is not None], queries, confidence)
-    return replace(found, offsets=offsets, offset_intervals=sides)
+    drawn = [one.offsets for one in again if one.offsets is not None]
+    return replace(found, offsets=offsets, offset_intervals=redrawn_interval(offsets, drawn, queries, confidence))

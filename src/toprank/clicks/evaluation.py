@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
-from toprank.clicks.intervals import in_words, jackknife, left_out_in_turn, means_without, plain
+from toprank.clicks.intervals import in_words, left_out_in_turn, plain
 from toprank.clicks.log import ClickLog, check_log
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -27,8 +27,9 @@ from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import Interval, jackknife, means_without
 
-__all__ = ["Estimates", "Judged", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]
+__all__ = ["Estimates", "JudgedRankers", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
@@ -76,7 +77,7 @@ class Estimates(Shown):
     """
 
     mean: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
+    intervals: dict[str, Interval]
     per_query: dict[str, FloatArray]
     effective_sample_size: dict[str, float]
     counted: dict[str, int]
@@ -98,7 +99,7 @@ class Estimates(Shown):
         return next(iter(self.mean.values()))
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def interval(self) -> Interval:
         """Its interval, where there is one metric."""
         _ = self.value
         return next(iter(self.intervals.values()))
@@ -106,11 +107,11 @@ class Estimates(Shown):
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each metric."""
         names = list(self.mean)
-        ends = [self.intervals[name] for name in names]
+        ends = list(zip(*self.intervals.values(), strict=True))
         return frame_of(
             {
-                "metric": names, "estimate": list(self.mean.values()), "low": [low for low, _ in ends],
-                "high": [high for _, high in ends], "effective_sample_size": list(self.effective_sample_size.values()),
+                "metric": names, "estimate": list(self.mean.values()), "low": list(ends[0]),
+                "high": list(ends[1]), "effective_sample_size": list(self.effective_sample_size.values()),
                 "counted": list(self.counted.values()), "unseen": [self.unseen[name] for name in names],
             },
             kind,
@@ -120,7 +121,7 @@ class Estimates(Shown):
         """For JSON; an end that is not known is None."""
         return {
             "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
-            "intervals": {name: plain(list(ends)) for name, ends in self.intervals.items()},
+            "intervals": {name: plain(list(one)) for name, one in self.intervals.items()},
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
@@ -129,7 +130,7 @@ class Estimates(Shown):
     @property
     def doubts(self) -> list[str]:
         """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
-        empty = [name for name, mean in self.mean.items() if mean == 0 and self.intervals[name] == (0, 0)]
+        empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
         said = [
             f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
             for name in empty
@@ -149,7 +150,7 @@ class Estimates(Shown):
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (name, f"{mean:.4f}", in_words(*self.intervals[name], digits=4),
+            (name, f"{mean:.4f}", in_words(self.intervals[name].low, self.intervals[name].high, 4),
              f"{self.effective_sample_size[name]:,.0f} of {self.counted[name]:,}",
              f"{self.unseen[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()
@@ -223,7 +224,7 @@ def evaluate(
     >>> data = tr.synthetic(n_queries=30, seed=0)
     >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=2000, k=2, noise=0)
     >>> found = tr.clicks.evaluate(data.X[:, 0], log, data, "dcg@2", propensities=[1, 0.5])
-    >>> found.interval[0] < found.value < found.interval[1]
+    >>> found.interval.low < found.value < found.interval.high
     True
     """
     check_log(log)
@@ -245,7 +246,7 @@ def evaluate(
     return found
 
 
-class Judged(NamedTuple):
+class JudgedRankers(NamedTuple):
     """Estimates of rankers by name, and what compares every two of them on the same clicks.
 
     Of each ranker and metric `rests` has the estimates without each query (or group of them), and `shares` how much of
@@ -256,19 +257,19 @@ class Judged(NamedTuple):
     rests: dict[str, dict[str, FloatArray]]
     shares: FloatArray
 
-    def gain(self, one: str, other: str, metric: str) -> tuple[float, float, float]:
+    def gain(self, one: str, other: str, metric: str) -> Interval:
         """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
         value = self.estimates[one].mean[metric] - self.estimates[other].mean[metric]
         rests = [self.rests[name][metric] for name in (one, other)]
         confidence = self.estimates[one].confidence
-        return (value, *_interval(value, rests[0] - rests[1], self.shares, confidence))
+        return _interval(value, rests[0] - rests[1], self.shares, confidence)
 
 
 def judge(
     ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, metrics: Sequence[Metric | str], *,
     estimator: str = "snips", propensities: Any = None, clip: float | None = None, regression: Any = None,
     confidence: float = 0.95,
-) -> Judged:  # fmt: skip
+) -> JudgedRankers:  # fmt: skip
     """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
     wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
     needed = estimator != "none" or any(one.kind == "ctr" for one in wanted)
@@ -307,13 +308,14 @@ def judge(
         )
         for ranker, of in parts.items()
     }  # fmt: skip
-    return Judged(estimates, rests, shares)
+    return JudgedRankers(estimates, rests, shares)
 
 
-def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> tuple[float, float]:
+def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
     """The jackknife's; of one query nothing is known, so that anything is possible."""
-    low, high = jackknife(whole, rests, shares, confidence)
-    return (float(low), float(high)) if np.isfinite(low) else (-np.inf, np.inf)
+    found = jackknife(whole, rests, shares, confidence)
+    low, high = (float(found.low), float(found.high)) if np.isfinite(found.low) else (-np.inf, np.inf)
+    return Interval(whole, low, high, confidence, found.n, found.detail, found.of)
 
 
 def _without_groups(

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.events import UNSHOWN
+from toprank.clicks.harvests import Graph, Propensities
 from toprank.clicks.intervals import in_words
 from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered
 from toprank.clicks.models import WITHOUT_DOUBLED, sums
-from toprank.clicks.propensities import Graph, Propensities
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of

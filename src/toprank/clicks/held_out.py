@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
-from toprank.clicks.intervals import ends, plain, redrawn
+from toprank.clicks.intervals import plain, redrawn
 from toprank.clicks.log import ClickLog
 from toprank.clicks.models import (
     PBM,
@@ -30,6 +29,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import Interval, redrawn_interval
 
 __all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "model_named"]
 
@@ -61,8 +61,7 @@ class ComparedModels(Shown):
         perplexities: the mean over ranks, as `Perplexity` has it.
         by_rank: of each model, the perplexity of each rank.
         gains: log-likelihood less that of the best rate.
-        intervals: lower and upper ends of the gains, by drawing queries again; NaN for models that hold what happened
-            for impossible.
+        intervals: of the gains, by drawing queries again; NaN for models that hold what happened for impossible.
         best_rate: the name of the rate that all are compared with.
         sessions: how many were held out, and of how many queries.
         models: fitted to the other sessions, by name.
@@ -74,7 +73,7 @@ class ComparedModels(Shown):
     perplexities: FloatArray
     by_rank: tuple[FloatArray, ...]
     gains: FloatArray
-    intervals: tuple[FloatArray, FloatArray]
+    intervals: Interval[FloatArray]
     best_rate: str
     sessions: tuple[int, int]
     models: Mapping[str, ClickModel]
@@ -84,7 +83,7 @@ class ComparedModels(Shown):
         """One row for each model."""
         columns: dict[str, Sequence[Any]] = {"model": list(self.names)}
         numbers = {"log_likelihood": self.log_likelihoods, "perplexity": self.perplexities, "gain": self.gains}
-        for name, values in {**numbers, "low": self.intervals[0], "high": self.intervals[1]}.items():
+        for name, values in {**numbers, "low": self.intervals.low, "high": self.intervals.high}.items():
             columns[name] = values.tolist()
         return frame_of(columns, kind)
 
@@ -122,7 +121,7 @@ def compare_models(
     models: Models,
     *,
     data: RankingData | None = None,
-    share: float = 0.2,
+    holdout: float = 0.2,
     resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -133,7 +132,7 @@ def compare_models(
         log: sessions; a share of them, drawn at random, is held out.
         models: to fit, by name or in a list; they are copied. The rates of clicks are always among them.
         data: features, for models whose attraction is a ranker.
-        share: of the sessions that are held out.
+        holdout: the share of the sessions that are held out.
         resamples: how often queries are drawn again for the intervals of the gains over the best rate.
         confidence: of the intervals.
         seed: of all draws.
@@ -145,14 +144,14 @@ def compare_models(
     ['DocumentCTR', 'GlobalCTR', 'PBM', 'RankCTR']
     """
     check_lists(log)
-    check_number("share", share, above=0, below=1)
+    check_number("holdout", holdout, above=0, below=1)
     check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     rng, named = np.random.default_rng(seed), _named(models)
-    count = round(share * log.n_sessions)
+    count = round(holdout * log.n_sessions)
     if not 0 < count < log.n_sessions:
         raise DataError(
-            f"Of {log.n_sessions} sessions a share of {share:g} leaves nothing to {'test' if count == 0 else 'fit'}."
+            f"Of {log.n_sessions} sessions a share of {holdout:g} leaves nothing to {'test' if count == 0 else 'fit'}."
         )
     aside = np.zeros(log.n_sessions, dtype=bool)
     aside[rng.permutation(log.n_sessions)[:count]] = True
@@ -165,14 +164,14 @@ def compare_models(
     means = {name: float(values.mean()) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
-    sides = [_interval(likely[name] - likely[floor], new, resamples, confidence, seed) for name in order]
+    gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
     surprise = [named[name].perplexity(new) for name in order]
     told = np.array(
         [(means[name], float(one), means[name] - means[floor]) for name, one in zip(order, surprise, strict=True)]
     )
     return ComparedModels(
         order, told[:, 0], told[:, 1], tuple(one.by_rank for one in surprise), told[:, 2],
-        (np.array(sides)[:, 0], np.array(sides)[:, 1]), floor,
+        gains, floor,
         (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
     )  # fmt: skip
 
@@ -196,14 +195,15 @@ def _named(models: Models) -> dict[str, ClickModel]:
     return {name: copy.copy(model) for name, model in several.items()} | rates
 
 
-def _interval(
-    difference: FloatArray, log: ClickLog, resamples: int, confidence: float, seed: int
-) -> npt.NDArray[np.float64]:
-    """Of the mean difference of sessions, by drawing queries with all their sessions."""
-    if not np.isfinite(difference).all():
-        return np.full(2, np.nan)
-    n = log.n_queries
-    total, size = sums(log.session_query, difference, n), sums(log.session_query, None, n)
-    again = [np.atleast_1d(weights @ total / (weights @ size)) for weights in redrawn(log, resamples, seed)]
-    mean, shares = np.atleast_1d(total.sum() / size.sum()), size / size.sum()
-    return np.concatenate(ends(mean, again, 1 / float(shares @ shares), confidence))  # a few popular queries are few
+def _gains(
+    differences: Sequence[FloatArray], log: ClickLog, resamples: int, confidence: float, seed: int
+) -> Interval[FloatArray]:
+    """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
+    n, size = log.n_queries, sums(log.session_query, None, log.n_queries)
+    possible = [one if np.isfinite(one).all() else np.full(len(one), np.nan) for one in differences]
+    totals = np.stack([sums(log.session_query, one, n) for one in possible])
+    again = [
+        np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
+    ]
+    shares = size / size.sum()  # a few popular queries are few
+    return redrawn_interval(totals.sum(axis=1) / size.sum(), again, 1 / float(shares @ shares), confidence)

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.intervals import jackknife, means_without
 from toprank.clicks.log import ClickLog, check_log
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
@@ -30,7 +29,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 from toprank.showing.tables import Part, Shown, Table
-from toprank.significance import randomization_test
+from toprank.significance import jackknife, means_without, randomization_test
 
 __all__ = ["Interleaving", "interleave", "interleaving"]
 

@@ -24,13 +24,14 @@ from toprank import kernels
 from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
-from toprank.clicks.intervals import Interval, jackknife, left_out_in_turn
+from toprank.clicks.intervals import left_out_in_turn
 from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, warn_user
 from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import Interval, jackknife
 
 __all__ = [
     "PBM",
@@ -260,7 +261,7 @@ class ClickModel(ABC):
         groups: int = 20,
         confidence: float = 0.95,
         seed: int = 0,
-    ) -> dict[str, Interval]:
+    ) -> dict[str, Interval[FloatArray]]:
         """The shared parameters with intervals: each group of queries is left out in turn, and the model fitted anew.
 
         Of documents that were shown a few times each, a fit knows little, and what they share suffers from it in the
@@ -283,7 +284,7 @@ class ClickModel(ABC):
         as_said = self._as_said(best, log, None, seed)
         if restless := sum(not one.converged_ for one in (best, *fits)):
             warn_user(_restless(self, f"{restless} of {len(fits) + 1} fits"), ConvergenceWarning)
-        most, found = np.inf if self.ratios else 1.0, {}
+        most, found = np.inf if self.ratios else 1.0, dict[str, Interval[FloatArray]]()
         for name, first in best.parameters_.items():
             noise = np.zeros_like(first)
             value = self._without_misses(name, first, as_said)
@@ -291,13 +292,13 @@ class ClickModel(ABC):
                 missed = np.mean([one[name] for one in as_said], axis=0) - first
                 noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said) + (_DOUBT * missed) ** 2
             without = np.array([one[name] for one in rests])
-            low, high = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
-            low, high = np.maximum(low, 0.0), np.minimum(high, most)
+            found[name] = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
+            low, high = np.maximum(found[name].low, 0.0), np.minimum(found[name].high, most)
             if len(rests):
                 untold = self._untold(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
                 low, high = np.where(untold, 0.0, low), np.where(untold, most, high)
             possible = first > 0  # what cannot happen stays so
-            found[name] = Interval(value, np.where(possible, low, 0.0), np.where(possible, high, 0.0))
+            found[name] = replace(found[name], low=np.where(possible, low, 0.0), high=np.where(possible, high, 0.0))
         return found
 
     def corrected(self) -> dict[str, FloatArray]:

@@ -23,13 +23,13 @@ from toprank.data.queries import Queries
 from toprank.losses.base import Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
 from toprank.losses.softmax import SoftmaxBound
 
-__all__ = ["Cells", "PositionSoftmax"]
+__all__ = ["PositionCells", "PositionSoftmax"]
 
 _DAMPED = 0.3  # of a Newton step of all biases at once, which know nothing of each other
 
 
 @dataclass(frozen=True)
-class Cells:
+class PositionCells:
     """Documents at positions: of each cell its position, how often it was shown; and the data of the cells.
 
     Copies share the biases, so that what a copy of the loss learns is known here.
@@ -40,11 +40,11 @@ class Cells:
     data: RankingData
     biases: FloatArray
 
-    def __deepcopy__(self, _: Any) -> Cells:
+    def __deepcopy__(self, _: Any) -> PositionCells:
         return self
 
     @classmethod
-    def of(cls, log: ClickLog, data: RankingData) -> Cells:
+    def of(cls, log: ClickLog, data: RankingData) -> PositionCells:
         """The cells of a log; their labels are the clicks, on the scale of one a query."""
         row = rows_of(log, data)
         known = row >= 0
@@ -67,7 +67,7 @@ class PositionSoftmax(Loss):
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
 
-    cells: Cells = field(repr=False)
+    cells: PositionCells = field(repr=False)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -75,7 +75,7 @@ class PositionSoftmax(Loss):
 
 
 class _Bound(SoftmaxBound):
-    def __init__(self, cells: Cells, judgments: Judgments) -> None:
+    def __init__(self, cells: PositionCells, judgments: Judgments) -> None:
         super().__init__(judgments.labels, judgments)
         self.cells, self.log_shown = cells, np.log(cells.shown)
 

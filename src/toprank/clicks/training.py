@@ -31,11 +31,10 @@ from toprank.clicks.corrections import (
 )
 from toprank.clicks.estimators import UnidentifiedWarning
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
-from toprank.clicks.intervals import in_words
-from toprank.clicks.intervals import plain as jsonable
+from toprank.clicks.harvests import HARVESTED
+from toprank.clicks.intervals import in_words, numbers
 from toprank.clicks.log import ClickLog, check_log
-from toprank.clicks.position_term import Cells, PositionSoftmax
-from toprank.clicks.propensities import HARVESTED
+from toprank.clicks.position_term import PositionCells, PositionSoftmax
 from toprank.clicks.simulation import named, relevance_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number, check_whole
@@ -52,9 +51,9 @@ from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees.ranker import TreeRanker
 from toprank.showing.tables import Part, Shown, Table
-from toprank.significance import bootstrap_interval
+from toprank.significance import Interval, bootstrap_interval
 
-__all__ = ["Trained", "Worth", "train"]
+__all__ = ["Trained", "train"]
 
 _METRIC = "dcg@10"
 _FULL = "full information"
@@ -79,14 +78,6 @@ _ASSUMED |= {
     "safe": f"{_ASSUMED['affine'][:-1]}; where it does not hold, nothing was gained by leaving the exposure that "
     "documents had by more than the band.",
 }
-
-
-class Worth(NamedTuple):
-    """A metric of a ranker, with its interval over queries."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,11 +117,11 @@ class Trained(Shown):
     loss: tuple[Loss, Loss]
     assumption: str
     approximate: bool
-    estimates: dict[str, Worth]
-    metrics: dict[str, Worth]
+    estimates: dict[str, Interval]
+    metrics: dict[str, Interval]
     counts: dict[str, int]
-    gains: dict[str, Worth] = field(default_factory=dict)
-    valid_gains: dict[str, Worth] = field(default_factory=dict)
+    gains: dict[str, Interval] = field(default_factory=dict)
+    valid_gains: dict[str, Interval] = field(default_factory=dict)
     folds: int = 0
     clip: float = 0.0
     not_compared: str = ""
@@ -153,7 +144,7 @@ class Trained(Shown):
         }  # fmt: skip
         told = {"dcg@10": self.estimates, "gain": self.gains, "valid_ndcg@10": self.metrics}
         for name, worth in (told | {"valid_gain": self.valid_gains}).items():
-            facts[name] = {ranker: Worth(*jsonable(list(one)))._asdict() for ranker, one in worth.items()} or None
+            facts[name] = {ranker: numbers(one) for ranker, one in worth.items()} or None
         return facts
 
     @property
@@ -218,7 +209,7 @@ class Trained(Shown):
         if not told:
             return None
 
-        def cells(name: str, worth: Mapping[str, Worth], gains: Mapping[str, Worth]) -> tuple[str, ...]:
+        def cells(name: str, worth: Mapping[str, Interval], gains: Mapping[str, Interval]) -> tuple[str, ...]:
             gain = (f"{gains[name].value:+.4f}", _signed(gains[name])) if name in gains else ("", "")
             found = worth[name]
             return (f"{found.value:.4f}", in_words(found.low, found.high, digits=4), *gain)
@@ -463,7 +454,7 @@ def _with_positions(
     """Trees with a term for each position, which they keep as ``training_["clicks"]["position_biases"]``."""
     if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
         raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
-    cells = Cells.of(log, data)
+    cells = PositionCells.of(log, data)
     made = _with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
     made.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
     made.training_["clicks"] = {"position_biases": cells.biases.tolist()}
@@ -472,7 +463,7 @@ def _with_positions(
 
 def _held_out(
     task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, done: _Done, folds: int
-) -> tuple[dict[str, Worth], dict[str, Worth], str]:
+) -> tuple[dict[str, Interval], dict[str, Interval], str]:
     """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
 
     Only of documents that were shown: of others the log knows nothing. Nothing is clipped: a bias could speak for
@@ -496,8 +487,8 @@ def _held_out(
         found = judge(ranks, log, shown, [_METRIC], propensities=propensities if harvests else curves, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return {}, {}, str(problem)
-    estimates = {name: Worth(one.mean[_METRIC], *one.intervals[_METRIC]) for name, one in found.estimates.items()}
-    return estimates, {name: Worth(*found.gain(name, "naive", _METRIC)) for name in ranks if name != "naive"}, ""
+    estimates = {name: one.intervals[_METRIC] for name, one in found.estimates.items()}
+    return estimates, {name: found.gain(name, "naive", _METRIC) for name in ranks if name != "naive"}, ""
 
 
 def _cross_fitted(
@@ -525,7 +516,9 @@ def _cross_fitted(
     return scores
 
 
-def _by_labels(rankers: Mapping[str, Ranker], valid: RankingData | None) -> tuple[dict[str, Worth], dict[str, Worth]]:
+def _by_labels(
+    rankers: Mapping[str, Ranker], valid: RankingData | None
+) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """NDCG@10 of each ranker on labels, and how much it is above the naive one's, paired by query."""
     if valid is None:
         return {}, {}
@@ -533,15 +526,14 @@ def _by_labels(rankers: Mapping[str, Ranker], valid: RankingData | None) -> tupl
     values = {name: np.asarray(one.per_query["ndcg@10"]) for name, one in found.items()}
     means = {name: one.mean["ndcg@10"] for name, one in found.items()}
 
-    def worth(mean: float, of: FloatArray) -> Worth:
-        ends = bootstrap_interval(of, resamples=2_000)
-        return Worth(mean, ends.low, ends.high)
+    def worth(mean: float, of: FloatArray) -> Interval:
+        return replace(bootstrap_interval(of, resamples=2_000), value=mean)
 
     others = [name for name in rankers if name != "naive"]
     gains = {name: worth(means[name] - means["naive"], values[name] - values["naive"]) for name in others}
     return {name: worth(means[name], of) for name, of in values.items()}, gains
 
 
-def _signed(gain: Worth) -> str:
+def _signed(gain: Interval) -> str:
     """The interval of a difference in words; nothing where it is not known."""
     return f"[{gain.low:+.4f}, {gain.high:+.4f}]" if np.isfinite(gain.low) and np.isfinite(gain.high) else ""

@@ -175,7 +175,7 @@ class Comparison(Shown, Plan):
             return f"{d.a} and {d.b} differ in {d.metric}, {p}, although their means are equal."
         if d.significant:
             loser = d.b if d.winner == d.a else d.a
-            low, high = d.interval if d.difference > 0 else (-d.interval.high, -d.interval.low)
+            low, high = d.interval if d.difference > 0 else -d.interval
             size = f"{number(abs(d.difference))} [{number(low)}, {number(high)}] {d.metric}"
             lower = " (lower is better)" if d.lower_is_better else ""
             tail = f"; so small a difference makes them {within}." if d.equivalent else "."

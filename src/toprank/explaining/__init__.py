@@ -5,13 +5,13 @@ moved each document, `changes` what would lift one above another, `importance` w
 `effect` how the score runs along one feature.
 """
 
-from toprank.explaining.changes import Change, Changes, changes
 from toprank.explaining.columns import feature_named
+from toprank.explaining.counterfactuals import Changes, FeatureChange, changes
 from toprank.explaining.effects import Effect, effect
-from toprank.explaining.importance import Importance, importance
+from toprank.explaining.permutations import Importance, importance
 from toprank.explaining.queries import QueryExplanation, query
 
 __all__ = [
-    "Change", "Changes", "Effect", "Importance", "QueryExplanation", "changes", "effect", "feature_named", "importance",
-    "query",
+    "Changes", "Effect", "FeatureChange", "Importance", "QueryExplanation", "changes", "effect", "feature_named",
+    "importance", "query",
 ]  # fmt: skip

@@ -11,8 +11,8 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.explaining.changes import Changes, changes_of
 from toprank.explaining.columns import Features
+from toprank.explaining.counterfactuals import Changes, changes_of
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
 from toprank.rankers.explanation import AskedQuery, Document, signed

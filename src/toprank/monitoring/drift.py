@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,32 @@ from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, joined
 from toprank.metrics.ranking import ranking
-from toprank.monitoring.shifts import MOST_QUERIES, Cells, Draws, Shift, cells_of, corrected, measure, sampled, shifts
+from toprank.monitoring.shifts import (
+    MOST_QUERIES,
+    CellCounts,
+    Draws,
+    Shift,
+    cells_of,
+    corrected,
+    measure,
+    sampled,
+    shifts,
+)
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.probabilities import ExpectedValue
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance.effects import bootstrap_interval
-from toprank.significance.results import number, p_value, signed
+from toprank.significance.results import Interval, number, p_value, signed
 
-__all__ = ["Change", "Disagreement", "Drift", "monitor"]
+__all__ = ["Disagreement", "Drift", "ExpectedChange", "monitor"]
 
 _ROWS = 12  # of features in the text; the frame and the page have all
 _MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
 
 
 @dataclass(frozen=True)
-class Change:
+class ExpectedChange:
     """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
 
     The interval of the difference is Welch's over queries, for itself; p is that of the same queries dealt out anew,
@@ -40,11 +50,11 @@ class Change:
 
     k: int
     reference: float
-    reference_interval: tuple[float, float]
+    reference_interval: Interval
     new: float
-    new_interval: tuple[float, float]
+    new_interval: Interval
     difference: float
-    interval: tuple[float, float]
+    interval: Interval
     p: float
     changed: bool
 
@@ -71,17 +81,17 @@ class Disagreement:
 
     k: int
     other_first: float
-    other_first_interval: tuple[float, float]
+    other_first_interval: Interval
     exchanged: float
-    exchanged_interval: tuple[float, float]
+    exchanged_interval: Interval
     reordered: int
 
     def __str__(self) -> str:
         first, top = self.other_first_interval, self.exchanged_interval
         return (
-            f"The shadow has another first document in {self.other_first:.1%} of the queries [{first[0]:.1%}, "
-            f"{first[1]:.1%}] and other documents at {self.exchanged:.1%} of the top {self.k} [{top[0]:.1%}, "
-            f"{top[1]:.1%}]."
+            f"The shadow has another first document in {self.other_first:.1%} of the queries [{first.low:.1%}, "
+            f"{first.high:.1%}] and other documents at {self.exchanged:.1%} of the top {self.k} [{top.low:.1%}, "
+            f"{top.high:.1%}]."
         )
 
 
@@ -92,7 +102,7 @@ class Drift(Shown):
     Attributes:
         features: a `Shift` for each feature, the farthest first.
         scores: the `Shift` of the scores.
-        expected_dcg: the `Change` of the DCG to expect; None where the ranker cannot tell, and `untold` says why.
+        expected_dcg: how the DCG to expect has changed; None where the ranker cannot tell, and `untold` says why.
         shadow: how far a second ranker disagrees, where there is one.
         queries: how many there are, before and after.
         confidence: of all intervals.
@@ -101,12 +111,12 @@ class Drift(Shown):
 
     features: tuple[Shift, ...]
     scores: Shift
-    expected_dcg: Change | None
+    expected_dcg: ExpectedChange | None
     shadow: Disagreement | None
     queries: tuple[int, int]
     confidence: float
     untold: str
-    cells: tuple[Cells, ...] = field(repr=False, compare=False, default=())
+    cells: tuple[CellCounts, ...] = field(repr=False, compare=False, default=())
     """What the shifts were counted from: that of the scores, then those of `features`."""
 
     @property
@@ -133,8 +143,8 @@ class Drift(Shown):
         parts = {name: getattr(self, name) for name in ("scores", "expected_dcg", "shadow")}
         return {
             "alarms": list(self.alarms),
-            "features": [asdict(shift) for shift in self.features],
-            **{name: None if part is None else asdict(part) for name, part in parts.items()},
+            "features": [_facts(shift) for shift in self.features],
+            **{name: None if part is None else _facts(part) for name, part in parts.items()},
             **plain,
         }
 
@@ -153,7 +163,10 @@ class Drift(Shown):
         """One row for each feature, and one for the scores."""
         rows = (*self.features, self.scores)
         columns: dict[str, list[Any]] = {"name": [row.name for row in rows], "psi": [row.psi for row in rows]}
-        columns |= {"psi_low": [row.psi_interval[0] for row in rows], "psi_high": [row.psi_interval[1] for row in rows]}
+        columns |= {
+            "psi_low": [row.psi_interval.low for row in rows],
+            "psi_high": [row.psi_interval.high for row in rows],
+        }
         columns |= {"ks": [row.ks for row in rows], "p": [row.p for row in rows]}
         columns |= {f"missing_{when}": [row.missing[i] for row in rows] for i, when in enumerate(("before", "after"))}
         columns |= {"outside": [row.outside for row in rows], "drifted": [row.drifted for row in rows]}
@@ -175,6 +188,12 @@ class Drift(Shown):
         more = len(self.features) + 1 - _ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
         return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *said]
+
+
+def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:
+    """What a part holds, each interval as its two ends."""
+    values = {name: getattr(part, name) for name in part.__dataclass_fields__}
+    return {name: list(value) if isinstance(value, Interval) else value for name, value in values.items()}
 
 
 def _told(shift: Shift) -> str:
@@ -310,7 +329,7 @@ def _expected(
     return (before, after), ""
 
 
-def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: float, p: float) -> Change:
+def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: float, p: float) -> ExpectedChange:
     from scipy.special import stdtrit
 
     means = [float(value.mean.mean()) for value in values]
@@ -322,8 +341,13 @@ def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: flo
     half = float(stdtrit(freedom, (1 + confidence) / 2)) * spread
     change = means[1] - means[0]
     changed = bool(p <= 1 - confidence and abs(change) >= _MATTERS * abs(means[0]))
-    before, after = (value.overall_interval() for value in values)
-    return Change(k, means[0], before, means[1], after, change, (change - half, change + half), p, changed)
+    n = len(values[1].mean)
+    ends = [
+        Interval(mean, *one.overall_interval(), confidence, len(one.mean), "grades drawn as calibrated", f"DCG@{k}")
+        for mean, one in zip(means, values, strict=True)
+    ]
+    welch = Interval(change, change - half, change + half, confidence, n, "Welch's t", f"change of DCG@{k}")
+    return ExpectedChange(k, means[0], ends[0], means[1], ends[1], change, welch, p, changed)
 
 
 def _disagreement(
@@ -345,13 +369,11 @@ def _disagreement(
     return Disagreement(k, float(other.mean()), shares[0], float(1 - kept.mean()), shares[1], int(moved.sum()))
 
 
-def _share_interval(values: FloatArray, confidence: float, seed: int) -> tuple[float, float]:
+def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
     """Of a mean of numbers from 0 to 1; where all are alike, as far as others may be unseen (Clopper and Pearson)."""
-    low, high = bootstrap_interval(values, confidence=confidence, seed=seed)
-    if low == high:
-        unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values))
-        low, high = low - unseen, high + unseen
-    return max(0.0, low), min(1.0, high)
+    found = bootstrap_interval(values, confidence=confidence, seed=seed)
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if found.low == found.high else 0.0
+    return replace(found, low=max(0.0, found.low - unseen), high=min(1.0, found.high + unseen), of="share")
 
 
 def _in_both(first: IntArray, second: IntArray, n: int) -> FloatArray:

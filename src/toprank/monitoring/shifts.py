@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
+from toprank.significance import Interval
 
 __all__ = [
     "MOST_QUERIES",
-    "Cells",
+    "CellCounts",
     "Draws",
     "Shift",
     "Test",
@@ -43,7 +44,7 @@ _HALF = 0.5  # documents added to every bin of PSI, which has no value where a b
 Counts = npt.NDArray[np.float32]
 
 
-class Cells(NamedTuple):
+class CellCounts(NamedTuple):
     """Documents by block of queries (rows) and cell (columns), of the reference and of the new data."""
 
     reference: Counts
@@ -83,9 +84,9 @@ class Shift:
 
     name: str
     psi: float
-    psi_interval: tuple[float, float]
+    psi_interval: Interval
     ks: float | None
-    ks_interval: tuple[float, float] | None
+    ks_interval: Interval | None
     p: float
     missing: tuple[float, float]
     outside: float
@@ -103,6 +104,7 @@ class Draws:
 
     def __init__(self, n_reference: int, n_new: int, resamples: int, rng: np.random.Generator) -> None:
         size = max(1, min(-(-(n_reference + n_new) // _BLOCKS), n_new // 50, n_reference // 50))
+        self.queries = n_reference + n_new
         self.block_of = tuple(rng.permutation(n) // size for n in (n_reference, n_new))
         self.blocks = tuple(-(-n // size) for n in (n_reference, n_new))
         self.again = tuple(_again(n, resamples, rng) for n in self.blocks)
@@ -130,7 +132,7 @@ def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
 
 def cells_of(
     reference: FloatArray, new: FloatArray, blocks: Sequence[IntArray], n_blocks: Sequence[int], levels: int = 0
-) -> Cells:
+) -> CellCounts:
     """Count the values of documents in cells; `blocks` tells the block of each; `levels` > 0: they are codes below it.
 
     A missing value is NaN. A code that is negative or not below `levels` has a cell of its own: unknown levels.
@@ -149,11 +151,11 @@ def cells_of(
         found.append(counts.reshape(n, count + 1).astype(np.float32))
     if levels:
         outside = float(found[1][:, levels].sum() / len(new))
-        return Cells(found[0], found[1], np.arange(count + 1), 0, edges, outside)
+        return CellCounts(found[0], found[1], np.arange(count + 1), 0, edges, outside)
     bins = _bins(found[0].sum(axis=0) + found[1].sum(axis=0))
     known = reference[~np.isnan(reference)]
     beyond = (new < known.min()) | (new > known.max()) if len(known) else ~np.isnan(new)
-    return Cells(found[0], found[1], bins, count, edges, float(beyond.mean()))
+    return CellCounts(found[0], found[1], bins, count, edges, float(beyond.mean()))
 
 
 def _edges(values: FloatArray) -> FloatArray:
@@ -196,43 +198,44 @@ def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
 class Test(NamedTuple):
     """What one feature's shift is measured by, before features are corrected for each other."""
 
-    cells: Cells
-    psi: tuple[float, float, float]
-    ks: tuple[float, float, float] | None
+    cells: CellCounts
+    psi: Interval
+    ks: Interval | None
     met: float
     by_chance: FloatArray
     """PSI as it was met, and as chance deals the queries out."""
 
 
-def _dealt(cells: Cells, draws: Draws) -> tuple[Counts, Counts]:
+def _dealt(cells: CellCounts, draws: Draws) -> tuple[Counts, Counts]:
     """The counts of both sides, a row for each way: as they were met, then as chance deals the queries out."""
     both = np.concatenate([cells.reference, cells.new])
     first = np.concatenate([cells.reference.sum(axis=0)[None], draws.dealt @ both])
     return first, both.sum(axis=0) - first
 
 
-def psi_dealt(cells: Cells, draws: Draws) -> tuple[float, FloatArray]:
+def psi_dealt(cells: CellCounts, draws: Draws) -> tuple[float, FloatArray]:
     """PSI as it was met, and as chance deals the queries out."""
     values = _psi(*_dealt(cells, draws), cells.bins)
     return float(values[0]), values[1:]
 
 
-def measure(cells: Cells, draws: Draws, confidence: float) -> Test:
+def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
     """PSI and KS with intervals; and the PSI of queries that are dealt out to the two sides by chance."""
     before, after = (draws.again[side] @ cells[side] for side in (0, 1))
     dealt = _dealt(cells, draws)
 
-    def estimate(statistic: Callable[..., FloatArray], rule: Any) -> tuple[float, float, float]:
+    def estimate(name: str, statistic: Callable[..., FloatArray], rule: Any) -> Interval:
         values, resampled = statistic(*dealt, rule), statistic(before, after, rule)
         plain = float(values[0])
         excess = resampled.mean() - plain  # sampling adds to a distance, and adds as much again to a resample's
         low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) - 2 * excess
         if plain <= np.quantile(values[1:], confidence):
             low = 0.0  # chance alone goes so far: below it a resample's excess says nothing
-        return max(plain - excess, 0.0), max(float(low), 0.0), max(float(high), 0.0)
+        value, low, high = (max(float(one), 0.0) for one in (plain - excess, low, high))
+        return Interval(value, low, high, confidence, draws.queries, "queries drawn anew, on both sides", name)
 
-    ks = estimate(_ks, cells.ordered) if cells.ordered > 1 else None
-    return Test(cells, estimate(_psi, cells.bins), ks, *psi_dealt(cells, draws))
+    ks = estimate("KS", _ks, cells.ordered) if cells.ordered > 1 else None
+    return Test(cells, estimate("PSI", _psi, cells.bins), ks, *psi_dealt(cells, draws))
 
 
 def corrected(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
@@ -265,10 +268,8 @@ def shifts(names: Sequence[str], tests: Sequence[Test], p: Sequence[float], leas
     found = []
     for name, test, sure in zip(names, tests, p, strict=True):
         before, after = test.cells.shares()
-        ks, ks_interval = (None, None) if test.ks is None else (test.ks[0], test.ks[1:])
-        drifted = bool(sure <= alpha and test.psi[0] >= least)
+        psi, ks = test.psi.value, None if test.ks is None else test.ks.value
+        drifted = bool(sure <= alpha and psi >= least)
         missing = float(before[-1]), float(after[-1])
-        found.append(
-            Shift(name, test.psi[0], test.psi[1:], ks, ks_interval, sure, missing, test.cells.outside, drifted)
-        )
+        found.append(Shift(name, psi, test.psi, ks, test.ks, sure, missing, test.cells.outside, drifted))
     return found

@@ -8,15 +8,16 @@ import os
 import numpy as np
 
 from toprank.clicks.checking import LogReport
+from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.intervals import in_words
-from toprank.clicks.propensities import Graph
-from toprank.clicks.training import Trained, Worth
+from toprank.clicks.training import Trained
 from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
 from toprank.report.content import Chart, Line
 from toprank.report.page import document, section
 from toprank.report.parts import chart, legend, panel, plain_table, side_by_side
+from toprank.significance import Interval
 
 __all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
 
@@ -164,9 +165,9 @@ def rankers_section(done: Trained) -> Extra:
     return "rankers", "Rankers", remark, shown
 
 
-def _worths(name: str, worth: dict[str, Worth]) -> Markup:
+def _worths(name: str, worth: dict[str, Interval]) -> Markup:
     """A mark with a bar for each ranker, one below the other."""
-    bounds = [end for one in worth.values() for end in one if math.isfinite(end)]
+    bounds = [end for one in worth.values() for end in (one.value, *one) if math.isfinite(end)]
     low, high = min(bounds), max(bounds)
     room = (high - low) * 0.08 or 0.05
     box = Box(120, 10, WIDTH - 12, 20 + 34 * len(worth))

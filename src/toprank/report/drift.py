@@ -9,7 +9,7 @@ import numpy as np
 from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, tag, ticks
 from toprank.monitoring import Drift
-from toprank.monitoring.shifts import Cells
+from toprank.monitoring.shifts import CellCounts
 from toprank.report.page import document, section
 from toprank.report.parts import curve, legend, panel, plain_table, side_by_side
 
@@ -55,7 +55,7 @@ def drift_page(drift: Drift, name: str) -> str:
     return document(name, join(body), links)
 
 
-def _before_and_after(cells: Cells) -> Markup:
+def _before_and_after(cells: CellCounts) -> Markup:
     box = Box(44, 10, WIDTH - 12, 170)
     y = Scale(0, 1, box.bottom, box.top)
     shares = [np.asarray(share, dtype=np.float64) for share in cells.shares()]

@@ -29,10 +29,9 @@ def difference_between(comparison: Comparison, a: str, b: str, metric: str) -> D
 
 def turned_around(d: Difference) -> Difference:
     """The same difference, seen from the other system."""
-    interval = replace(d.interval, low=-d.interval.high, high=-d.interval.low)
     effect = None if d.effect_size is None else -d.effect_size
     return replace(
-        d, a=d.b, b=d.a, mean_a=d.mean_b, mean_b=d.mean_a, difference=-d.difference, interval=interval,
+        d, a=d.b, b=d.a, mean_a=d.mean_b, mean_b=d.mean_a, difference=-d.difference, interval=-d.interval,
         effect_size=effect, wins=d.losses, losses=d.wins,
     )  # fmt: skip
 
@@ -92,7 +91,7 @@ def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:
 def _size(comparison: Comparison, d: Difference) -> str:
     """The two means, and how sure the difference between them is."""
     better, worse = (d.mean_a, d.mean_b) if d.winner != d.b else (d.mean_b, d.mean_a)
-    low, high = d.interval if d.difference >= 0 else (-d.interval.high, -d.interval.low)
+    low, high = d.interval if d.difference >= 0 else -d.interval
     level = f"{100 * comparison.confidence:g} % interval of the difference"
     needed = d.queries_needed
     more = (

@@ -85,9 +85,9 @@ def bootstrap_interval(
     n = len(values)
     mean, spread = moments(values)
     if spread is None:
-        return Interval(-math.inf, math.inf, confidence, n, _ONE)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE)
     if spread == 0:
-        return Interval(mean, mean, confidence, n, _EQUAL)
+        return Interval(mean, mean, mean, confidence, n, _EQUAL)
     if method == "studentised" and n < _FEWEST:
         student = t_interval(values, confidence=confidence)
         return replace(student, detail=f"{student.detail}: too few queries to draw anew")
@@ -104,7 +104,7 @@ def bootstrap_interval(
     ends = centre + deviation * ends
     low, high = np.ldexp(np.where(np.abs(ends) <= ROUNDING, 0.0, ends), exponent)
     detail = f"bootstrap, {_METHODS[method]}, {resamples:,} resamples, seed {seed}"
-    return Interval(float(low), float(high), confidence, n, detail)
+    return Interval(mean, float(low), float(high), confidence, n, detail)
 
 
 def weighted_interval(
@@ -149,9 +149,9 @@ def weighted_interval(
     n, effective = len(plain), effective_sample(w)
     mean = float(w @ plain / n)
     if n == 1:
-        return Interval(-math.inf, math.inf, confidence, n, _ONE, _WEIGHTED)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE, _WEIGHTED)
     if moments(plain)[1] == 0:
-        return Interval(mean, mean, confidence, n, _EQUAL, _WEIGHTED)
+        return Interval(mean, mean, mean, confidence, n, _EQUAL, _WEIGHTED)
     told = f"{effective:.1f} of {n:,} queries effective"
     missed = w * (plain - mean) / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
     error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
@@ -159,13 +159,14 @@ def weighted_interval(
         from scipy.special import stdtrit
 
         half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * error
-        return Interval(mean - half, mean + half, confidence, n, f"t: too few queries to draw anew, {told}", _WEIGHTED)
+        detail = f"t: too few queries to draw anew, {told}"
+        return Interval(mean, mean - half, mean + half, confidence, n, detail, _WEIGHTED)
     first_order = math.sqrt(float((w * (plain - mean)) @ (w * (plain - mean))) / (n - 1))
     means, variances = _resampled((plain - mean) / first_order, resamples, start, threads, w)
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     ends = mean - error * np.quantile(np.sqrt(n) * means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
     detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {told}"
-    return Interval(float(ends[0]), float(ends[1]), confidence, n, detail, _WEIGHTED)
+    return Interval(mean, float(ends[0]), float(ends[1]), confidence, n, detail, _WEIGHTED)
 
 
 def effective_sample(weights: npt.ArrayLike) -> float:
@@ -238,11 +239,11 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
     n = len(values)
     mean, spread = moments(values)
     if spread is None:
-        return Interval(-math.inf, math.inf, confidence, n, _ONE)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE)
     if spread == 0:
-        return Interval(mean, mean, confidence, n, _EQUAL)
+        return Interval(mean, mean, mean, confidence, n, _EQUAL)
     half = float(stdtrit(n - 1, (1 + confidence) / 2)) * spread / math.sqrt(n)
-    return Interval(mean - half, mean + half, confidence, n, f"t, {n - 1} degrees of freedom")
+    return Interval(mean, mean - half, mean + half, confidence, n, f"t, {n - 1} degrees of freedom")
 
 
 _EXACT_POWER = 1_000_000  # queries up to which the noncentral t is evaluated; beyond it the normal formula is exact

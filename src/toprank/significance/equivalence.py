@@ -71,12 +71,13 @@ def equivalence_test(
             f"worst must be a number, the largest difference that a query can have, and one has {number(largest)}; it "
             f"is {worst}."
         )
-    sides = [_Bound(values, worst), _Bound(-values, worst)]
+    sides = [_ExponentialWeights(values, worst), _ExponentialWeights(-values, worst)]
     p = max(side.reaches(margin) for side in sides)
     low, high = -sides[1].end(alpha), sides[0].end(alpha)
     detail = f"an unseen query of ±{worst:g} counted"
-    interval = Interval(low, high, 1 - 2 * alpha, len(values), detail)
-    return EquivalenceResult(margin, p, p <= alpha, interval, float(values.mean()), len(values), alpha, worst)
+    mean, n = float(values.mean()), len(values)
+    interval = Interval(mean, low, high, 1 - 2 * alpha, n, detail)
+    return EquivalenceResult(margin, p, p <= alpha, interval, mean, n, alpha, worst)
 
 
 def _worst_of(values: FloatArray, margin: float) -> float:
@@ -85,7 +86,7 @@ def _worst_of(values: FloatArray, margin: float) -> float:
     return 1.0 if low >= 0 and high <= 1 and margin < 1 else max(high - low, 2 * margin)
 
 
-class _Bound:
+class _ExponentialWeights:
     """The mean of the differences and the worst one, weighted at random: P(mean ≥ m), and where it is α.
 
     With weights E / ΣE, E exponential, the mean reaches m where Σ E (x - m) ≥ 0. Its moment generating function is

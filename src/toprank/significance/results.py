@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, NamedTuple
+
+import numpy as np
+from typing_extensions import TypeVar
+
+from toprank.compute import FloatArray
 
 __all__ = [
     "EffectSize",
@@ -21,6 +26,9 @@ __all__ = [
     "queries",
     "signed",
 ]
+
+Quantity = TypeVar("Quantity", bound=float | FloatArray, default=float)
+"""A number, or an array of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +62,38 @@ class TestResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A two-sided confidence interval of a mean (`of` says which); unpacks as ``low, high = interval``."""
+class Interval(Generic[Quantity]):
+    """A two-sided confidence interval of one quantity, or of several in arrays; unpacks as ``low, high = interval``.
 
-    low: float
-    high: float
+    Attributes:
+        value: The estimate.
+        low, high: The ends; infinite or NaN where the data leave them open.
+        confidence: How often intervals that are made like this one hold the true value.
+        n: Number of queries used.
+        detail: How the ends were found.
+        of: What was estimated.
+    """
+
+    value: Quantity
+    low: Quantity
+    high: Quantity
     confidence: float
     n: int
     detail: str
     of: str = "mean difference"
 
-    def __iter__(self) -> Iterator[float]:
+    def __iter__(self) -> Iterator[Quantity]:
         return iter((self.low, self.high))
 
+    def __neg__(self) -> Interval[Quantity]:
+        """The interval of the quantity with its sign turned: of ``b - a`` where this one is of ``a - b``."""
+        return replace(self, value=-self.value, low=-self.high, high=-self.low)  # type: ignore[arg-type]
+
     def __str__(self) -> str:
-        return (
-            f"{100 * self.confidence:g} % confidence interval of the {self.of} on {queries(self.n)}: "
-            f"[{number(self.low)}, {number(self.high)}] ({self.detail})."
-        )
+        ends = zip(np.ravel(self.low).tolist(), np.ravel(self.high).tolist(), strict=True)
+        shown = ", ".join(f"[{number(low)}, {number(high)}]" for low, high in ends)
+        what = f"{100 * self.confidence:g} % confidence interval of the {self.of}"
+        return f"{what} on {queries(self.n)}: {shown} ({self.detail})."
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from toprank.rankers.contributions import Course, with_rows
 from toprank.rankers.explanation import AskedQuery, Document
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["Change", "Changes", "changes", "changes_of"]
+__all__ = ["FeatureChange", "Changes", "changes", "changes_of"]
 
 _GRID = 65  # values of a feature at which other rankers are searched
 _FINER = 17  # and within a step of it, again and again
@@ -33,7 +33,7 @@ _VALUES = 1 << 22
 Margins = Callable[[FloatArray], FloatArray]
 
 
-class Change(NamedTuple):
+class FeatureChange(NamedTuple):
     """A change of one feature of the lower document that puts it above the other."""
 
     feature: str
@@ -64,7 +64,7 @@ class Changes(Shown):
     query: str
     a: Document
     b: Document
-    changes: tuple[Change, ...]
+    changes: tuple[FeatureChange, ...]
     features: int
     exact: bool
     notes: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Changes(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each change."""
-        return frame_of({name: [getattr(one, name) for one in self.changes] for name in Change._fields}, kind)
+        return frame_of({name: [getattr(one, name) for one in self.changes] for name in FeatureChange._fields}, kind)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -187,16 +187,16 @@ def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
     return margins
 
 
-def _of_category(feature: Feature, now: float, margins: Margins) -> Change | None:
+def _of_category(feature: Feature, now: float, margins: Margins) -> FeatureChange | None:
     levels = feature.levels[feature.levels != now]
     enough = np.flatnonzero(margins(levels) > 0)
     if not len(enough):
         return None
     value = float(levels[enough[0]])
-    return Change(feature.name, feature.shown(now), feature.shown(value), value, 1.0, True)
+    return FeatureChange(feature.name, feature.shown(now), feature.shown(value), value, 1.0, True)
 
 
-def _of_number(feature: Feature, now: float, margins: Margins, course: Course | None) -> Change | None:
+def _of_number(feature: Feature, now: float, margins: Margins, course: Course | None) -> FeatureChange | None:
     start = float(feature.present.mean()) if math.isnan(now) else now
     crossings = _searched(feature, start, margins) if course is None else _along(course, start, margins)
     low, high = float(feature.present.min()), float(feature.present.max())
@@ -209,7 +209,7 @@ def _of_number(feature: Feature, now: float, margins: Margins, course: Course | 
         word = "" if value == start else up if value > start else down
         told = feature.shown(value) if value == start else _told(value, beyond, side, feature, open_end, margins)
         size, seen = abs(value - start) / feature.spread, low <= beyond <= high
-        return Change(feature.name, feature.shown(now), word + told, beyond, size, seen)
+        return FeatureChange(feature.name, feature.shown(now), word + told, beyond, size, seen)
     return None
 
 

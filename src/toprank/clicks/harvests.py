@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.conditional import relative_examinations
-from toprank.clicks.intervals import ends, in_words, redrawn
+from toprank.clicks.intervals import in_words, redrawn
 from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.clicks.models import UnidentifiedWarning, sums
 from toprank.compute import FloatArray, IntArray
@@ -24,6 +24,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import Interval, redrawn_interval
 
 __all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
 
@@ -146,14 +147,14 @@ class Propensities(Shown):
     """
 
     values: FloatArray
-    intervals: tuple[FloatArray, FloatArray]
+    intervals: Interval[FloatArray]
     identified: npt.NDArray[np.bool_]
     graph: Graph
     method: str
     confidence: float
     resamples: int = 0
     offsets: FloatArray | None = None
-    offset_intervals: tuple[FloatArray, FloatArray] | None = None
+    offset_intervals: Interval[FloatArray] | None = None
     ranker: Any = None
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
@@ -190,8 +191,8 @@ class Propensities(Shown):
         return [heading, *([words] if lost else []), Table(tuple(columns), rows, names=0)]
 
 
-def _cells(k: int, values: FloatArray, intervals: tuple[FloatArray, FloatArray]) -> tuple[str, str]:
-    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", in_words(intervals[0][k], intervals[1][k]))
+def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple[str, str]:
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", in_words(intervals.low[k], intervals.high[k]))
 
 
 def assumed(method: str, lost: Sequence[str]) -> str:
@@ -248,8 +249,8 @@ def harvested(
     with warnings.catch_warnings():  # draws may hold fewer joints than the log; that makes intervals wide
         warnings.simplefilter("ignore", ConvergenceWarning)
         again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
-    sides = ends(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
-    return Propensities(values, sides, identified, of_log, method, confidence, resamples)
+    over_queries = redrawn_interval(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
+    return Propensities(values, over_queries, identified, of_log, method, confidence, resamples)
 
 
 def _keeps_its_places(log: ClickLog) -> bool:

@@ -23,7 +23,7 @@ from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.explanation import feature_names, signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
-from toprank.significance import bootstrap_interval, holm, randomization_test
+from toprank.significance import Interval, bootstrap_interval, holm, randomization_test
 
 __all__ = ["Importance", "importance"]
 
@@ -41,7 +41,7 @@ class Importance(Shown):
         base: Its mean as the ranking is.
         features: The most important first.
         drops: Mean losses; above 0 where shuffling makes the ranking worse.
-        lows, highs: The ends of their intervals.
+        intervals: Of these, over queries.
         p: P-values of "shuffling changes nothing", corrected for the number of features (Holm).
         per_query: (features, queries): the losses; NaN where a query does not count.
         confidence: Of the intervals.
@@ -52,8 +52,7 @@ class Importance(Shown):
     base: float
     features: tuple[str, ...]
     drops: FloatArray
-    lows: FloatArray
-    highs: FloatArray
+    intervals: Interval[FloatArray]
     p: FloatArray
     per_query: FloatArray
     confidence: float
@@ -66,7 +65,7 @@ class Importance(Shown):
         return tuple(name for name, p, d in zip(self.features, self.p, self.drops, strict=True) if p <= level and d > 0)
 
     def _rows(self) -> list[tuple[str, float, float, float, float]]:
-        numbers = (self.drops.tolist(), self.lows.tolist(), self.highs.tolist(), self.p.tolist())
+        numbers = (values.tolist() for values in (self.drops, *self.intervals, self.p))
         return list(zip(self.features, *numbers, strict=True))
 
     @property
@@ -75,10 +74,10 @@ class Importance(Shown):
         known = self.shown_by_test
         if not known:
             return f"No feature is shown to matter to {self.metric} on these queries."
-        i = self.features.index(known[0])
+        i, (low, high) = self.features.index(known[0]), self.intervals
         return (
             f"{known[0]} matters most: shuffled, {self.metric} loses {self.drops[i]:.4f} of {self.base:.4f} "
-            f"[{self.lows[i]:.4f}, {self.highs[i]:.4f}]. {len(known)} of {len(self.features)} "
+            f"[{low[i]:.4f}, {high[i]:.4f}]. {len(known)} of {len(self.features)} "
             f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
         )
 
@@ -95,7 +94,7 @@ class Importance(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the most important first."""
-        columns = {"drop": self.drops, "low": self.lows, "high": self.highs, "p": self.p}
+        columns = {"drop": self.drops, "low": self.intervals.low, "high": self.intervals.high, "p": self.p}
         numbers = {name: values.tolist() for name, values in columns.items()}
         return frame_of({"feature": list(self.features), **numbers}, kind)
 
@@ -205,15 +204,16 @@ def _judged(
     how: str,
 ) -> Importance:
     more: dict[str, Any] = {"seed": seed, "threads": threads}
-    intervals = np.array([
-        tuple(bootstrap_interval(row, confidence=confidence, resamples=_RESAMPLES, **more)) for row in losses
-    ])  # fmt: skip
+    of_features = [bootstrap_interval(row, confidence=confidence, resamples=_RESAMPLES, **more) for row in losses]
     p = holm([randomization_test(row, **more).p for row in losses])
     drops = np.nanmean(losses, axis=1)
     order = np.argsort(-drops, kind="stable")
-    low, high = intervals[order].T
+    low, high = np.array([tuple(one) for one in of_features])[order].T
     ordered = tuple(names[i] for i in order.tolist())
-    return Importance(metric, base, ordered, drops[order], low, high, p[order], losses[order], confidence, how)
+    intervals = Interval(
+        drops[order], low, high, confidence, losses.shape[1], of_features[0].detail, f"loss of {metric}"
+    )
+    return Importance(metric, base, ordered, drops[order], intervals, p[order], losses[order], confidence, how)
 
 
 def _check(ranker: Ranker, data: Any, rule: str, repeats: int, confidence: float, seed: int) -> None:

@@ -1,0 +1,111 @@
+"""Intervals of any estimate over queries: what would have been found, had other queries of the same kind been asked.
+
+Queries are left out in turn, or drawn again, and the spread of what is found then makes a t interval with as many
+degrees of freedom as there are queries, draws or groups. Quantiles of the draws would do for many queries; of twenty
+they hold the truth in 87 % of the cases where they say 95 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.significance.results import Interval
+
+__all__ = ["jackknife", "means_without", "redrawn_interval"]
+
+
+def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted means, each without one of the values."""
+    if len(values) < 2:
+        return np.empty(0)
+    return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
+
+
+def jackknife(
+    value: FloatArray | float,
+    rests: FloatArray | Sequence[FloatArray],
+    shares: FloatArray,
+    confidence: float,
+    *,
+    ratios: bool = False,
+    besides: FloatArray | float = 0.0,
+) -> Interval[FloatArray]:
+    """The intervals of estimates, from those without each query (or group of them) and what each of these weighs.
+
+    Student's t with the jackknife's standard error; the degrees of freedom are those of so many queries that weigh
+    alike, 1/Σ shares² − 1. One query has no spread: NaN.
+
+    Args:
+        value: one estimate, or several.
+        rests: the estimates without each query.
+        shares: what each query weighs; they sum to 1.
+        confidence: of the interval.
+        ratios: estimates are 0 or more, and their errors are factors. Where no click was ever seen, the upper end is
+            infinite.
+        besides: a variance that leaving queries out does not show.
+
+    >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
+    >>> round(float(low), 3), round(float(high), 3)
+    (-0.048, 0.448)
+    """
+    n, without = len(rests), np.asarray(rests, dtype=np.float64)
+    free = max(1 / float(shares @ shares) - 1, 1.0) if n > 1 else 0.0
+
+    def variance(of: FloatArray) -> FloatArray:
+        return np.asarray((n - 1) / n * ((of - of.mean(axis=0)) ** 2).sum(axis=0)) if n else np.zeros(np.shape(value))
+
+    plain = np.asarray(value, dtype=np.float64)
+    low, high = _sides(plain, without, variance, np.asarray(free), confidence, ratios, besides)
+    return Interval(plain, low, high, confidence, n, "jackknife over queries", "estimate")
+
+
+def redrawn_interval(
+    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, ratios: bool = False
+) -> Interval[FloatArray]:
+    """The intervals of estimates, from those of queries that were drawn again; NaN where fewer than two tell.
+
+    Args:
+        value: what was found.
+        again: what was found when queries were drawn again; NaN where such a draw does not tell.
+        n_queries: how many were drawn from; where some weigh more than others, how many of equal weight they are like.
+        confidence: of the interval.
+        ratios: as in `jackknife`.
+
+    >>> low, high = redrawn_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
+    >>> print(np.round([low[0], high[0]], 6))  # √2 is the spread of the draws, and √2 is for two queries
+    [1. 5.]
+    """
+    drawn = np.asarray(again, dtype=np.float64)
+    told = np.isfinite(drawn)
+    free = np.minimum(told.sum(axis=0), n_queries) - 1
+    few = n_queries / max(n_queries - 1, 1)  # so much less do draws of few queries spread
+    count = np.maximum(told.sum(axis=0), 2)
+
+    def variance(of: FloatArray) -> FloatArray:
+        mean = np.where(told, of, 0.0).sum(axis=0) / count
+        return np.asarray(few * np.where(told, (of - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
+
+    low, high = _sides(value, drawn, variance, free, confidence, ratios, 0.0)
+    return Interval(value, low, high, confidence, round(n_queries), f"t, {len(drawn):,} draws of queries", "estimate")
+
+
+def _sides(
+    value: FloatArray, found: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
+    confidence: float, ratios: bool, besides: FloatArray | float,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """The value, more or less; of ratios by factors, where all that was found is above 0."""
+    from scipy.special import stdtrit
+
+    wide = np.where(free > 0, stdtrit(np.maximum(free, 1), (1 + confidence) / 2), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = wide * np.sqrt(variance(found) + besides)
+        if not ratios:
+            return value - spread, value + spread
+        # The delta method: the variance of log(value) is the variance of the value over its square.
+        factor = np.exp(wide * np.sqrt(variance(np.log(found)) + besides / value**2))
+        by_factor = (value > 0) & ((found > 0) | ~np.isfinite(found)).all(axis=0)
+        high = np.where(by_factor, value * factor, np.where(value > 0, value + spread, np.inf + wide))
+        return np.where(by_factor, value / factor, np.maximum(value - spread, 0.0)), high
