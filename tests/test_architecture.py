@@ -224,6 +224,34 @@ def test_messages_name_what_exists():
     assert not wrong
 
 
+OPTION = re.compile(r"(?<![\w-])--[a-z]")
+COMMAND_LINES = {"cli", "serving/__main__.py"}
+"""Where words of a command line are at home: `toprank`, and the process that it starts to serve."""
+
+
+def spelled_options(path: Path) -> list[str]:
+    """Strings of a module, f-strings and docstrings among them, that write an option of a command."""
+    strings = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    return [
+        f"{path.name}:{node.lineno}" for node in strings if isinstance(node.value, str) and OPTION.search(node.value)
+    ]
+
+
+def test_only_cli_spells_options():
+    below = [
+        path for path in SOURCE.rglob("*.py") if not COMMAND_LINES & {room_of(path), str(path.relative_to(SOURCE))}
+    ]
+    assert len(below) > 200
+    assert not [place for path in below for place in spelled_options(path)]
+
+
+def test_a_spelled_option_is_seen(tmp_path):
+    (tmp_path / "odd.py").write_text(
+        "def f(k):\n    raise ValueError(f'{k} is too many; lower --folds.', 'a--b -- c')\n"
+    )
+    assert spelled_options(tmp_path / "odd.py") == ["odd.py:2"]
+
+
 def test_the_page_of_rooms_names_files_that_exist():
     page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)

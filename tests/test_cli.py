@@ -217,7 +217,7 @@ def test_demo_and_version(tmp_path):
         (["cv", "none.txt", "--systems", "RankSVM"], 1, "none.txt"),
         (["cv", "data.txt", "--systems", "RankSMV"], 2, "RankSVM"),
         (["cv", "data.txt", "--systems", "RankSVM", "--seeds", "x"], 2, "whole numbers"),
-        (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "lower --folds"),
+        (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "ask for fewer."),
         (["cv", "data.txt", "--systems", "RankSVM", "-o", "no/where.parquet"], 1, "no/where.parquet"),
         (["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"], 1, "Every cell failed; the first"),
         (["check", "none.txt"], 1, "none.txt"),
@@ -271,7 +271,7 @@ def test_train_without_choosing(files, monkeypatch):
         (["data.txt", "--system", "auto", "--set", "l2=1"], 2, "--set"),
         (["data.txt", "--system", "auto", "--budget", "nan"], 2, "above 0"),
         (["data.txt", "--budget", "5"], 2, "auto"),
-        (["one.txt", "--system", "auto"], 1, "Give --valid data, or train one system: --system OWPC-constant."),
+        (["one.txt", "--system", "auto"], 1, "Give --valid data, or train one system, such as OWPC-constant."),
         (["data.txt", "--system", "auto", "--valid", "equal.txt"], 1, "same label"),
     ],
 )

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli import evaluating, experimenting, predicting, preparing, training
+from toprank.cli.common import as_told, speaking_of
 from toprank.cli.main import app
 from toprank.cli.options import COLUMNS, reads_data
-from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError, told
+from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError
 
 COMMANDS = [
     training.train, training.tune, predicting.predict, predicting.rank, experimenting.cv, evaluating.compare,
@@ -197,7 +198,7 @@ def test_refusals_speak_of_options(folder):
         (("evaluate", "empty", "first.scores"), "toprank cv"),
         (("evaluate", "data.txt", "first.scores", "--verify"), "ask for --cache"),
         (("evaluate", "data.txt", "first.scores", "-c", "trec_eval"), "--document-id"),
-        (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "lower --folds"),
+        (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "ask for fewer."),
     ):
         said = refused(*arguments)
         assert words in said
@@ -257,13 +258,13 @@ def test_nothing_is_rewritten_but_advice(folder):
             "1 qid:1 1:1 3:5\n0 qid:1 1:2\n",
             "lies beyond the 2 features asked for; raise --n-features.",
             "lies beyond the 2 features of the training data.",
-            "lies beyond the 2 features asked for; raise n_features.",
+            "lies beyond the 2 features asked for; raise n_features=.",
         ),
         (
             "1 qid:1 1:1e300\n0 qid:1 1:2\n",
             "is too large for float32; read with --dtype float64.",
             "is too large for float32; bring it into a stored copy with toprank convert --dtype float64.",
-            "is too large for float32; read with dtype=float64.",
+            "is too large for float32; read with dtype='float64'.",
         ),
     ],
 )
@@ -286,7 +287,7 @@ def test_what_is_not_judged_is_told_by_the_options_of_the_command(folder):
 
 
 def test_errors_keep_both_remedies_on_their_way_between_processes():
-    remedy = Remedy("lower k.", "lower --folds.", {"--parts": "lower --parts."})
+    remedy = Remedy("lower {k}.", "lower {folds}.", k=..., folds=...)
     for error in (
         ToprankError("Too few;", remedy=remedy),
         FormatError("Too few;", path="a.txt", line=3, remedy=remedy),
@@ -294,9 +295,10 @@ def test_errors_keep_both_remedies_on_their_way_between_processes():
     ):
         again = pickle.loads(pickle.dumps(error))
         place = "a.txt:3: " if isinstance(error, FormatError) else ""
-        assert str(again) == str(error) == f"{place}Too few; lower k."
-        assert told(again.args[0]) == f"{place}Too few; lower --folds."
-        assert told(again.args[0], ["--parts"]) == f"{place}Too few; lower --parts."
+        assert str(again) == str(error) == f"{place}Too few; lower k=."
+        assert as_told(again.args[0]) == f"{place}Too few; lower --folds."
+        with speaking_of(["--k"]):
+            assert as_told(again.args[0]) == f"{place}Too few; lower --k."
 
 
 def test_widths_that_differ_are_told_without_keywords(folder):

@@ -199,10 +199,10 @@ def test_a_space_is_refused_before_anything_is_read(folder):
     assert "l2 takes numbers" in str(done.exception)
     empty = next(name for name in tr.systems.names() if not default_space(name))
     done = invoked("tune", "none.txt", "--system", empty, "--model", "no", status=1)
-    assert "give --space, for example --space l2=" in str(done.exception)
+    assert "for example with --space l2=0.0001:1.0:log" in str(done.exception)
     several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "--model", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
-    assert "Search it instead: --space l2=a,b,c, or" in str(done.exception)
+    assert "Search it instead: --space l2=A,B,..., or" in str(done.exception)
 
 
 # Text of which a part never names the first feature

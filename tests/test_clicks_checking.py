@@ -372,7 +372,7 @@ def test_columns_are_named_on_the_command_line(tmp_path):
         (["check", "log.csv", "--query", "document"], "No column looks like the document"),
         (["check", "log.csv", "--position", ""], "log.csv: No column looks like the position"),
         (["check", "nothing.csv"], "There is no file .*nothing.csv"),
-        (["check", "zero.csv"], "zero.csv: Row 1 .* the position 0: .*give --first-position 0"),
+        (["check", "zero.csv"], "zero.csv: Row 1 .* the position 0: .*read it with --first-position 0"),
         (["check", "mixed.csv"], "mixed.csv: Session 1 has several queries, .* --session ''"),
         (["fit", "log.csv", "--html", "nowhere/page.html"], "the folder .*nowhere does not exist"),
         (["simulate", "log.csv", "a.scores", "-o", "log.jsonl"], "log.jsonl: name it .parquet"),

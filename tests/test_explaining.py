@@ -162,7 +162,7 @@ def test_sparse_data_are_explained_as_dense_ones():
         ({"qid": "zzzz"}, r"There is no query 'zzzz' in these data; there are 'q0', 'q1', 'q2' …\."),
         ({"qid": "q3", "a": "d11"}, "There is no document 'd11' in query q3; did you mean 'd1'"),
         ({"qid": "q3", "a": "d1", "b": "d1"}, "'d1' was given twice"),
-        ({}, r"These data have 10 queries; say which one to explain: qid=\."),
+        ({}, r"These data have 10 queries; say by its qid which one to explain\."),
     ],
 )
 def test_what_is_not_there_is_refused_with_near_names(linear, asked, message):
@@ -598,7 +598,7 @@ def test_features_of_text_are_called_by_their_numbers(folder):
     [
         (["--qid", "q33"], 1, "There is no query 'q33' in these data; did you mean 'q3'"),
         (["--qid", "q3", "--docs", "d1", "d9"], 1, "There is no document 'd9' in query q3; did you mean"),
-        (["--docs", "d1", "d2"], 1, "say which one to explain: --qid."),
+        (["--docs", "d1", "d2"], 1, "say by its qid which one to explain."),
         (["--feature", "prise"], 1, "did you mean 'price'?"),
         (["--feature", "price", "--qid", "q3"], 2, "leave --qid and --docs out"),
     ],

@@ -85,7 +85,7 @@ def test_false_means_there_is_none(frame_of):
         (
             {"qid": [1], "f": [2]},
             {},
-            r"looks like the label. The columns are: qid, f. Give label='...', or label=False",
+            r"looks like the label. The columns are: qid, f. Give label='COLUMN', or label=False",
         ),
         ({"label": [1], "f": [2]}, {}, r"looks like the qid\. .*qid=False"),
         ({"label": [1], "y": [2], "qid": [1]}, {}, "could be the label: 'label', 'y'. Say which with label="),
@@ -463,7 +463,7 @@ def test_csv_holds_infinities_that_are_written_as_such_and_floats_of_their_size(
     np.testing.assert_array_equal(read_table(path).X, expected)
     np.testing.assert_array_equal(read_table(path, dtype="float32").X, np.array(expected, dtype=np.float32))
     path.write_text("qid,label,f\n1,0,1e39\n")
-    with pytest.raises(FormatError, match="too large for float32; read with dtype=float64"):
+    with pytest.raises(FormatError, match="too large for float32; read with dtype='float64'"):
         read_table(path, dtype="float32")
 
 
@@ -573,7 +573,7 @@ def test_missing_files_and_useless_folders(tmp_path):
         read_table(tmp_path)
     with pytest.raises(DataError, match="list of paths is empty"):
         read_table([])
-    with pytest.raises(DataError, match="give format= as one of parquet, arrow, csv"):
+    with pytest.raises(DataError, match="does not tell the format; give format= as one of parquet, arrow, csv"):
         read_table(tmp_path / "data.txt")
 
 

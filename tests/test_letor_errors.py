@@ -49,7 +49,7 @@ GOOD = "1 qid:1 1:0.5\n"
         ("1 qid:1 1:", 11, "Expected the value of the feature, a number or NULL; the line ends here"),
         ("1 qid:1 1: 2:3", 11, "Expected the value"),
         ("1 qid:1 1:1:2", 11, "Expected the value"),
-        ("1 qid:1 1:1e39", 11, "too large for float32; read with dtype=float64"),
+        ("1 qid:1 1:1e39", 11, "too large for float32; read with dtype='float64'"),
         ("1 qid:1 1:1e999", 11, "too large for float32"),
         ("1 qid:1 1:1\x002", 12, "Expected a feature"),
         ("1 qid:1 1:0.5\x0b2:1", 14, "Expected a feature"),

@@ -156,7 +156,7 @@ def test_any_replica_with_the_secret_takes_clicks_and_no_other_does(folder):
         assert sum(value for key, value in counted(two).items() if "interleaved_clicks_total" in key) == 1
     for other in ({**options, "secret": "another random word"}, {**options, "interleave": ("other", "linear")}):
         with serving(folder, "linear", "other", **other) as three:
-            refused(three.post("/v1/clicks", json=clicks), 404, "--secret-file")
+            refused(three.post("/v1/clicks", json=clicks), 404, "another secret")
 
 
 def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder):
@@ -172,7 +172,7 @@ def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder):
     remarks = [line["says"] for line in lines[None] if line["event"] == "remark"]
     assert len(remarks) == 1
     assert "this process alone" in remarks[0]
-    assert "--secret-file" in remarks[0]
+    assert "the same secret file" in remarks[0]
     assert "remark" not in [line["event"] for line in lines["a long random word"]]
 
 

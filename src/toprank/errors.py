@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any
 
@@ -19,52 +19,72 @@ _LONGEST = 200  # characters of a name that others are compared with: beyond it,
 
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
-    "UnknownNameError", "joined", "nearest", "needs", "told", "warn_user",
+    "UnknownNameError", "joined", "nearest", "needs", "retold",
+    "warn_user",
 ]  # fmt: skip
 
 
 class Remedy(str):
-    """What to do, for who calls from Python, as text; it also knows what to say to who types a command.
+    """What to do, as text that a call in Python takes; arguments stay data, which `cli` spells as options.
 
     Args:
-        python: the advice as a call takes it.
-        command: the advice as a command takes it.
-        having: what to say instead where the command has an option that others lack, by the option.
+        ways: what to do, with `{name}` where an argument is named. Python takes the first. A command takes the first
+            that names arguments of which it has all as options, or else the last.
+        arguments: values to give, by argument; `...` stands for one that is left to the reader.
 
-    >>> large = Remedy("read with dtype=float64.", "convert it first.", {"--dtype": "give --dtype float64."})
-    >>> print(large, told(large), told(large, ["--dtype"]))
-    read with dtype=float64. convert it first. give --dtype float64.
+    >>> Remedy("read with {dtype}.", "convert it first.", dtype="float64")
+    "read with dtype='float64'."
     """
 
-    command: str
-    having: Mapping[str, str]
+    parts: tuple[str, ...]
+    ways: tuple[str, ...]
+    arguments: dict[str, Any]
 
-    def __new__(cls, python: str, command: str = "", having: Mapping[str, str] | None = None) -> Remedy:
-        """Text that is the advice for Python; the rest goes with it."""
-        made = super().__new__(cls, python)
-        made.command, made.having = command, having or {}
+    def __new__(cls, *ways: str, **arguments: Any) -> Remedy:
+        """Text for Python, which keeps what it was made of."""
+        text = ways[0]
+        for name, value in arguments.items():  # no str.format: texts of users may hold braces
+            written = "" if value is ... else repr(value).replace("Ellipsis", "...")
+            text = text.replace(f"{{{name}}}", f"{name}={written}")
+        made = super().__new__(cls, text)
+        made.parts, made.ways, made.arguments = (), ways, arguments
         return made
 
 
-def told(sentence: str, options: Collection[str] = ()) -> str:
-    """A sentence as a command with these options says it; one without a remedy of its own for commands as it is."""
-    if not isinstance(sentence, Remedy):
-        return sentence
-    return next((said for option, said in sentence.having.items() if option in options), sentence.command)
-
-
 def joined(*parts: str) -> str:
-    """Parts of a text with blanks between them; what one knows to say to who types a command, the whole knows.
+    """Parts of a text with blanks between them; where one is a `Remedy`, the whole is, and remembers its parts.
 
-    >>> told(joined("It is too large;", Remedy("read with dtype=float64.", "convert it first.")))
-    'It is too large; convert it first.'
+    >>> joined("It is too large;", Remedy("read with {dtype}.", dtype="float64"))
+    "It is too large; read with dtype='float64'."
     """
     text = " ".join(filter(None, parts))
-    if not any(isinstance(part, Remedy) for part in parts):
-        return text
-    special = dict.fromkeys(option for part in parts if isinstance(part, Remedy) for option in part.having)
-    having = {option: " ".join(told(part, [option]) for part in parts if part) for option in special}
-    return Remedy(text, " ".join(told(part) for part in parts if part), having)
+    if any(isinstance(part, Remedy) for part in parts):
+        text = Remedy(text)
+        text.parts = parts
+    return text
+
+
+def retold(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[str], bool]) -> str:
+    """A sentence for who does not call Python.
+
+    Args:
+        sentence: a text; one that is no `Remedy`, nor has one among its parts, stays as it is.
+        spelled: an argument and its value as they are written there.
+        takes: whether an argument can be given there.
+
+    >>> retold(Remedy("lower {k}.", "ask for fewer.", k=...), lambda name, value: f"-{name}", lambda name: name == "k")
+    'lower -k.'
+    """
+    if not isinstance(sentence, Remedy):
+        return sentence
+    if sentence.parts:
+        return " ".join(filter(None, (retold(part, spelled, takes) for part in sentence.parts)))
+    named = ([name for name in sentence.arguments if f"{{{name}}}" in way] for way in sentence.ways)
+    fits = (way for way, names in zip(sentence.ways, named, strict=True) if names and all(map(takes, names)))
+    text = next(fits, sentence.ways[-1])
+    for name, value in sentence.arguments.items():
+        text = text.replace(f"{{{name}}}", spelled(name, value))
+    return text
 
 
 class ToprankError(Exception):
@@ -117,12 +137,12 @@ class ClusterError(ToprankError, RuntimeError):
 class UnknownNameError(ToprankError, ValueError):
     """A name (metric, convention, option …) that does not exist; the message offers the nearest one that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, command: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, command: Remedy | None = None) -> None:
         self.kind, self.name, self.known = kind, name, tuple(known)
         close = nearest(name, self.known)
         hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self.known)}."
         said = f"There is no {kind} called '{name}'; {hint}"
-        super().__init__(Remedy(said, command) if command else said)
+        super().__init__(Remedy(said, *command.ways, **command.arguments) if command else said)
 
 
 class MissingExtraError(ToprankError, ImportError):

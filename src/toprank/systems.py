@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toprank import losses
 from toprank.data.checks import check_number
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -232,8 +232,12 @@ def get(name: str) -> System:
     key = name.strip().lower().replace("_", "-")
     if key == "auto":
         raise DataError(
-            "auto is no system: it tries several within a budget and blends the best. Call tr.auto(train, valid), or "
-            "toprank train --system auto; elsewhere name the systems themselves."
+            "auto is no system: it tries several within a budget and blends the best.",
+            remedy=Remedy(
+                "Call tr.auto(train, valid); elsewhere name the systems themselves.",
+                "Train with {system}; elsewhere name the systems themselves.",
+                system="auto",
+            ),
         )
     if key not in _BY_KEY:
         raise UnknownNameError("system", name, SYSTEMS)

@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import same_content
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker
 from toprank.rankers.estimator import unfitted
@@ -121,20 +121,17 @@ def _check(train: Any, valid: Any, budget: Any, seed: Any, by: str | None) -> No
         raise DataError(
             f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
             f"few to hold some out (at least {_FEWEST}).",
-            remedy=Remedy(
-                f'Give valid= data, or train one system: tr.systems.make("{DEFAULT}").fit(data).',
-                f"Give --valid data, or train one system: --system {DEFAULT}.",
-            ),
+            remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
         )
     if valid is not None and by is not None:
         raise DataError(
             "Validation data are given, so nothing is held out by time; leave one of the two out:",
-            remedy=Remedy("valid= or by=.", "--valid or --by."),
+            remedy=Remedy("{valid} or {by}.", valid=..., by=...),
         )
     if valid is not None and same_content(train, valid):
         raise DataError(
             "The validation data are the training data, on which learning by heart would win. Leave",
-            remedy=joined(Remedy("valid=", "--valid"), "out: a quarter of the queries is held out then."),
+            remedy=Remedy("{valid} out: a quarter of the queries is held out then.", valid=...),
         )
     if valid is not None and valid.n_features != train.n_features:
         raise DataError(

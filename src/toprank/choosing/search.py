@@ -74,7 +74,7 @@ def divide(
         if by is not None:
             raise DataError(
                 "Validation data are given, so nothing is held out by time; leave one of the two out:",
-                remedy=Remedy("valid= or by=.", "--valid or --by."),
+                remedy=Remedy("{valid} or {by}.", valid=..., by=...),
             )
         if folds is not None:
             raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
@@ -116,7 +116,7 @@ def _check_enough(data: RankingData, parts: int) -> None:
     if data.n_queries < parts:
         raise DataError(
             f"{queries(data.n_queries)} cannot be divided into {parts} parts; give",
-            remedy=Remedy("valid= data, or more queries.", "--valid data, or more queries."),
+            remedy=Remedy("{valid} data, or more queries.", valid=...),
         )
 
 

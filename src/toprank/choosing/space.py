@@ -174,11 +174,8 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
         raise DataError(f"space must be a dictionary from options to ranges or lists, not {type(space).__name__}.")
     if not plain:
         raise DataError(
-            f"There is nothing to search for {system.name}: give",
-            remedy=Remedy(
-                "space=, for example {'l2': (1e-4, 1.0, 'log')} or {'l2': [0.1, 1.0]}.",
-                "--space, for example --space l2=0.1,1 or --space l2=0.0001:1:log.",
-            ),
+            f"There is nothing to search for {system.name}: say where, for example with",
+            remedy=Remedy("{space}.", space={"l2": (0.0001, 1.0, "log"), "max_iter": [10, 100]}),
         )
     _check_names(plain, settled, parameters)
     defaults = {name: _default(system, made, name) for name in plain}

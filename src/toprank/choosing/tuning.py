@@ -21,7 +21,7 @@ from toprank.compute import available_threads
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.drawing import Box, Markup, Scale, path, tag
-from toprank.errors import DataError, Remedy, joined, needs, warn_user
+from toprank.errors import DataError, Remedy, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
@@ -339,7 +339,7 @@ def _check_single(question: Question, space: Space) -> None:
                 raise DataError(
                     f"{name}={value!r} leaves a choice to the ranker, but with folds there are no validation data "
                     "for it when the answer is fitted on all. Search it instead:",
-                    remedy=joined(Remedy(f"space={{'{name}': [...]}},", f"--space {name}=a,b,c,"), "or fix one value."),
+                    remedy=Remedy("{space}, or fix one value.", space={name: [...]}),
                 )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toprank.errors import DataError, FileError, ToprankError, told
+from toprank.errors import DataError, FileError, ToprankError, retold
 from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
@@ -45,8 +45,43 @@ def speaking_of(options: Collection[str]) -> Iterator[None]:
 
 
 def as_told(sentence: str) -> str:
-    """A sentence as the command that runs says it, where it knows a remedy for commands."""
-    return told(sentence, _OPTIONS.get())
+    """A sentence as the command that runs says it: arguments of Python as options.
+
+    >>> from toprank.errors import Remedy, joined
+    >>> large = joined("Too large;", Remedy("read with {dtype}.", "convert it with {dtype}.", dtype="float64"))
+    >>> print(large, "|", as_told(large))
+    Too large; read with dtype='float64'. | Too large; convert it with --dtype float64.
+    >>> with speaking_of(["--dtype"]):
+    ...     as_told(large)
+    'Too large; read with --dtype float64.'
+    """
+    return retold(sentence, _typed, lambda argument: _option(argument) in _OPTIONS.get())
+
+
+def _option(argument: str) -> str:
+    if argument == "qid" and "--qid-column" in _OPTIONS.get():  # of `explain`, whose --qid says which query
+        return "--qid-column"
+    return "--from" if argument == "format" else f"--{argument.replace('_', '-')}"
+
+
+def _typed(argument: str, value: Any) -> str:
+    """An argument and its value, as they are typed.
+
+    >>> [_typed("it", value) for value in (..., True, False, "a", ["a", 2], [...], {"l2": (0.1, 1, "log")})]
+    ['--it', '--it', "--it ''", '--it a', '--it a,2', '--it A,B,...', '--it l2=0.1:1:log']
+    """
+    option = _option(argument)
+    if value is ... or value is True:
+        return option
+    if isinstance(value, dict):
+        return " ".join(f"{option} {key}={_words(values)}" for key, values in value.items())
+    return f"{option} {_words(value)}"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "A,B,..." if value == [...] else (":" if isinstance(value, tuple) else ",").join(map(str, value))
+    return "''" if value is False else str(value)
 
 
 def print_json(value: Any) -> None:

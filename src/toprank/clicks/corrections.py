@@ -53,7 +53,7 @@ __all__ = [
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 _FOLDS = 5  # of queries: the regression of one is learnt from the others
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
-_TELL = Remedy(f"Give propensities=, {_SHOW}", f"Give --propensities, {_SHOW}")
+_TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[st
     if named:
         raise DataError(
             f"The columns of {format} are known, and cannot be chosen; leave out",
-            remedy=Remedy(f"{named[0]}=.", f"--{named[0]}."),
+            remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}),
         )
 
 
@@ -236,7 +236,7 @@ def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[st
             several = ", ".join(f"'{name}'" for name in found)
             raise DataError(
                 f"Several columns could be the {role}: {several}. Say which with",
-                remedy=Remedy(f"{role}='...'.", f"--{role} COLUMN."),
+                remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
             )
         if found:
             roles[role] = found[0]
@@ -255,7 +255,7 @@ def _no_column(role: str, names: Sequence[str]) -> DataError:
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     return DataError(
         f"No column looks like the {role}. The columns are: {shown}. Give",
-        remedy=Remedy(f"{role}='...'.", f"--{role} COLUMN."),
+        remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
     )
 
 

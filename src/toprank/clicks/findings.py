@@ -200,7 +200,7 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
         remedy = (
             "As far as the log tells nobody looks there, and nothing can be divided by a propensity of 0: log more "
         )
-        remedy = joined(f"{remedy}sessions, or train with a least propensity,", Remedy("clip=.", "--clip."))
+        remedy = joined(f"{remedy}sessions, or train with a least propensity,", Remedy("{clip}.", clip=...))
         words, names = "position|positions was|were never clicked", (f"position {k}" for k in never)
         yield from about_some("unclicked-positions", "warning", len(never), log.depth, words, names, remedy)
     if log.depth == 1:

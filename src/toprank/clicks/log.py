@@ -337,7 +337,7 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
             f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for two: a session "
             "is one list of results. Give each list an id; or, where lists lie in the file one behind the other, read "
             "without a session:",
-            remedy=Remedy("session=False.", "--session ''."),
+            remedy=Remedy("{session}.", session=False),
         )
 
 
@@ -468,8 +468,7 @@ def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -
     return numbers.astype(np.int64) + (1 - first)
 
 
-_FROM_ZERO = Remedy("Where the log counts from 0, add 1, or read it with first_position=0.",
-                    "Where the log counts from 0, give --first-position 0.")  # fmt: skip
+_FROM_ZERO = Remedy("Where the log counts from 0, add 1, or read it with {first_position}.", first_position=0)
 
 
 def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:

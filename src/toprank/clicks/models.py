@@ -51,8 +51,9 @@ __all__ = [
 
 WITHOUT_DOUBLED = Remedy(
     "log.select(~log.doubled) leaves them out.",
-    "toprank clicks fit --skip-doubled leaves them out.",
-    {"--skip-doubled": "--skip-doubled leaves them out."},
+    "{skip_doubled} leaves them out.",
+    "toprank clicks fit {skip_doubled} leaves them out.",
+    skip_doubled=True,
 )
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share

@@ -406,7 +406,7 @@ def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:
         f"{name} is not linear in the gains, so clicks that are right in expectation would train it with a bias. "
         "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or take the "
         "approximation, which trains it on relevance held within 0 and 1:",
-        remedy=Remedy("approximate=True.", "--approximate."),
+        remedy=Remedy("{approximate}.", approximate=True),
     )
 
 

@@ -473,7 +473,7 @@ class _Training:
             if ":" in host and len(addresses) > 1:
                 raise ClusterError(
                     f"The worker {address} has an IPv6 address, but LightGBM's trainers find each other by IPv4 only. "
-                    "Start the workers with an IPv4 address (dask worker --host 10.0.0.2), or train on one worker."
+                    "Start the workers with an IPv4 address as their host, or train on one worker."
                 )
         asked = dict(zip(hosts, addresses, strict=True))
         free = self.runner.results([

@@ -67,10 +67,7 @@ def judged_runs(
             raise DataError(
                 f"Runs '{a}' and '{b}' answer no judged query in common: {a} answers {listed(answered[a])}, {b} "
                 f"{listed(answered[b])}.",
-                remedy=Remedy(
-                    "Give complete=True, and a query that a run does not answer counts 0.",
-                    "With --complete a query that a run does not answer counts 0.",
-                ),
+                remedy=Remedy("With {complete} a query that a run does not answer counts 0.", complete=True),
             )
     absent = {name: np.setdiff1d(judged, of) for name, of in answered.items()}
     beyond = {name: np.setdiff1d(run.qids, judged) for name, (_, run) in found.items()}

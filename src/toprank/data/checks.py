@@ -25,16 +25,9 @@ __all__ = [
     "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "unshortened",
 ]  # fmt: skip
 
-IN_DOUBLE = Remedy(
-    "read with dtype=float64.",
-    "bring it into a stored copy with toprank convert --dtype float64.",
-    {"--dtype": "read with --dtype float64."},
-)
+IN_DOUBLE = Remedy("read with {dtype}.", "bring it into a stored copy with toprank convert {dtype}.", dtype="float64")
 """What to do about a number that is too large for float32."""
-IN_MEMORY = Remedy(
-    "convert with regroup=True, which holds all data in memory.",
-    "convert with --regroup, which holds all data in memory.",
-)
+IN_MEMORY = Remedy("convert with {regroup}, which holds all data in memory.", regroup=True)
 """What to do about scattered rows in a stream of blocks."""
 
 
@@ -495,7 +488,7 @@ def grouping(
         raise DataError(
             f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
             "Sort the rows by query, or ask for",
-            remedy=Remedy("regroup=True.", "--regroup."),
+            remedy=Remedy("{regroup}.", regroup=True),
         )
     return regrouped(row_ids)
 

@@ -505,8 +505,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         )
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
-        having = {"--n-features": "Read them with --n-features."}
-        remedy = Remedy("Read them with n_features=.", "They must be the same.", having)
+        remedy = Remedy("Read them with {n_features}.", "They must be the same.", n_features=...)
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")

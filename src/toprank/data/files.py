@@ -83,8 +83,8 @@ def read(
     if cache:
         return _read_cached(files, kind, options, verify)
     if verify:
-        remedy = "{} checks the hashes of a stored copy; read one, or ask for {}."
-        raise DataError(remedy=Remedy(remedy.format("verify=True", "cache=True"), remedy.format("--verify", "--cache")))
+        problem = "{verify} checks the hashes of a stored copy; read one, or ask for {cache}."
+        raise DataError(remedy=Remedy(problem, verify=True, cache=True))
     return reader(files if len(files) > 1 else files[0], **options)
 
 
@@ -206,8 +206,8 @@ def check_reading(kind: str, options: dict[str, Any]) -> None:
         columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "carry")
         names_column = problem.name in columns
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
-        option = f"--{problem.name.replace('_', '-')}"
-        command = f"{option} {what}, but these data are of the format {kind}; leave it out."
+        leave = f"{{{problem.name}}} {what}, but these data are of the format {kind}; leave it out."
+        command = Remedy(leave, **{problem.name: ...})
         raise UnknownNameError(problem.kind, problem.name, problem.known, command=command) from None
 
 
@@ -263,8 +263,8 @@ def format_of(path: PathLike) -> str:
     content = "letor" if looks_like_letor(head) else _trec_format(head)
     found = magic or named or content or promised
     if found is None:
-        names, named = f"as one of {', '.join(FORMATS)}.", "name it .txt, .csv … or use toprank convert --from."
-        remedy = Remedy(f"give format= {names}", named, {"--from": f"give --from {names}"})
+        asked = f"give {{format}} as one of {', '.join(FORMATS)}."
+        remedy = Remedy(asked, "name it .txt, .csv … or use toprank convert {format}.", format=...)
         raise FormatError("Neither the content nor the name tells the format;", path=file, remedy=remedy)
     return found
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from toprank.data.checks import check_data, check_files, check_whole, numbers
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.periods import periods
-from toprank.errors import DataError, FileError, Remedy
+from toprank.errors import DataError, FileError
 
 __all__ = ["Fold", "Folds", "folds", "split"]
 
@@ -203,9 +203,7 @@ def _k_fold(data: RankingData, k: int, seed: int, stable: bool) -> Folds:
     if k < 3:
         raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
     if data.n_queries < k:
-        raise DataError(
-            f"{data.n_queries} queries cannot be divided into {k} parts;", remedy=Remedy("lower k.", "lower --folds.")
-        )
+        raise DataError(f"{data.n_queries} queries cannot be divided into {k} parts; ask for fewer.")
     if stable:
         part = _stable_parts(data.qids, seed, np.full(k, 1 / k))
     else:

@@ -48,7 +48,7 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
                 f"All {int(behind.sum()):,} queries behind the border at {last} of '{by}' had begun before it, so time "
                 "does not divide these queries. Make a query of each session, for example by putting the date into "
                 "the query id, or split without",
-                remedy=Remedy("by=.", "--by."),
+                remedy=Remedy("{by}.", by=...),
             )
     return number.astype(np.int64)
 
@@ -67,11 +67,10 @@ def _borders(counts: IntArray, shares: Sequence[float]) -> IntArray:
 def _times(data: RankingData, by: str) -> Array:
     """The dates of queries or documents, as values that have an order; none may be missing."""
     if not isinstance(by, str) or by not in data.carried:
-        remedy = Remedy(f"carry=['{by}']", f"--carry {by}")
         if not data.carried:
             raise DataError(
                 f"The data carry no column '{by}' to go by. Read them from a table with",
-                remedy=Remedy(f"{remedy}.", f"{remedy.command}."),
+                remedy=Remedy("{carry}.", carry=[by]),
             )
         raise UnknownNameError("carried column", str(by), data.carried)
     times = data.carried[by]

@@ -83,7 +83,7 @@ def _fault(path: Path, line: bytes, number: int) -> FormatError:
     dots = "…" if len(line) > 40 else ""
     words = line[:_SHORT].split()
     run = len(words) == 6 and words[1].upper() == b"Q0"
-    of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its --qrels.")
+    of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its {qrels}.", qrels=...)
     problem = f"Expected one finite number, not '{shown}{dots}'."
     return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
 

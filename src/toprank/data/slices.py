@@ -14,7 +14,7 @@ from toprank.data.carried import Carried, column_of, for_each_query
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
 __all__ = ["LEAST", "By", "Sliceable", "Slices", "columns_of", "pooled_slices", "slices_of_values"]
 
@@ -93,9 +93,10 @@ class Sliceable:
             raise UnknownNameError("carried column", name, (*self.carried, "head:documents"))
         raise DataError(
             f"The data carry no column '{name}' to slice by. Read them from a table with",
-            remedy=Remedy(
-                f"carry=['{name}'], give one value for each query, or slice by 'head:documents'.",
-                f"--carry {name}, or slice by head:documents.",
+            remedy=joined(
+                Remedy("{carry},", carry=[name]),
+                Remedy("give one value for each query,", ""),
+                "or slice by head:documents.",
             ),
         )
 

@@ -26,7 +26,7 @@ def typed_command() -> str:
 def without_place(word: str) -> str:
     """A word of a command, the full paths in it by their last name.
 
-    >>> [without_place(word) for word in ("/home/ann/a.txt", "--valid=~/b.txt", "C:/data/c.txt", "data/d.txt")]
-    ['a.txt', '--valid=b.txt', 'c.txt', 'data/d.txt']
+    >>> [without_place(word) for word in ("/home/ann/a.txt", "valid=~/b.txt", "C:/data/c.txt", "data/d.txt")]
+    ['a.txt', 'valid=b.txt', 'c.txt', 'data/d.txt']
     """
     return _FULL_PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1] or found[0], word)

@@ -19,10 +19,10 @@ UNJUDGED: tuple[str, ...] = get_args(Unjudged)
 _REST = "condense (take them out of the lists) or drop (leave their queries out)."
 
 
-def choose_a_rule(python: str) -> Remedy:
-    """What to do about unjudged documents: in Python's words as given, and in those of the command line."""
-    chosen = f"choose what that means: --unjudged irrelevant, {_REST}"
-    return Remedy(python, "label them, or leave them out of the data.", {"--unjudged": chosen})
+def choose_a_rule(*python: str) -> Remedy:
+    """What to do about unjudged documents, with another way for Python where that has no argument for it."""
+    choice = f"choose what that means: {{unjudged}}, {_REST}"
+    return Remedy(*python, choice, "label them, or leave them out of the data.", unjudged="irrelevant")
 
 
 def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
@@ -43,7 +43,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
     if rule == "refuse":
         raise DataError(
             f"{int((~judged).sum()):,} of {data.n_documents:,} documents are not judged (label NaN or -1);",
-            remedy=choose_a_rule(f"choose what that means: unjudged='irrelevant', {_REST}"),
+            remedy=choose_a_rule(),
         )
     if rule == "irrelevant":
         return data.replace(labels=np.where(judged, data.labels, 0.0)), None
@@ -53,9 +53,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
         other = "irrelevant" if rule == "condense" else "condense"
         raise DataError(
             left,
-            remedy=Remedy(
-                f"unjudged='{rule}' leaves none; use '{other}'.", f"--unjudged {rule} leaves none; use {other}."
-            ),
+            remedy=Remedy(f"{{unjudged}} leaves none; use {other}.", unjudged=rule),
         )
     return data.keep(kept), kept
 

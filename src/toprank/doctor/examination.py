@@ -125,7 +125,7 @@ def features_findings(one: Examined) -> Iterator[Finding]:
     what = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
     remedy = joined(
         "Nothing, or read text with",
-        Remedy("missing='zero'", "--missing zero"),
+        Remedy("{missing}", missing="zero"),
         "where absent means 0: trees learn where to send missing values, linear models and networks take the mean of "
         "the feature.",
     )
@@ -409,7 +409,7 @@ def split_queries_finding(
     number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
     line = getattr(refusal, "line", None)
     sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
-    regroup = Remedy("regroup=True,", "--regroup,")
+    regroup = Remedy("{regroup},", regroup=True)
     remedy = joined("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
     return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
 

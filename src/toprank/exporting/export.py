@@ -185,7 +185,7 @@ def _tell_differences(parity: Parity, target: Format, formula: Formula, allowed:
         raise DifferenceError(
             f"{said} Nothing was written;",
             parity,
-            remedy=Remedy("allow_changes=True writes it all the same.", "--allow-changes writes it all the same."),
+            remedy=Remedy("{allow_changes} writes it all the same.", allow_changes=True),
         )
     warn_user(f"{said} Print what export returns to see which.", DifferenceWarning)
 

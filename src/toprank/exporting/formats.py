@@ -39,7 +39,7 @@ class Format:
     """A way to write rankers down.
 
     Args:
-        name: as `toprank export --to` calls it.
+        name: as `toprank.export` calls it.
         title: what it is and who reads it, in a few words.
         suffix: what its files usually end in.
         precision: what the target computes in; ``double`` is held to no change of any ranking.

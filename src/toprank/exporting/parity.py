@@ -106,7 +106,7 @@ class Parity(Shown):
         return self.rows > 0 and self.rows_beyond == 0 and self.rankings_changed == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """For `toprank export --json`."""
+        """As plain values, for JSON."""
         whole = (
             "format", "interpreter", "holds", "tolerance", "rows", "largest", "rows_beyond", "rankings",
             "rankings_changed", "rankings_rounded",

@@ -252,7 +252,8 @@ def _tie_order(data: RankingData) -> IntArray:
     """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
     if data.document_ids is None:
         problem = "This convention orders tied documents by their ids, but the data have none."
-        give = Remedy("Give document_ids,", "Name the column of a table that holds them with --document-id,")
+        of_table = "Name the column of a table that holds them with {document_id},"
+        give = Remedy("Give document_ids,", of_table, document_id=...)
         raise DataError(problem, remedy=joined(give, "or choose another convention."))
     _, rank = np.unique(data.document_ids, return_inverse=True)
     return np.lexsort((-rank.reshape(-1), data.queries.document_query))

@@ -14,7 +14,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError
 from toprank.metrics.ranking import ranking
 from toprank.rankers.contributions import Sampling, with_rows
 from toprank.rankers.estimator import check_is_fitted
@@ -111,8 +111,7 @@ def _query_number(data: RankingData, qid: Any) -> int:
     if qid is None:
         if data.n_queries > 1:
             raise DataError(
-                f"These data have {data.n_queries:,} queries; say which one to explain:",
-                remedy=Remedy("qid=.", "--qid."),
+                f"These data have {data.n_queries:,} queries; say by its qid which one to explain.",
             )
         return 0
     known = data.qids.astype(str)

@@ -193,7 +193,8 @@ def variances(P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Qu
 
 _CALIBRATE = Remedy(
     "Calibrate the ranker on data that it was not trained on, ranker.calibrate(valid), and ask again.",
-    "Train it with --calibrate and data that it is not trained on, and ask again.",
+    "Train it with {calibrate} and data that it is not trained on, and ask again.",
+    calibrate=...,
 )
 
 

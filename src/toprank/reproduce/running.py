@@ -42,7 +42,7 @@ def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -
     """
     root = Path(data)
     if not root.is_dir():
-        raise FileError(f"{root} is not a folder; --data must name the folder that holds the LETOR sets.")
+        raise FileError(f"{root} is not a folder; data must name the folder that holds the LETOR sets.")
     wanted = SETS if sets is None else tuple(_known(name) for name in sets)
     if not wanted:
         raise DataError(f"No set is named; known: {', '.join(SETS)}.")

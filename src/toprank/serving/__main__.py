@@ -10,7 +10,7 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from toprank.errors import ToprankError, told
+from toprank.errors import ToprankError
 from toprank.serving import check_installed
 from toprank.serving.settings import Option, Settings
 
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start(models, Settings(**given), requests=not quiet)
         return 0
     except ToprankError as problem:
-        return _failed(told(problem.args[0]), 1)
+        from toprank.serving.starting import as_served
+
+        return _failed(as_served(problem.args[0]), 1)
     except KeyboardInterrupt:
         return _failed("Interrupted.", 130)
     except MemoryError:

@@ -99,7 +99,7 @@ class Interleaving:
             raise RefusedError(
                 404,
                 f"There is no interleaved list {impression[:40]!r}; it may be too old, or of a process with another "
-                "secret (--secret-file) or other models to interleave.",
+                "secret or with other models to interleave.",
             )
         places = []
         for document in dict.fromkeys(documents):  # no more of them than a list is long, and the one that is not there

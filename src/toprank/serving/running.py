@@ -35,7 +35,7 @@ def read_token(path: Path | None, host: str) -> str | None:
         if not _is_loopback(host):
             raise DataError(
                 f"On {host} others can reach the service, so it needs a token: write a long random word into a file, "
-                "and give it as --token-file. (On 127.0.0.1, the default, only this machine can.)"
+                "and give the service this token file. (On 127.0.0.1, the default, only this machine can.)"
             )
         return None
     return _word(path, "token")
@@ -83,7 +83,7 @@ def listening(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as problem:
         bound.close()
         why = getattr(problem, "strerror", None) or problem
-        raise FileError(f"Port {port} of {host} cannot be listened on: {why}. Choose another by --port.") from None
+        raise FileError(f"Port {port} of {host} cannot be listened on: {why}. Choose another port.") from None
 
 
 class _Server(uvicorn.Server):

@@ -280,7 +280,8 @@ class Service:
     def _known_interleaving(self) -> Interleaving:
         if self._interleaving is None:
             raise RefusedError(
-                404, "This service interleaves nothing; start it with --interleave A B to compare two models."
+                404,
+                "This service interleaves nothing; it compares two models where it is started with both to interleave.",
             )
         return self._interleaving
 
@@ -330,7 +331,7 @@ class Service:
 
 _ONE_PROCESS = (
     "Ids of interleaved lists hold for this process alone: clicks that reach another one, or this one after a restart, "
-    "are refused. Give all replicas the same --secret-file."
+    "are refused. Give all replicas the same secret file."
 )
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)

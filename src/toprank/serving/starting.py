@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toprank.errors import told
+from toprank.errors import retold
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.running import listening, read_secret, read_token, serve
@@ -16,7 +16,7 @@ from toprank.serving.settings import Limits, Settings
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["start"]
+__all__ = ["as_served", "start"]
 
 
 def start(
@@ -38,6 +38,11 @@ def start(
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: log("warning", says=_said(message))
         _start(models, settings, log, reference)
+
+
+def as_served(sentence: str) -> str:
+    """A sentence for who starts a service, which reads with what it knows of its models: it takes no such argument."""
+    return retold(sentence, lambda name, _: name, lambda _: False)
 
 
 def _start(
@@ -63,6 +68,6 @@ def _start(
 
 
 def _said(message: Any) -> str:
-    """A warning as a command says it."""
+    """A warning in the words of a service."""
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
-    return told(sentence) if isinstance(sentence, str) else str(message)
+    return as_served(sentence) if isinstance(sentence, str) else str(message)

@@ -196,7 +196,7 @@ def _encoded(
             "Numbers, truth values, text, categories of text or numbers, dates and durations can. Turn "
             f"{'it' if len(unusable) == 1 else 'each'} into one of these, or leave "
             f"{'it' if len(unusable) == 1 else 'them'} out with",
-            remedy=Remedy("features=[...].", "--features A,B,...."),
+            remedy=Remedy("{features}.", features=[...]),
         )
     here = {} if known is None else {column.name: column for column in known.columns}
     for name, column in here.items():
@@ -271,16 +271,16 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     if not columns:
         return []
     one = len(columns) == 1
-    asked = "name the features with --features A,B,..."
     warn_user(
         joined(
             f"{'A column of text is' if one else 'Columns of text are'} left out, since nearly every cell holds "
             f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if one else 'them'} as "
             f"{'a category' if one else 'categories'},",
             Remedy(
-                f"name the features with features=[...]; for splits and slices, carry={list(columns)}.",
-                f"{asked}.",
-                {"--carry": f"{asked}; for splits and slices, --carry {','.join(columns)}."},
+                "name the features with {features}; for splits and slices, {carry}.",
+                "name the features with {features}.",
+                features=[...],
+                carry=list(columns),
             ),
         ),
         ColumnsLeftOutWarning,
@@ -315,7 +315,7 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
         listed = ", ".join(f"'{name}'" for name in found)
         raise DataError(
             f"Several columns could be the {role}: {listed}.",
-            remedy=_remedy(role, f"Say which with {role}='...'.", "Say which with {} COLUMN.", "Rename all but one."),
+            remedy=Remedy(f"Say which with {{{role}}}.", "Rename all but one.", **{role: "COLUMN"}),
         )
     if not needed:
         return None
@@ -323,20 +323,11 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
     shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     raise DataError(
         f"No column looks like the {role}. The columns are: {shown}.",
-        remedy=_remedy(
-            role,
-            f"Give {role}='...', or {role}=False {meaning}.",
-            f"Give {{0}} COLUMN, or {{0}} '' {meaning}.",
-            f"Call it '{role}'.",
+        remedy=joined(
+            Remedy(f"Give {{{role}}},", f"Call it '{role}'.", **{role: "COLUMN"}),
+            Remedy(f"or {{{role}}} {meaning}.", "", **{role: False}),
         ),
     )
-
-
-def _remedy(role: str, python: str, asked: str, otherwise: str) -> Remedy:
-    """What to do about a role: by the option of a command, which of `explain` has another name, or without one."""
-    options = ["--qid-column"] if role == "qid" else []
-    options.append(f"--{role.replace('_', '-')}")
-    return Remedy(python, otherwise, {option: asked.format(option) for option in options})
 
 
 def _stored_roles(schema: Any) -> dict[str, str] | None:

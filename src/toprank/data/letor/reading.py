@@ -42,10 +42,8 @@ from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNam
 
 __all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_letor", "n_entries", "read_letor"]
 
-_SPARSE = Remedy("Read with layout='sparse'.", "Read with --layout sparse.")
-_WIDER = Remedy(
-    "asked for; raise n_features.", "of the training data.", {"--n-features": "asked for; raise --n-features."}
-)
+_SPARSE = Remedy("Read with {layout}.", layout="sparse")
+_WIDER = Remedy("asked for; raise {n_features}.", "of the training data.", n_features=...)
 
 LARGEST_ID = 2**31 - 1
 

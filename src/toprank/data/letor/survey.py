@@ -35,7 +35,7 @@ __all__ = [
     "survey_chunks",
 ]
 
-_REGROUP = Remedy("read with regroup=True.", "read with --regroup.")
+_REGROUP = Remedy("read with {regroup}.", regroup=True)
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
 _ROOM = 1024  # runs to begin with
 

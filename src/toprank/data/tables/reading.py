@@ -174,7 +174,7 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
                 f"There {'is a column' if len(extra) == 1 else 'are columns'} {listed(extra)}, which {first.path} does "
                 "not have. Give all files the same columns, or name those to use with",
                 path=source.path,
-                remedy=Remedy("features=[...].", "--features A,B,...."),
+                remedy=Remedy("{features}.", features=[...]),
             )
         if source.kind == "csv":  # text has no types but those it is read with
             continue
@@ -183,10 +183,10 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
             fits = any_number and name in layout.features and is_number(here) and is_number(there)
             fits |= name in layout.features and kind_of(here) == kind_of(there) != "number"
             if here != there and not fits:
-                end, remedy = ".", Remedy("")
+                end, remedy = ".", ""
                 if name in layout.features:
                     end = ", or say which precision to use with"
-                    remedy = Remedy("dtype=.", "toprank convert --dtype.", {"--dtype": "--dtype."})
+                    remedy = Remedy("{dtype}.", "toprank convert {dtype}.", dtype=...)
                 problem = f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same"
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 

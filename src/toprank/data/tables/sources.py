@@ -21,7 +21,7 @@ from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_columns, layout_of, learning, learnt
 from toprank.data.tables.writing import delimiter_of
-from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, joined
+from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError
 
 __all__ = ["Source", "about", "common_layout", "files_in", "sources_of", "with_levels"]
 
@@ -86,9 +86,9 @@ def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) 
     files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # none of them twice
     kind = format or promised_format(files[0])
     if kind not in _FORMATS:
-        names, named = f"as one of {', '.join(_FORMATS)};", "name it .parquet, .csv … or use toprank convert --from;"
-        give = Remedy(f"give format= {names}", named, {"--from": f"give --from {names}"})
-        raise DataError(f"{files[0]}:", remedy=joined(give, "the name does not tell."))
+        asked = f"give {{format}} as one of {', '.join(_FORMATS)}."
+        remedy = Remedy(asked, "name it .parquet, .csv … or use toprank convert {format}.", format=...)
+        raise DataError(f"{files[0]}: the name does not tell the format;", remedy=remedy)
     return [_source(file, kind) for file in files]
 
 

@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError
 
 __all__ = ["delimiter_of", "write_batches", "write_table"]
 
@@ -29,8 +29,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     """
     kind = format or promised_format(path)
     if kind not in _KINDS:
-        names = f"as one of {', '.join(_KINDS)}; the name does not tell."
-        raise DataError(f"{path}:", remedy=Remedy(f"give format= {names}", f"give --to {names}"))
+        known = ", ".join(_KINDS)
+        raise DataError(f"{path}: the name does not tell the format; ask for one of {known}.")
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)

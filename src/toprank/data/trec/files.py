@@ -450,8 +450,8 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
 
 def _document_ids(data: RankingData) -> Array:
     if data.document_ids is None:
-        column = "name the column of a table that holds them with --document-id,"
-        give = Remedy("give document_ids= to RankingData,", column)
+        column = "name the column of a table that holds them with {document_id},"
+        give = Remedy("give document_ids= to RankingData,", column, document_id=...)
         remedy = joined(give, "or read a file whose comments say 'docid = …'.")
         raise DataError("The data have no document ids, which TREC files need;", remedy=remedy)
     return data.document_ids

@@ -22,7 +22,7 @@ from toprank.solvers import Solution
 
 __all__ = ["PathRanker", "penalty_path", "tolerances_of"]
 
-_TO_CHOOSE = Remedy("valid= data to choose among them.", "--valid data to choose among them.")
+_TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
 
 
 class PathRanker(Ranker):
