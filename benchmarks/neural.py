@@ -131,7 +131,7 @@ class Ragged:
             "hidden": (128, 128),
             "dropout": 0.0,
             "batch_documents": budget,
-            "clip": None,
+            "max_grad_norm": None,
             "threads": threads,
             "device": "cpu",
             "epochs": epochs,

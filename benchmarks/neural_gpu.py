@@ -16,9 +16,8 @@ import torch
 
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.rankers.neural.parameters import NeuralParameters
 from toprank.rankers.neural.ranker import NeuralRanker
-from toprank.rankers.neural.training import _Run
+from toprank.rankers.neural.training import _NetworkRun
 
 
 def make_data(n: int, d: int, low: int = 60, high: int = 181) -> RankingData:
@@ -36,8 +35,8 @@ def step_times(
     data: RankingData, loss: str, budget: int, hidden: tuple[int, ...], native: object
 ) -> tuple[float, float]:
     """Milliseconds of a step by the clock, and of the GPU's work in it."""
-    ranker = NeuralRanker(loss, hidden=hidden, batch_documents=budget, epochs=100, device="cuda", native=native)
-    run = _Run(NeuralParameters.of(ranker), data, torch.device("cuda"), 4)
+    ranker = NeuralRanker(loss, hidden=hidden, batch_documents=budget, epochs=100, device="cuda", gpu_loss=native)
+    run = _NetworkRun(ranker, data, torch.device("cuda"), 4)
     for number in range(3):
         run.epoch(number, 0)
     steps = len(run._planned(np.random.default_rng(0)).batches)
@@ -75,7 +74,7 @@ def main() -> None:
         for call in (1, 2):
             begin = time.perf_counter()
             NeuralRanker(
-                "LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", native=native
+                "LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", gpu_loss=native
             ).fit(data)
             print(f"fit, call {call}: {time.perf_counter() - begin:.2f} s")
 

@@ -113,7 +113,7 @@ def test_two_processes_train_what_one_does(train, valid, workers):
 )
 def test_small_batches_too(train, valid, tmp_path, options):
     """A batch of one query leaves a process with nothing to do; it still takes part in the sums."""
-    options = {"epochs": 3, "hidden": (8,), "dropout": 0.0, "seed": 3, "clip": 1.0} | options
+    options = {"epochs": 3, "hidden": (8,), "dropout": 0.0, "seed": 3, "max_grad_norm": 1.0} | options
     tr.write(train, tmp_path / "d.toprank-data")
     alone = tr.NeuralRanker("LambdaRank", **options).fit(train)
     ranker = tr.NeuralRanker("LambdaRank", **options)

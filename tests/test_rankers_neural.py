@@ -126,8 +126,8 @@ def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(halves):
         query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries),
     )
     options = {"batch_documents": 200, "dropout": 0.0}
-    reference = network("ListMLE", native=False, **options).fit(heavy)
-    ranker = network("ListMLE", native=True, **options).fit(heavy)
+    reference = network("ListMLE", gpu_loss=False, **options).fit(heavy)
+    ranker = network("ListMLE", gpu_loss=True, **options).fit(heavy)
     np.testing.assert_array_equal(  # on a CPU the bridge is what "auto" means
         network("ListMLE", **options).fit(heavy).predict(test), reference.predict(test)
     )
@@ -140,10 +140,10 @@ def test_steps_of_the_device_are_those_of_the_host(halves, loss, monkeypatch):
     """Batches with rows and queries to spare, planned on the device, against the very batches one by one."""
     train, test = halves
     heavy = train.replace(query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries))
-    options = {"native": True, "epochs": 3, "dropout": 0.0, "batch_documents": 150}
+    options = {"gpu_loss": True, "epochs": 3, "dropout": 0.0, "batch_documents": 150}
     by_device = network(loss, **options).fit(heavy)
     with monkeypatch.context() as patch:
-        patch.setattr(neural_training._Run, "_resident", lambda self: None)
+        patch.setattr(neural_training._NetworkRun, "_resident", lambda self: None)
         by_host = network(loss, **options).fit(heavy)
     np.testing.assert_allclose(by_device.history_["loss"], by_host.history_["loss"], rtol=1e-5)
     np.testing.assert_allclose(by_device.predict(test), by_host.predict(test), atol=1e-4)
@@ -166,9 +166,9 @@ def test_recorded_steps_are_those_taken_one_by_one(halves, loss, dropout, monkey
 def test_the_mean_over_queries_does_not_depend_on_the_batches(halves):
     """With a vanishing learning rate the reported loss is the loss of the model, whatever the batches."""
     train, _ = halves
-    for native in (True, False):
+    for gpu_loss in (True, False):
         for budget in (1, 100, 10**6):
-            options = {"epochs": 1, "dropout": 0.0, "learning_rate": 1e-30, "native": native}
+            options = {"epochs": 1, "dropout": 0.0, "learning_rate": 1e-30, "gpu_loss": gpu_loss}
             ranker = network("ListNet", batch_documents=budget, **options).fit(train)
             value = losses.ListNet().on(train.labels, train.queries).at(ranker.predict(train)).value
             assert ranker.history_["loss"][0] == pytest.approx(value, rel=1e-5)
@@ -278,10 +278,10 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(halves):
     assert "callback" in ranker.stopped_
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_loss_that_draws_draws_anew_in_each_epoch(data, native):
+@pytest.mark.parametrize("gpu_loss", [True, False])
+def test_a_loss_that_draws_draws_anew_in_each_epoch(data, gpu_loss):
     one = tr.RankingData(data.X[:12], data.labels[:12])
-    options = {"native": native, "epochs": 3, "learning_rate": 1e-30, "dropout": 0.0}
+    options = {"gpu_loss": gpu_loss, "epochs": 3, "learning_rate": 1e-30, "dropout": 0.0}
     drawn = network("XENDCG", **options).fit(one).history_["loss"]
     assert len(set(drawn)) == 3
     assert network("XENDCG", **options).fit(one).history_["loss"] == drawn
@@ -292,14 +292,14 @@ def test_a_loss_that_draws_draws_anew_in_each_epoch(data, native):
 @pytest.mark.parametrize("with_valid", [True, False])
 def test_an_interrupt_keeps_the_best_so_far(halves, with_valid, monkeypatch):
     train, valid = halves
-    epoch = neural_training._Run.epoch
+    epoch = neural_training._NetworkRun.epoch
 
     def interrupt(self, number, first):
         if number == 4:
             raise KeyboardInterrupt
         return epoch(self, number, first)
 
-    monkeypatch.setattr(neural_training._Run, "epoch", interrupt)
+    monkeypatch.setattr(neural_training._NetworkRun, "epoch", interrupt)
     options = {"epochs": 30, "schedule": "constant"}
     with pytest.warns(ConvergenceWarning, match="Interrupted after 4 epochs"):
         ranker = network(**options).fit(train, valid=valid if with_valid else None)
@@ -315,7 +315,7 @@ def test_an_interrupt_before_the_first_epoch_ends_is_passed_on(halves, monkeypat
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(neural_training._Run, "epoch", interrupt)
+    monkeypatch.setattr(neural_training._NetworkRun, "epoch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         network().fit(halves[0])
 
@@ -341,9 +341,9 @@ def test_an_epoch_counts_only_with_its_weights():
 def test_a_diverging_training_says_so(halves):
     train, _ = halves
     wild = {"learning_rate": 1e30, "schedule": "constant"}
-    for native in (True, False):
+    for gpu_loss in (True, False):
         with pytest.raises(DataError, match=r"diverges: in epoch . the scores or the loss"):
-            network("Squared", native=native, **wild).fit(train)
+            network("Squared", gpu_loss=gpu_loss, **wild).fit(train)
 
 
 def test_a_training_that_diverges_late_keeps_the_best_epoch(halves, monkeypatch):
@@ -568,7 +568,7 @@ def test_a_fit_that_fails_changes_nothing(data):
         {"loss": losses.LambdaRank("map", truncation=5), "norm": "batch", "input_transform": "quantile"},
         {"loss": "Multinomial", "outputs": "grades", "gain": [0.0, 1.0, 2.0], "norm": "layer", "activation": "gelu"},
         {"loss": "ListNet", "network": "attention", "callbacks": [lambda now: None], "input_transform": "none"},
-        {"loss": "Squared", "hidden": (), "clip": None, "device": "auto"},
+        {"loss": "Squared", "hidden": (), "max_grad_norm": None, "device": "auto"},
     ],
 )
 def test_what_is_read_equals_what_was_saved(data, tmp_path, options):
@@ -675,12 +675,12 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"batch_documents": 0}, "batch_documents must be a whole number of at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
         ({"learning_rate": "fast"}, "learning_rate must be a positive number"),
-        ({"clip": -1.0}, "clip must be a positive number"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm must be a positive number"),
         ({"weight_decay": -1.0}, "weight_decay must be a number of at least 0"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"early_stopping": 0}, "early_stopping, a number of epochs or None"),
-        ({"native": "yes"}, "native must be 'auto', True or False"),
-        ({"native": True, "loss": "NeuralNDCG"}, "has no version for GPUs"),
+        ({"gpu_loss": "yes"}, "gpu_loss must be 'auto', True or False"),
+        ({"gpu_loss": True, "loss": "NeuralNDCG"}, "has no version for GPUs"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),
@@ -693,7 +693,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"callbacks": 1}, "list of functions"),
         ({"threads": "x"}, "threads must be a whole number of at least 1, or None, not 'x'"),
         ({"activation": np.zeros(2)}, "no kind of activation"),
-        ({"native": np.zeros(2)}, "native must be 'auto', True or False"),
+        ({"gpu_loss": np.zeros(2)}, "gpu_loss must be 'auto', True or False"),
         ({"init_model": "model.txt"}, "must be a fitted NeuralRanker, not a str"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
-
 import numpy as np
 import pytest
 import torch
@@ -17,9 +15,8 @@ from toprank.losses import triton as native_room
 from toprank.losses.triton import native_names
 from toprank.rankers.neural import scoring as neural_scoring
 from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, plan_prediction
-from toprank.rankers.neural.objective import NotFinite, Objective, bridged
-from toprank.rankers.neural.objective import _native as native_of
-from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
+from toprank.rankers.neural.parameters import architecture, check_parameters
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
 from toprank.scorers.networks import Architecture, Layout, build, initialise
 
@@ -95,8 +92,8 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
     """From the loss through scores, expected gains, attention and layers to every weight, in double precision."""
     if name == "Multinomial" and outputs == "score":
         return
-    wanted = {"loss": name, "outputs": outputs, "native": False}
-    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), data, torch.device("cpu"), 1)
+    wanted = {"loss": name, "outputs": outputs, "gpu_loss": False}
+    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
     network = made(kind, n_outputs=objective.n_outputs, norm="layer", seed=3)
     plan = plan_epoch(data.queries, 10, np.random.default_rng(0), alike=kind == "attention")
     assert len(plan.batches) > 1
@@ -126,8 +123,8 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
 
 
 def test_batches_add_up_to_the_loss_on_all_queries(data):
-    wanted = {"loss": "LambdaRank", "outputs": "score", "native": False}
-    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), data, torch.device("cpu"), 1)
+    wanted = {"loss": "LambdaRank", "outputs": "score", "gpu_loss": False}
+    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
     scores = np.random.default_rng(0).normal(size=data.n_documents)
     judged = bound_to(losses.LambdaRank(), data).at(scores)
     for budget in (1, 7, 1000):
@@ -164,8 +161,8 @@ def test_native_batches_know_what_is_true_of_all_data(data, loss):
     labels[-1] = 4.0
     rare = data.replace(labels=labels)
     outputs = "grades" if loss.traits.space == "class" else "score"
-    wanted = {"loss": loss, "outputs": outputs, "native": True}
-    objective = Objective.of(NeuralParameters.of(tr.NeuralRanker(**wanted)), rare, torch.device("cpu"), 1)
+    wanted = {"loss": loss, "outputs": outputs, "gpu_loss": True}
+    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), rare, torch.device("cpu"), 1)
     shape = (rare.n_documents, objective.n_outputs)
     scores = np.random.default_rng(0).normal(size=shape)
     judged = bound_to(objective.loss, rare).at(scores if outputs == "grades" else scores[:, 0])
@@ -185,13 +182,13 @@ def test_only_nvidias_gpus_have_kernels(name, monkeypatch):
     """Elsewhere the bridge computes on the CPU."""
     loss, mps = losses.make(name), torch.device("mps")
     monkeypatch.setattr(native_room, "available", lambda device: device.type == "cuda")
-    assert native_of("auto", loss, mps) is None
-    assert native_of("auto", loss, torch.device("cuda")) is not None
+    assert _gpu_loss("auto", loss, mps) is None
+    assert _gpu_loss("auto", loss, torch.device("cuda")) is not None
     for device in (mps, torch.device("cpu")):
         with pytest.raises(DataError, match="needs an NVIDIA GPU and Triton, and the device is"):
-            native_of(True, loss, device)
+            _gpu_loss(True, loss, device)
     monkeypatch.setattr(native_room, "available", lambda device: False)
-    assert native_of("auto", loss, torch.device("cuda")) is None
+    assert _gpu_loss("auto", loss, torch.device("cuda")) is None
 
 
 def test_processes_on_one_machine_have_a_gpu_each(monkeypatch):
@@ -367,14 +364,43 @@ def test_a_feature_that_nobody_has_or_that_never_varies_says_nothing():
         assert rows[:, 2].any()
 
 
-def test_the_parameters_are_checked_once_and_frozen():
-    parameters = NeuralParameters.of(tr.NeuralRanker(hidden=[8, 4]))
-    assert {field.name for field in fields(parameters)} == set(tr.NeuralRanker().get_params(deep=False))
-    assert parameters.hidden == (8, 4)
-    with pytest.raises(FrozenInstanceError):
-        parameters.epochs = 3
+def test_the_parameters_are_checked_and_make_a_plain_shape():
+    shape = architecture(tr.NeuralRanker(hidden=[np.int64(8), 4], dropout=0), 3, 1)
+    assert shape.hidden == (8, 4)
+    assert [type(size) for size in (*shape.hidden, shape.dropout)] == [int, int, float]
     with pytest.raises(DataError, match="epochs"):
-        NeuralParameters.of(tr.NeuralRanker(epochs=0))
+        check_parameters(tr.NeuralRanker(epochs=0))
+
+
+def test_parameters_are_read_by_their_names_of_before():
+    ranker = tr.NeuralRanker("ListNet", hidden=(4,), epochs=1, max_grad_norm=0.5, gpu_loss=False)
+    state = ranker.fit(tr.synthetic(n_queries=5, seed=0)).state()
+    parameters = state.values["parameters"]
+    former = {"clip" if name == "max_grad_norm" else "native" if name == "gpu_loss" else name: value
+              for name, value in parameters.items()}  # fmt: skip
+    assert former.keys() != parameters.keys()
+    restored = tr.NeuralRanker.restore(state._replace(values={**state.values, "parameters": former}))
+    assert (restored.max_grad_norm, restored.gpu_loss) == (0.5, False)
+    both = state._replace(values={**state.values, "parameters": former | parameters})
+    with pytest.raises(DataError, match="no parameter"):
+        tr.NeuralRanker.restore(both)
+
+
+def test_a_training_goes_by_the_parameters_that_it_began_with():
+    """A callback that changes the ranker changes the next training."""
+    train = tr.synthetic(n_queries=10, seed=0)
+    options = {"hidden": [4], "epochs": 3, "threads": 1}
+    ranker = tr.NeuralRanker("ListNet", **options)
+
+    def meddle(_):
+        ranker.hidden.append(2)
+        ranker.set_params(epochs=1, learning_rate=1e3, loss="Squared", seed=5, callbacks=())
+
+    ranker.callbacks = [meddle]
+    ranker.fit(train)
+    undisturbed = tr.NeuralRanker("ListNet", **(options | {"hidden": [4]})).fit(train)
+    assert ranker.predict(train).tobytes() == undisturbed.predict(train).tobytes()
+    assert ranker.as_fitted.epochs == ranker.best_epoch_ == 3
 
 
 # ---- twins ----

@@ -29,7 +29,7 @@ from toprank.systems import get
     [
         ("l2", 0, -1e-9), ("weight_decay", 0, -1e-9), ("min_data_in_leaf", 0, -1), ("n_trees", 1, 0),
         ("early_stopping", 1, 0), ("num_leaves", 2, 1), ("max_bin", 2, 1), ("learning_rate", 1e-9, 0),
-        ("clip", 1e-9, 0), ("feature_fraction", 1, 1.001), ("query_fraction", 1e-9, 0), ("dropout", 0, -1e-9),
+        ("max_grad_norm", 1e-9, 0), ("feature_fraction", 1, 1.001), ("query_fraction", 1e-9, 0), ("dropout", 0, -1e-9),
         ("dropout", 0.999, 1),
     ],
 )  # fmt: skip

@@ -114,7 +114,7 @@ def _check_kind(system: str, name: str, value: Any, default: Any) -> None:
         raise DataError(f"{name}={value!r} is of the wrong kind for {system}; its default is {default!r}.")
 
 
-_MAY_BE_NONE = ("tolerance", "max_iterations", "n_grades", "early_stopping", "threads", "clip")
+_MAY_BE_NONE = ("tolerance", "max_iterations", "n_grades", "early_stopping", "threads", "max_grad_norm")
 """Numbers that a ranker settles itself where they are None."""
 _MAY_BE_SEVERAL = ("tolerance",)
 """Numbers that a linear ranker takes several of, to choose among on validation data."""

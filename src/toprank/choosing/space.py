@@ -70,7 +70,7 @@ _LEAST = {
     **dict.fromkeys(("num_leaves", "max_bin"), 2),
 }
 _SHARES = ("feature_fraction", "row_fraction", "query_fraction")
-_POSITIVE = ("learning_rate", "clip", *_SHARES)
+_POSITIVE = ("learning_rate", "max_grad_norm", *_SHARES)
 _MAY_BE_SEVERAL = ("l2", "tolerance")  # a linear ranker chooses among them itself
 
 

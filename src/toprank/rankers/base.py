@@ -76,6 +76,9 @@ class Ranker(Recorded):
     standardises: ClassVar[bool] = False
     """Whether a model file holds the standardisation of the features."""
 
+    former_parameters: ClassVar[Mapping[str, str]] = {}
+    """What parameters were called in model files of before, and what they are called now: the one place that knows."""
+
     takes_categories: ClassVar[bool] = False
     """Whether it takes the codes of categories; others see a column of zeros and ones for each frequent level."""
     takes_sparse: ClassVar[bool] = True
@@ -461,7 +464,7 @@ class Ranker(Recorded):
     @classmethod
     def restore(cls, state: State) -> Self:
         """The ranker that `state` described: a draft, which is `settled` once the rest of the file is read."""
-        ranker = cls(**read_parameters(cls, needed(state.values, "parameters")))
+        ranker = cls(**read_parameters(cls, needed(state.values, "parameters"), cls.former_parameters))
         for name, numbers in cls.saved_arrays.items():
             part = name.rstrip("_")
             setattr(ranker, name, numbers.read(part, needed(state.arrays, part)))

@@ -169,18 +169,22 @@ def read_value(parts: Any, name: str, hint: Any) -> Any:
     return value
 
 
-def read_parameters(kind: type, given: Any) -> dict[str, Any]:
-    """Arguments of a ranker's constructor from the plain values of a file, each of the type that it declares."""
+def read_parameters(kind: type, given: Any, former: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of a ranker's constructor from the plain values of a file, each of the type that it declares.
+
+    `former` are names of before, and what each is called now; a file that has both contradicts itself.
+    """
     hints = get_type_hints(kind.__init__)  # type: ignore[misc]
     hints.pop("return")
     parameters = {}
-    for name in read_value({"parameters": given}, "parameters", dict[str, Any]):
+    for written, value in read_value({"parameters": given}, "parameters", dict[str, Any]).items():
+        name = former.get(written, written)
         if name in OF_THE_MACHINE:
             continue
-        if name not in hints:
-            raise DataError(f"there is no parameter {reprlib.repr(name)}")
+        if name not in hints or name in parameters:
+            raise DataError(f"there is no parameter {reprlib.repr(written)}")
         called = f"the parameter {name}"
-        parameters[name] = read_value({called: from_plain(given[name])}, called, hints[name])
+        parameters[name] = read_value({called: from_plain(value)}, called, hints[name])
     return parameters
 
 

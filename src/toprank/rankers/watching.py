@@ -24,10 +24,10 @@ from toprank.rankers.trees.text import only_trees
 from toprank.showing.progress import NOW_AND_THEN, Told, patience
 
 if TYPE_CHECKING:
-    from toprank.rankers.neural.parameters import NeuralParameters
+    from toprank.rankers.neural.ranker import NeuralRanker
     from toprank.rankers.trees.ranker import TreeRanker
 
-    Asked: TypeAlias = TreeRanker | NeuralParameters
+    Asked: TypeAlias = TreeRanker | NeuralRanker
 
 __all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,11 +26,13 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Want
 from toprank.rankers.neural.inputs import EpochPlan
-from toprank.rankers.neural.parameters import NeuralParameters
 from toprank.rankers.outputs import first_outputs, loss_and_gains, weighted_grades
 from toprank.scorers.networks import expected_gain
 
-__all__ = ["NotFinite", "Objective", "bridged"]
+if TYPE_CHECKING:
+    from toprank.rankers.neural.ranker import NeuralRanker
+
+__all__ = ["NotFinite", "NetworkObjective", "bridged"]
 
 _BLOCK = 1 << 12  # documents that a thread takes at a time: for fewer, calling it costs more than it does
 
@@ -92,7 +94,7 @@ BatchLoss = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Objective:
+class NetworkObjective:
     """A loss on training data, as the training loop asks for it."""
 
     loss: Loss
@@ -101,18 +103,18 @@ class Objective:
     """G of each grade where the network has an output for each; else empty."""
     start: FloatArray | None
     """What the biases of the outputs start from; None: from chance."""
-    native: Any
+    gpu_loss: Any
     """The loss as kernels of the GPU; None: the bridge to the reference."""
     device: torch.device
     threads: int | None
 
     @classmethod
-    def of(cls, asked: NeuralParameters, data: RankingData, device: torch.device, threads: int | None) -> Objective:
+    def of(cls, ranker: NeuralRanker, data: RankingData, device: torch.device, threads: int | None) -> NetworkObjective:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        before = asked.init_model
+        before = ranker.init_model
         known = None if before is None else before.gains_
         loss, gains = loss_and_gains(
-            make_loss(asked.loss), asked.outputs, asked.gain, data.labels, known, "a network does"
+            make_loss(ranker.loss), ranker.outputs, ranker.gain, data.labels, known, "a network does"
         )
         weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
         bound = loss.on(data.labels, data.queries, **weights)
@@ -121,7 +123,7 @@ class Objective:
             return bound.at(np.full(data.n_documents, constant)).value
 
         start = first_outputs(loss, len(gains), *weighted_grades(data), value)
-        return cls(loss, data, gains, start, _native(asked.native, loss, device), device, threads)
+        return cls(loss, data, gains, start, _gpu_loss(ranker.gpu_loss, loss, device), device, threads)
 
     @property
     def n_outputs(self) -> int:
@@ -141,19 +143,19 @@ class Objective:
             return outputs
         return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
 
-    def drawn_anew(self, seed: int, number: int) -> Objective:
+    def drawn_anew(self, seed: int, number: int) -> NetworkObjective:
         """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
         if not is_dataclass(self.loss) or all(field.name != "seed" for field in fields(self.loss)):
             return self
         given: Any = self.loss
         chance = np.random.SeedSequence([given.seed, seed, number]).generate_state(1)
         loss = replace(given, seed=int(chance[0]))
-        return replace(self, loss=loss, native=None if self.native is None else _native(True, loss, self.device))
+        return replace(self, loss=loss, gpu_loss=None if self.gpu_loss is None else _gpu_loss(True, loss, self.device))
 
     def epoch(self, plan: EpochPlan) -> BatchLoss:
         """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
-        if self.native is not None:
-            return self._native_epoch(plan)
+        if self.gpu_loss is not None:
+            return self._gpu_epoch(plan)
         data, count = self.data, len(plan.batches)
         labels = data.labels[plan.rows]
         documents = None if data.document_weights is None else data.document_weights[plan.rows]
@@ -166,7 +168,7 @@ class Objective:
 
         return value
 
-    def _native_epoch(self, plan: EpochPlan) -> BatchLoss:
+    def _gpu_epoch(self, plan: EpochPlan) -> BatchLoss:
         from toprank.losses.triton import Part
 
         prepared, longest = self.prepared, int(self.data.queries.sizes.max())
@@ -187,12 +189,12 @@ class Objective:
 
     @cached_property
     def prepared(self) -> Any:
-        """The native loss on the labels of all data, on the device."""
+        """The loss for GPUs on the labels of all data, on the device."""
         from toprank.losses.triton import Frame
 
         offsets = torch.from_numpy(self.data.queries.offsets.copy())
         labels, weights = self._on_device(self.data.labels), self._on_device(self.data.document_weights)
-        return self.native.on(Frame(labels, offsets, weights))
+        return self.gpu_loss.on(Frame(labels, offsets, weights))
 
     @cached_property
     def query_scale(self) -> Tensor:
@@ -204,7 +206,7 @@ class Objective:
         return None if values is None else torch.from_numpy(values.astype(np.float32)).to(self.device)
 
 
-def _native(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
+def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
     """The loss as kernels of the GPU, where it has them and Triton works; ``auto`` leaves them to NVIDIA's GPUs."""
     if wanted is False or (wanted == "auto" and device.type != "cuda"):
         return None
@@ -212,12 +214,12 @@ def _native(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) ->
 
     found = native(loss)
     if wanted is True and found is None:
-        raise DataError(f"{loss!r} has no version for GPUs; use native='auto', which then takes the bridge.")
+        raise DataError(f"{loss!r} has no version for GPUs; use gpu_loss='auto', which then takes the bridge.")
     if not available(device):
         if wanted is True:
             raise DataError(
-                f"native=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use native='auto', which "
-                "takes the bridge where they are not."
+                f"gpu_loss=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use gpu_loss='auto', "
+                "which takes the bridge where they are not."
             )
         return None
     return found

@@ -65,15 +65,15 @@ class NeuralRanker(GradeProbabilities):
         learning_rate: AdamW's.
         schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
         weight_decay: AdamW's, on matrices of weights; biases are free.
-        clip: longest gradient of a step; a longer one is shortened. None: any.
+        max_grad_norm: the longest gradient of a step; a longer one is shortened to it. None: any length.
         metric: what the history tells and validation is judged by.
         convention: the rules of that metric.
         early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
             None: make all epochs and keep the last.
         train_metric: also judge the training data after each epoch.
-        native: ``auto``: on NVIDIA's GPUs losses in PyTorch's own operations, where there are any; elsewhere our
-            kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False to have one or the
-            other.
+        gpu_loss: ``auto``: on NVIDIA's GPUs the loss is computed there, by kernels in Triton, where it has them;
+            elsewhere by our kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False:
+            always the one or the other.
         device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
         init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
             optimiser.
@@ -109,6 +109,7 @@ class NeuralRanker(GradeProbabilities):
         **GradeProbabilities.saved_values,
     }
 
+    former_parameters: ClassVar[Mapping[str, str]] = {"native": "gpu_loss", "clip": "max_grad_norm"}
     rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
     shows_infinity: ClassVar[bool] = False  # as quantiles hide it
     trains_alone: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
@@ -133,12 +134,12 @@ class NeuralRanker(GradeProbabilities):
     learning_rate: float = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = 0.01
-    clip: float | None = 1.0
+    max_grad_norm: float | None = 1.0
     metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     early_stopping: int | None = 20
     train_metric: bool = False
-    native: bool | Literal["auto"] = "auto"
+    gpu_loss: bool | Literal["auto"] = "auto"
     device: str = "auto"
     init_model: NeuralRanker | None = None
     callbacks: Sequence[Callable[[Epoch], Any]] = ()
@@ -163,13 +164,13 @@ class NeuralRanker(GradeProbabilities):
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         needs("torch", "neural", "NeuralRanker")
-        from toprank.rankers.neural.parameters import NeuralParameters
+        from toprank.rankers.neural.parameters import check_parameters
         from toprank.rankers.neural.training import train_network
 
-        parameters = NeuralParameters.of(self)
+        check_parameters(self)
         if self.init_model is not None:
             self._check_start(data)
-        trained = train_network(parameters, data, valid, getattr(self, "_team", None))
+        trained = train_network(self, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
         self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, watch.history, watch.stopped

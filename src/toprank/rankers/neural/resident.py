@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.losses.triton import Part
-from toprank.rankers.neural.objective import Objective
+from toprank.rankers.neural.objective import NetworkObjective
 
 __all__ = ["ResidentSteps"]
 
@@ -29,30 +29,30 @@ class ResidentSteps:
     """The steps of a training on one device.
 
     Args:
-        objective: the loss on the training data; it must have a native version.
+        objective: the loss on the training data; it must have a version for GPUs.
         rows: (documents, features) as the network sees them, on the device.
         network: takes rows one by one.
         optimiser: on a GPU its learning rates are tensors.
         rng: where dropout draws from.
         budget: documents of a batch.
-        clip: largest norm of the gradient; None: any.
+        max_grad_norm: largest norm of the gradient; None: any.
         record: replay the steps as a CUDA graph.
     """
 
     def __init__(
         self,
-        objective: Objective,
+        objective: NetworkObjective,
         rows: Tensor,
         network: nn.Module,
         optimiser: torch.optim.Optimizer,
         rng: torch.Generator,
         *,
         budget: int,
-        clip: float | None,
+        max_grad_norm: float | None,
         record: bool,
     ) -> None:
         self._objective, self._features, self._network, self._optimiser = objective, rows, network, optimiser
-        self._rng, self._budget, self._clip, self._record = rng, budget, clip, record
+        self._rng, self._budget, self._max_grad_norm, self._record = rng, budget, max_grad_norm, record
         self._prepared, self._queries, device = objective.prepared, objective.data.queries, rows.device
         self._weights = [weight for weight in network.parameters() if weight.requires_grad]
         n, n_queries, self._longest = len(rows), len(self._queries), int(self._queries.sizes.max())
@@ -78,7 +78,7 @@ class ResidentSteps:
         offsets = np.concatenate([[0], np.cumsum(self._queries.sizes[order])])
         return order, np.array([first for first, _ in blocks_of(offsets, self._budget)] + [len(order)])
 
-    def epoch(self, objective: Objective, order: IntArray, firsts: IntArray, rates: FloatArray) -> float:
+    def epoch(self, objective: NetworkObjective, order: IntArray, firsts: IntArray, rates: FloatArray) -> float:
         """Take the steps of an epoch, with these learning rates; the mean loss of the batches."""
         count = len(firsts) - 1
         self._plan(order, firsts, rates)
@@ -136,8 +136,8 @@ class ResidentSteps:
         for weight in self._weights:
             weight.grad = None
         loss.backward()
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(self._weights, self._clip)
+        if self._max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
         rate = self._rates.index_select(0, self._step)[0]
         for group in self._optimiser.param_groups:
             if isinstance(group["lr"], Tensor):

@@ -20,7 +20,7 @@ from toprank.compute import FloatArray, IntArray, available_threads
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
-from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.parameters import architecture, check_form
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 from toprank.scorers.networks import Layout, SetAttention, build
 
@@ -214,9 +214,9 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
 
     `known` are arrays of the file that are no weights.
     """
-    parameters = NeuralParameters.of_form(ranker)
-    shape = parameters.architecture(len(ranker.inputs_.centre), max(len(ranker.gains_), 1))
-    network = build(shape)  # of any size that a file may announce, without its memory
+    check_form(ranker)
+    # Of any size that a file may announce, without its memory.
+    network = build(architecture(ranker, len(ranker.inputs_.centre), max(len(ranker.gains_), 1)))
     wanted_weights = network.state_dict()
     if set(arrays) - known - {name.replace(".", "_") for name in wanted_weights}:
         raise DataError("there are arrays that do not belong to the network")

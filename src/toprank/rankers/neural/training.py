@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
-from toprank.rankers.neural.objective import NotFinite, Objective
-from toprank.rankers.neural.parameters import NeuralParameters
+from toprank.rankers.neural.objective import NetworkObjective, NotFinite
+from toprank.rankers.neural.parameters import architecture
 from toprank.rankers.neural.scoring import (
     Rows,
     chosen_device,
@@ -29,7 +29,10 @@ from toprank.rankers.neural.scoring import (
 from toprank.rankers.watching import EpochWatch, Progress, judges_of
 from toprank.scorers.networks import Layout, SetAttention, build, initialise
 
-__all__ = ["Team", "Trained", "train_network"]
+if TYPE_CHECKING:
+    from toprank.rankers.neural.ranker import NeuralRanker
+
+__all__ = ["Team", "TrainedNetwork", "train_network"]
 
 
 class Team(Protocol):
@@ -49,7 +52,7 @@ class Team(Protocol):
         """The metrics, as the first process finds them."""
 
 
-class Trained(NamedTuple):
+class TrainedNetwork(NamedTuple):
     """The outcome of a training."""
 
     network: Any
@@ -65,14 +68,14 @@ class Trained(NamedTuple):
 
 
 def train_network(
-    parameters: NeuralParameters, data: RankingData, valid: RankingData | None, team: Team | None = None
-) -> Trained:
-    """Train as the parameters say, alone or in a team."""
-    device = chosen_device(parameters.device, None if team is None else team.place)
-    outline = build(parameters.architecture(data.n_features, 1))
-    with torch_threads(threads_for(parameters.threads, data.n_documents, outline)) as threads:
-        judges = judges_of(parameters, data if parameters.train_metric else None, valid)
-        run = _Run(parameters, data, device, threads, team)
+    ranker: NeuralRanker, data: RankingData, valid: RankingData | None, team: Team | None = None
+) -> TrainedNetwork:
+    """Train as a draft of a ranker asks for, alone or in a team."""
+    device = chosen_device(ranker.device, None if team is None else team.place)
+    outline = build(architecture(ranker, data.n_features, 1))
+    with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
+        judges = judges_of(ranker, data if ranker.train_metric else None, valid)
+        run = _NetworkRun(ranker, data, device, threads, team)
         held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
             held_out["train"] = run.rows
@@ -81,15 +84,15 @@ def train_network(
             network = prediction_network(run.network, device)
             return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
 
-        watch = _watch(parameters, judges.get("valid"), run.weights())
+        watch = _watch(ranker, judges.get("valid"), run.weights())
         _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
-    return Trained(network, run.inputs, run.objective.gains, epochs, value, judges.get("valid"), watch)
+    return TrainedNetwork(network, run.inputs, run.objective.gains, epochs, value, judges.get("valid"), watch)
 
 
-def _make_epochs(run: _Run, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
+def _make_epochs(run: _NetworkRun, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
     """Make the epochs, unless an interrupt from the keyboard ends them."""
     try:
         while not watch.over and watch.done < watch.last:
@@ -104,29 +107,29 @@ def _make_epochs(run: _Run, watch: EpochWatch, metrics: Callable[[], dict[str, f
         if not watch.has_a_best:
             raise DataError(
                 f"Training diverges: in epoch {number} the scores or the loss are not finite. Lower learning_rate, set "
-                "clip, or look for labels of enormous gain."
+                "max_grad_norm, or look for labels of enormous gain."
             ) from None
         watch.end_early(f"Training diverges: in epoch {number} the scores or the loss are not finite.")
 
 
-class _Run:
+class _NetworkRun:
     """The moving parts of a training."""
 
     def __init__(
         self,
-        parameters: NeuralParameters,
+        ranker: NeuralRanker,
         data: RankingData,
         device: torch.device,
         threads: int,
         team: Team | None = None,
     ) -> None:
-        self.parameters, self.data, self.device, self.team = parameters, data, device, team
-        self.objective = Objective.of(parameters, data, device, threads)
-        before = parameters.init_model
-        self.network = build(parameters.architecture(data.n_features, self.objective.n_outputs))
+        self.ranker, self.data, self.device, self.team = ranker, data, device, team
+        self.objective = NetworkObjective.of(ranker, data, device, threads)
+        before = ranker.init_model
+        self.network = build(architecture(ranker, data.n_features, self.objective.n_outputs))
         if before is None:
-            self.inputs = Inputs.of(parameters.input_transform, data.X, data.feature_names, threads)
-            initialise(self.network, torch.Generator().manual_seed(parameters.seed))
+            self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
+            initialise(self.network, torch.Generator().manual_seed(ranker.seed))
             if self.objective.start is not None:
                 with torch.no_grad():
                     self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
@@ -138,7 +141,7 @@ class _Run:
         # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
         self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
         self.rows = Rows(data.X, self.inputs, device, threads)
-        self.optimiser = _optimiser(self.network, parameters, device)
+        self.optimiser = _optimiser(self.network, ranker, device)
         self.dropout_rng = torch.Generator(device)
         self.resident = self._resident()
 
@@ -151,12 +154,12 @@ class _Run:
 
         What chance decides depends on the seed and the epoch's number alone.
         """
-        asked, rng = self.parameters, np.random.default_rng([self.parameters.seed, number])
+        ranker, rng = self.ranker, np.random.default_rng([self.ranker.seed, number])
         # Each process of a team leaves out activations of its own.
         self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
         self.network.train()
-        objective = self.objective.drawn_anew(asked.seed, number)
-        plan_rng = np.random.default_rng([asked.seed, number, 1])
+        objective = self.objective.drawn_anew(ranker.seed, number)
+        plan_rng = np.random.default_rng([ranker.seed, number, 1])
         if self.resident is not None:
             order, firsts = self.resident.batches(plan_rng)
             mean: float = self.resident.epoch(objective, order, firsts, self._rates(number - first, len(firsts) - 1))
@@ -168,11 +171,11 @@ class _Run:
 
     def _rates(self, epochs: int, steps: int) -> FloatArray:
         """The learning rate of each step of an epoch, after so many epochs."""
-        asked = self.parameters
-        progress = (epochs + np.arange(steps) / steps) / asked.epochs
-        return asked.learning_rate * np.array([_factor(asked.schedule, share) for share in progress.tolist()])
+        ranker = self.ranker
+        progress = (epochs + np.arange(steps) / steps) / ranker.epochs
+        return ranker.learning_rate * np.array([_factor(ranker.schedule, share) for share in progress.tolist()])
 
-    def _batch_by_batch(self, objective: Objective, plan: EpochPlan, epochs: int) -> float:
+    def _batch_by_batch(self, objective: NetworkObjective, plan: EpochPlan, epochs: int) -> float:
         """An epoch in which the host takes every step."""
         judge, weights = objective.epoch(plan), list(self.network.parameters())
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
@@ -185,26 +188,26 @@ class _Run:
                 total += self._backward(plan, place, judge)
             else:
                 total += self._backward_together(self.team, plan, place, judge)
-            if self.parameters.clip is not None:
-                nn.utils.clip_grad_norm_(weights, self.parameters.clip)
+            if self.ranker.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(weights, self.ranker.max_grad_norm)
             self.optimiser.step()
         return float(total) / len(plan.batches)
 
     def _planned(self, rng: np.random.Generator) -> EpochPlan:
         """The batches of an epoch."""
         alike = isinstance(self.network, SetAttention)
-        plan = plan_epoch(self.data.queries, self.parameters.batch_documents, rng, alike=alike)
+        plan = plan_epoch(self.data.queries, self.ranker.batch_documents, rng, alike=alike)
         return plan if self.team is None else self.team.share(plan)
 
     def _resident(self) -> Any:
         """Steps that the device takes by itself; None where the host must.
 
-        That is where the loss has no native version, rows do not fit on the device, batches have shapes of their own
+        That is where the loss has no version for GPUs, rows do not fit on the device, batches have shapes of their own
         (attention), rows to spare would count (means over a batch), or other processes take part.
         """
         on_device = self.rows.whole is not None and self.rows.whole.device.type == self.device.type
-        by_row = not isinstance(self.network, SetAttention) and self.parameters.norm != "batch"
-        if self.objective.native is None or self.team is not None or not on_device or not by_row:
+        by_row = not isinstance(self.network, SetAttention) and self.ranker.norm != "batch"
+        if self.objective.gpu_loss is None or self.team is not None or not on_device or not by_row:
             return None
         from toprank.rankers.neural.resident import ResidentSteps
 
@@ -216,8 +219,8 @@ class _Run:
             self.network,
             self.optimiser,
             self.dropout_rng,
-            budget=self.parameters.batch_documents,
-            clip=self.parameters.clip,
+            budget=self.ranker.batch_documents,
+            max_grad_norm=self.ranker.max_grad_norm,
             record=self.device.type == "cuda",
         )
 
@@ -252,26 +255,26 @@ def _factor(schedule: str, progress: float) -> float:
     return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _optimiser(network: nn.Module, parameters: NeuralParameters, device: torch.device) -> torch.optim.Optimizer:
+def _optimiser(network: nn.Module, ranker: NeuralRanker, device: torch.device) -> torch.optim.Optimizer:
     """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
     decayed = [weight for weight in network.parameters() if weight.ndim > 1]
     free = [weight for weight in network.parameters() if weight.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": parameters.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    groups = [{"params": decayed, "weight_decay": ranker.weight_decay}, {"params": free, "weight_decay": 0.0}]
     if device.type != "cuda":
-        return torch.optim.AdamW(groups, lr=parameters.learning_rate, fused=device.type == "cpu")
-    rate = torch.tensor(parameters.learning_rate, device=device)  # where a recorded step can read it
+        return torch.optim.AdamW(groups, lr=ranker.learning_rate, fused=device.type == "cpu")
+    rate = torch.tensor(ranker.learning_rate, device=device)  # where a recorded step can read it
     return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
 
 
-def _watch(parameters: NeuralParameters, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
-    before = parameters.init_model
-    progress = [Progress(parameters.metric)] if parameters.verbose else []
+def _watch(ranker: NeuralRanker, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
+    before = ranker.init_model
+    progress = [Progress(ranker.metric)] if ranker.verbose else []
     return EpochWatch(
-        steps=parameters.epochs,
+        steps=ranker.epochs,
         first=0 if before is None else before.best_epoch_,
         first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
         first_model=weights,
         higher_is_better=judge is None or judge.higher_is_better,
-        patience=None if judge is None else parameters.early_stopping,
-        callbacks=[*progress, *parameters.callbacks],
+        patience=None if judge is None else ranker.early_stopping,
+        callbacks=[*progress, *ranker.callbacks],
     )
