@@ -248,6 +248,21 @@ def test_every_page_of_the_navigation_exists():
         assert (ROOT / "docs" / page).is_file(), page
 
 
+def test_no_page_is_left_out_of_the_navigation():
+    pages = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(pages) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_first_page_leads_each_reader_through_five_pages_at_most():
+    _, _, section = (ROOT / "docs" / "index.md").read_text().partition("## Where to start\n")
+    paths = re.findall(r"(?:^\d\. \[.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
+    assert len(paths) == 3
+    for path in paths:
+        pages = re.findall(r"^\d\. \[[^]]*\]\(([\w-]+\.md)\)", path, re.MULTILINE)
+        assert 2 <= len(pages) == path.count("\n") <= 5
+        assert all((ROOT / "docs" / page).is_file() for page in pages)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_appeals_to_exists(page):
     for file, names in re.findall(r"`(tests/\w+\.py)((?:::\w+)*)`", page.read_text()):
