@@ -462,3 +462,11 @@ def test_the_floors_are_those_of_the_import_test():
     [plan] = [block.body for block in blocks_in(ROOT / "docs" / "architecture.md", "text") if "errors" in block.body]
     floors = [set(line.split("  ")[0].split(" | ")) for line in plan.splitlines()]
     assert floors[::-1] == FLOORS
+
+
+def test_contributing_lists_every_room_from_the_top_down():
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where things are")[2].partition("\n## ")[0]
+    items = [item.partition("\n\n")[0] for item in re.split(r"^- ", section, flags=re.MULTILINE)[1:]]
+    names = set().union(*FLOORS)
+    floors = [{name for name in re.findall(r"`(\w+)`", item) if name in names} for item in items]
+    assert floors == FLOORS[::-1]
