@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Timings have no place in tests. A change is judged by the same examples
@@ -23,3 +24,11 @@ def pytest_configure(config):
     """Let Ctrl-C be heard, whoever started the tests."""
     # Started in the background by a shell, a process ignores SIGINT, and so would every process that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def the_checkout_stays_clean(pytestconfig):
+    """Tests write into folders of their own: a file in the checkout would be committed one day."""
+    before = {path.name for path in pytestconfig.rootpath.iterdir()}
+    yield
+    assert {name for path in pytestconfig.rootpath.iterdir() if (name := path.name)[0] != "."} <= before

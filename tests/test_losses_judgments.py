@@ -45,8 +45,7 @@ def test_the_scale_is_that_of_the_whole_mean():
         ({"query_weights": np.zeros(3)}, "query_weights must be finite, not negative, and not all zero"),
         ({"document_weights": -np.ones(6), "total_weight": 9.0}, "document_weights must be finite, not negative"),
         ({"teacher_scores": np.ones(5)}, "5 teacher_scores, but 6 are needed"),
-        ({"positions": np.ones(7)}, "7 positions, but 6 are needed"),
-        ({"propensities": np.ones((6, 1))}, "propensities, but 6 are needed"),
+        ({"teacher_scores": np.ones((6, 1))}, "teacher_scores, but 6 are needed"),
     ],
 )
 def test_what_does_not_fit_is_refused(given, sentence):

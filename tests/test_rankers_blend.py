@@ -91,7 +91,7 @@ def test_rows_and_data_score_alike(parts):
     assert blend.score(other.X, other.labels, qid=other.qid) == tr.evaluate(whole, other).mean["ndcg@10"]
 
 
-def test_a_member_that_looks_at_the_whole_query_sees_it(parts):
+def test_a_member_that_looks_at_the_whole_query_sees_it(parts, tmp_path):
     train, other = parts
     blend = tr.BlendRanker([Within(), tr.LinearRanker("Squared")]).fit(train)
     wanted = blend.predict(other)
@@ -105,7 +105,7 @@ def test_a_member_that_looks_at_the_whole_query_sees_it(parts):
     first = other.select([0])
     np.testing.assert_allclose(blend.predict(pd.DataFrame(first.X, **names)), wanted[: first.n_documents])
     with pytest.raises(DataError, match="cannot hold a Within"):
-        blend.save("never.toprank")
+        blend.save(tmp_path / "never.toprank")
 
 
 def test_a_member_without_an_opinion_changes_nothing(parts):

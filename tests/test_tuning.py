@@ -662,7 +662,8 @@ def test_validation_data_of_another_width(parts):
         (["--folds", "1"], "--folds"),
     ],
 )
-def test_wrong_usage_of_the_command(options, words):
+def test_wrong_usage_of_the_command(options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["tune", "none.txt", "--model", "no.toprank", *options])
     assert result.exit_code == 2
     assert words in result.output

@@ -34,15 +34,13 @@ def run() -> None:
     stopping.listen()
     try:
         _run()
-    except SystemExit:
-        if not stopping.requested():
-            raise
     except Exception:
         if not stopping.requested():
             raise
-        stopping.say()  # what breaks within an interrupted compiler, say, is no news
-    if stopping.requested():
-        stopping.leave()
+        stopping.say()  # what breaks because we leave is no news
+    finally:
+        if stopping.requested():
+            sys.exit(stopping.status())
 
 
 def _run() -> None:

@@ -1,9 +1,9 @@
 """Ctrl-C and SIGTERM end the command within seconds, whatever it is doing.
 
 Python tells the main thread of a signal between two of its instructions. That may take minutes while a library
-computes, and an exception that arises within a callback of a compiler is swallowed. So a thread of ours hears of the
-signal, too: it passes the interrupt on to the threads that the main thread waits for, and where even that does not
-help, it clears up and ends the process.
+computes or while the main thread waits for others, and a library that calls us back may swallow the exception. So a
+thread of ours hears of the signal, too: it interrupts the threads that the main thread waits for, and where even that
+does not help, it clears up and ends the process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Any, NoReturn
 
-__all__ = ["leave", "listen", "requested", "say", "status"]
+__all__ = ["listen", "requested", "say", "status"]
 
-_PASS_ON = 1.0  # seconds after the signal
-_END = 4.0
-_CLEARING = 0.5  # seconds that clearing up may take
+_PASS_ON = 1.0  # seconds after the signal: by then Python itself has told whoever can hear it
+_END = 4.0  # seconds after the signal: about as long as a person waits before closing the window
+_CLEARING = 0.5  # seconds that clearing up may take: what hangs may hold a lock that it needs
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _heard: list[int] = []
 
@@ -41,15 +40,6 @@ def say() -> None:
     """Say that we stop; for SIGTERM that was said at once."""
     if requested() != signal.SIGTERM:
         sys.stderr.write("toprank: Interrupted.\n")
-
-
-def leave() -> NoReturn:
-    """End the process where everyone has cleared up: a compiler that was interrupted may not survive an orderly end."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    _clear_up_for(_CLEARING)
-    os._exit(status())
 
 
 def listen() -> None:
@@ -107,15 +97,11 @@ def _pass_on(what: type[BaseException]) -> None:
 
 
 def _end(number: int) -> NoReturn:
-    _clear_up_for(_CLEARING)
-    os.write(2, b"toprank: Ended without waiting any longer for what was going on; what was not saved yet is lost.\n")
-    os._exit(128 + number)
-
-
-def _clear_up_for(seconds: float) -> None:
     clearing = threading.Thread(target=_clear_up, daemon=True)
     clearing.start()
-    clearing.join(seconds)
+    clearing.join(_CLEARING)
+    os.write(2, b"toprank: Ended without waiting any longer for what was going on; what was not saved yet is lost.\n")
+    os._exit(128 + number)
 
 
 def _clear_up() -> None:

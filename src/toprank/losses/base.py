@@ -36,7 +36,7 @@ __all__ = [
     "by_columns",
 ]  # fmt: skip
 
-_OF_DOCUMENTS = ("document_weights", "teacher_scores", "positions", "propensities")
+_OF_DOCUMENTS = ("document_weights", "teacher_scores")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +44,12 @@ class Judgments:
     """Labels, queries and weights as one value, checked when it is made; a loss is bound to it.
 
     Args:
-        labels: finite, one for each document; so are weights, teacher's scores, positions and propensities.
+        labels: finite, one for each document; so are weights and a teacher's scores.
         query_weights: one for each query.
         grades: the distinct labels of the whole data, rising (the lowest and the highest will do where they are too
             many); None: these labels are all there are.
         total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.
         teacher_scores: scores of another ranker.
-        positions: where each document was shown.
-        propensities: the chance of each document to have been looked at.
 
     >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
     2.0
@@ -64,8 +62,6 @@ class Judgments:
     grades: FloatArray | None = None
     total_weight: float | None = None
     teacher_scores: FloatArray | None = None
-    positions: FloatArray | None = None
-    propensities: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

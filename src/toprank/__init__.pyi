@@ -1,0 +1,55 @@
+"""The names of `toprank`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+
+from toprank import clicks as clicks
+from toprank import cluster as cluster
+from toprank import data as data
+from toprank import errors as errors
+from toprank import explaining as explaining
+from toprank import losses as losses
+from toprank import metrics as metrics
+from toprank import report as report
+from toprank import serving as serving
+from toprank import significance as significance
+from toprank import solvers as solvers
+from toprank import systems as systems
+from toprank import theory as theory
+from toprank.choosing.automatic import auto as auto
+from toprank.choosing.grid import select as select
+from toprank.choosing.scoring import scorer as scorer
+from toprank.choosing.tuning import tune as tune
+from toprank.comparison import compare as compare
+from toprank.data.converting import convert as convert
+from toprank.data.dataset import RankingData as RankingData
+from toprank.data.dataset import concatenate as concatenate
+from toprank.data.files import read as read
+from toprank.data.files import read_scores as read_scores
+from toprank.data.files import write as write
+from toprank.data.files import write_scores as write_scores
+from toprank.data.folds import folds as folds
+from toprank.data.folds import split as split
+from toprank.data.pool import PoolFeatures as PoolFeatures
+from toprank.data.queries import Queries as Queries
+from toprank.data.synthetic import synthetic as synthetic
+from toprank.data.trec import read_qrels as read_qrels
+from toprank.data.trec import read_run as read_run
+from toprank.data.trec import write_run as write_run
+from toprank.doctor import check as check
+from toprank.errors import ToprankError as ToprankError
+from toprank.experiment import Experiment as Experiment
+from toprank.explaining import importance as importance
+from toprank.exporting.export import export as export
+from toprank.metrics.evaluation import evaluate as evaluate
+from toprank.metrics.runs import evaluate_run as evaluate_run
+from toprank.monitoring import monitor as monitor
+from toprank.rankers.blend import BlendRanker as BlendRanker
+from toprank.rankers.linear.expected_gain import ExpectedGainRanker as ExpectedGainRanker
+from toprank.rankers.linear.ranker import LinearRanker as LinearRanker
+from toprank.rankers.linear.single_feature import AdaRank as AdaRank
+from toprank.rankers.linear.single_feature import CoordinateAscent as CoordinateAscent
+from toprank.rankers.linear.single_feature import RankBoost as RankBoost
+from toprank.rankers.model_files import load as load
+from toprank.rankers.neural.ranker import NeuralRanker as NeuralRanker
+from toprank.rankers.trees.ranker import TreeRanker as TreeRanker
+from toprank.rankers.wrapping import wrap as wrap
+
+__version__: str
