@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from itertools import combinations, pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -272,21 +272,36 @@ def test_every_test_that_a_page_appeals_to_exists(page):
             assert re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
 
 
-def test_the_reference_holds_every_public_name():
-    def named(path):
-        try:
-            return import_module(path)
-        except ModuleNotFoundError:
-            module, _, name = path.rpartition(".")
-            return getattr(import_module(module), name)
+def named(path):
+    try:
+        return import_module(path)
+    except ModuleNotFoundError:
+        home, _, name = path.rpartition(".")
+        return getattr(named(home), name)
 
-    described = {named(path) for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)}
-    rooms = [tr, tr.metrics, tr.losses, tr.solvers, tr.systems, tr.theory, tr.significance, tr.report, tr.errors]
-    rooms.append(tr.clicks)
-    things = [getattr(room, name) for room in rooms for name in room.__all__]
-    public = {thing for thing in things if getattr(thing, "__module__", "").startswith("toprank.")}
-    assert {tr.read, tr.LinearRanker, tr.losses.ListNet, tr.solvers.Newton} <= public
-    assert {thing.__qualname__ for thing in public - described} == set()
+
+def public_names():
+    """What stands in `toprank` and its rooms, by what a user types; the shortest name counts."""
+    rooms = {name: getattr(tr, name) for name in tr.__all__}
+    rooms = {f"tr.{name}": room for name, room in rooms.items() if isinstance(room, ModuleType)}
+    names = {
+        f"{path}.{name}": getattr(room, name) for path, room in rooms.items() for name in getattr(room, "__all__", ())
+    }
+    names |= {f"tr.{name}": getattr(tr, name) for name in tr.__all__}
+    ours = {name: thing for name, thing in names.items() if getattr(thing, "__module__", "").startswith("toprank.")}
+    return {thing: name for name, thing in ours.items()}
+
+
+def test_the_reference_holds_every_public_name_once_as_it_is_typed():
+    page = (ROOT / "docs" / "reference.md").read_text()
+    entries = re.findall(r"^::: (\S+)\n    options: \{(?:heading: ([\w.]+), )?", page, re.MULTILINE)
+    assert len(entries) == page.count("\n::: ")
+    things = [named(path) for path, _ in entries]
+    assert [path for (path, _), thing in zip(entries, things, strict=True) if things.count(thing) > 1] == []
+    public = public_names()
+    assert {tr.read, tr.LinearRanker, tr.losses.ListNet, tr.solvers.Newton} <= public.keys()
+    assert sorted(name for thing, name in public.items() if thing not in things) == []
+    assert [heading for _, heading in entries] == [public.get(thing, "") for thing in things]
 
 
 # Tables that are made from the code
