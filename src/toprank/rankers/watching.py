@@ -1,7 +1,7 @@
 """A training that goes in rounds or epochs, watched: the metric after each, the best, when to stop, the time left.
 
-`Watch` is what trees and networks have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` is told of
-each epoch by the loop that makes them.
+`Watch` is what they have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` and `LoopWatch` are told of
+each epoch or round by the loop that makes them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     Asked: TypeAlias = TreeRanker | NeuralRanker
 
-__all__ = ["Epoch", "EpochWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
+__all__ = ["Epoch", "EpochWatch", "LoopWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
 
 
 class Round(NamedTuple):
@@ -50,7 +51,7 @@ class Round(NamedTuple):
     seconds_left: float
     """Time until the last round, if they go on like this; NaN after the first, since the start is in its time."""
     booster: Any
-    """LightGBM's booster, to look at."""
+    """LightGBM's booster, to look at; None where another than LightGBM makes the rounds."""
 
 
 class Epoch(NamedTuple):
@@ -107,6 +108,8 @@ class Watch(ABC):
 
     Of `steps` to make; `first` were made before (continued training), and led to `first_model` and the `first_value` of
     the validation metric to beat. Stops after `patience` steps without a better one and keeps the best; None: the last.
+    `decides` is the metric that says which is the best, "valid" or "train"; one that gains no more than `least_gain` is
+    no better.
     """
 
     unit: ClassVar[str]
@@ -120,9 +123,12 @@ class Watch(ABC):
         first_model: Any = None,
         higher_is_better: bool = True,
         patience: int | None = None,
+        decides: Literal["valid", "train"] = "valid",
+        least_gain: float = 0.0,
         callbacks: Sequence[Callable[[Any], Any]] = (),
     ) -> None:
         self.steps, self.first, self.best_value, self.patience = steps, first, first_value, patience
+        self.decides, self.least_gain = decides, least_gain
         self.higher_is_better, self.callbacks = higher_is_better, callbacks
         self.best = self.done = first
         self.history: dict[str, list[float]] = {self.unit: []}
@@ -138,19 +144,20 @@ class Watch(ABC):
         history = {name: [*self.history.get(name, ()), value] for name, value in told.items()}
         # Nothing is called here, so that no interrupt comes between: a step that counts has its model and its row.
         self.last_model, self.history, self.done = model, history, number
-        valid = metrics.get("valid")
-        self._compare(valid)
-        self._tell(row, metrics.get("train"), valid)
+        decisive = metrics.get(self.decides)
+        self._compare(decisive)
+        self._tell(row, metrics.get("train"), metrics.get("valid"))
         if self.interrupted:
-            self._stop(self._interruption)
-        if valid is not None and self.patience is not None and self.done - self.best >= self.patience:
-            self._stop(f"The validation metric did not improve for {self.patience} {self.unit}s.")
+            self.stop(self._interruption)
+        if decisive is not None and self.patience is not None and self.done - self.best >= self.patience:
+            name = "validation" if self.decides == "valid" else "training"
+            self.stop(f"The {name} metric did not improve for {self.patience} {self.unit}s.")
 
     def _compare(self, value: float | None) -> None:
         if value is None or value != value:  # NaN: no query could be judged
             return
         sign = 1.0 if self.higher_is_better else -1.0
-        if self.best_value is None or sign * value > sign * self.best_value:
+        if self.best_value is None or sign * value > sign * self.best_value + self.least_gain:
             self.best, self.best_value, self.best_model = self.done, value, self._copy_of_best()
 
     def _copy_of_best(self) -> Any:
@@ -168,13 +175,14 @@ class Watch(ABC):
         seen = self.seen(number=self.done, last=self.last, train=train, valid=valid, best=best, **row, **times)
         wishes = [callback(seen) for callback in self.callbacks]
         if any(wish is True for wish in wishes):
-            self._stop(f"A callback ended the training after {self.done} {self.unit}s.")
+            self.stop(f"A callback ended the training after {self.done} {self.unit}s.")
 
     @abstractmethod
     def seen(self, **what: Any) -> Round | Epoch:
         """What callbacks are shown."""
 
-    def _stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
+        """Note why no more steps are made, unless that is known."""
         if not self.over:
             self.over, self.stopped = True, reason
 
@@ -186,6 +194,16 @@ class Watch(ABC):
         """Note that the training was interrupted from the keyboard."""
         self.interrupted = True
         self.end_early(self._interruption)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """An interrupt from the keyboard ends the loop inside; before anything was made, it is not for us."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self.has_something_to_keep:
+                raise
+            self.interrupt()
 
     def end_early(self, reason: str) -> None:
         """Note that the training did not come to its end."""
@@ -229,6 +247,20 @@ class EpochWatch(Watch):
         return Epoch(**what)
 
 
+class LoopWatch(Watch):
+    """A watch of rounds that a loop here makes; the model is what the loop hands over."""
+
+    unit = "round"
+
+    def made(self, metrics: Mapping[str, float], model: Any) -> None:
+        """Look at a round that was just made."""
+        self.note({}, metrics, model)
+
+    @override
+    def seen(self, **what: Any) -> Round:
+        return Round(booster=None, **what)
+
+
 class RoundWatch(Watch):
     """A watch of rounds, and a callback of LightGBM's; the model is its booster, of which any beginning can be kept.
 
@@ -270,7 +302,7 @@ class RoundWatch(Watch):
         if env.model.current_iteration() > self.done:
             self.note({}, {one[0]: float(one[2]) for one in env.evaluation_result_list}, None)
         elif not self.sampled:  # LightGBM takes a round without a split back
-            self._stop(f"After {self.done} rounds no split was left that improves the fit.")
+            self.stop(f"After {self.done} rounds no split was left that improves the fit.")
         if self.over:
             from lightgbm.callback import EarlyStopException
 

@@ -10,19 +10,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray, each_block
+from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.contributions import LinearTerms
-from toprank.rankers.formula import Part, centred
 from toprank.rankers.linear.penalty_path import PathRanker, penalty_path, tolerances_of
-from toprank.rankers.schema import Numbers
+from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
-from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Linear
 from toprank.showing.progress import Told
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
@@ -38,14 +35,13 @@ _SOLVERS: dict[str, Solver] = {
     "proximal": Proximal(),
     "descent": GradientDescent(),
 }
-_ROWS = 1 << 14
 _INEXACT_ITERATIONS = 30
 _MAX_ROUNDS = 50
 _INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
 
 
 @dataclass(eq=False, repr=False)
-class LinearRanker(LinearTerms, PathRanker):
+class LinearRanker(WeightedSum, PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
     Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the
@@ -83,9 +79,7 @@ class LinearRanker(LinearTerms, PathRanker):
     (True, (10,))
     """
 
-    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
     saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float, "l2_": float}
-    standardises: ClassVar[bool] = True
     learns_from_parts: ClassVar[bool] = True
     solves_to_a_gap: ClassVar[bool] = True
     family: ClassVar[str | None] = "linear"
@@ -163,8 +157,9 @@ class LinearRanker(LinearTerms, PathRanker):
             start = Newton().solve(easier, start, penalty).weights
         if limit is None and not traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
-        solver, used, told = self._solver(loss, objective), 0, Told()
-        tell = partial(_tell, told) if self.verbose else None
+        solver, used = self._solver(loss, objective), 0
+        told = Told() if self.verbose else None
+        tell = None if told is None else partial(_tell, told)
 
         def solve(weights: FloatArray, l2: float, tolerance: float | None) -> Solution:
             nonlocal used
@@ -177,7 +172,8 @@ class LinearRanker(LinearTerms, PathRanker):
             return solution
 
         self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
-        told.end()
+        if told is not None:
+            told.end()
         self._set(self.solution_.weights)
         if not self.coef_.any():
             self.warn_constant(
@@ -194,7 +190,7 @@ class LinearRanker(LinearTerms, PathRanker):
 
     @override
     def _scores_at(self, weights: FloatArray) -> Score:
-        return partial(_linear_scores, self.standardisation_, weights[: self.n_columns_], self.threads)
+        return partial(weighted_sums, self.standardisation_, weights[: self.n_columns_], self.threads)
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
         penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
@@ -233,17 +229,10 @@ class LinearRanker(LinearTerms, PathRanker):
             raise DataError(f"start has {given.size} weights, but the ranker has {n}.")
         return given
 
-    def _scores(self, X: Any) -> FloatArray:
-        unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
-        centred = self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
-        scores = _linear_scores(unscaled, self.coef_, self.threads, X)
-        scores += centred
-        return scores
-
+    @property
     @override
-    def _formula(self) -> Part:
-        centre = self.standardisation_.centre
-        return centred(centre, self.coef_, self.intercept_ + float(self.coef_ @ centre))
+    def _at_centre(self) -> float:
+        return self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -259,14 +248,3 @@ class LinearRanker(LinearTerms, PathRanker):
 
 def _tell(told: Told, iteration: int, _: FloatArray, value: float, message: str) -> None:
     told(f"iteration {iteration:>4}  value {value:.6f}  {message}")
-
-
-def _linear_scores(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:
-    features, n = Features(X, standardisation), X.shape[0]
-    scores = np.empty(n)
-
-    def work(rows: slice) -> None:
-        scores[rows] = features.times(rows, weights)
-
-    each_block(work, [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)], threads)
-    return scores

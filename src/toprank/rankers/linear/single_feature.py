@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,17 @@ from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Ranker
-from toprank.rankers.contributions import AdditiveTerms, Course, LinearTerms, column_of
-from toprank.rankers.formula import Forest, Part, centred, stump
+from toprank.rankers.contributions import AdditiveTerms, Course, column_of
+from toprank.rankers.formula import Forest, Part, stump
+from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import Numbers
+from toprank.rankers.watching import LoopWatch, Progress
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
+
+_LEAST_GAIN = 1e-12  # of a metric of the order of 1: less is rounding of its mean, by which another round is no better
+_LEAST_EDGE = 1e-9  # of a threshold: less is rounding of the sum of potentials, and its α would be noise
 
 
 class _Climbed:
@@ -73,19 +78,43 @@ class _Climbed:
         known = ~np.isnan(values)
         return float(self.weights[known] @ values[known] / self.weights[known].sum())
 
+    @property
+    def sign(self) -> float:
+        """What turns the metric so that more is better, and back."""
+        return 1.0 if self.judge.higher_is_better else -1.0
+
     def signed(self, scores: FloatArray) -> float:
         """The same, turned so that more is better."""
-        return self(scores) if self.judge.higher_is_better else -self(scores)
+        return self.sign * self(scores)
 
 
-def _weighted_sum(ranker: AdaRank | CoordinateAscent, X: Any) -> FloatArray:
-    """(X − centre) · coef, 0 where X is missing; a row has the same bits wherever it stands."""
-    features = Features(X, Standardisation(ranker.standardisation_.centre, np.ones(X.shape[1])))
-    return features.times(slice(0, X.shape[0]), ranker.coef_)
+class WatchedRanker(Ranker):
+    """A ranker whose rounds are made by a loop here, and watched."""
+
+    history_: dict[str, list[float]]
+    stopped_: str
+    interrupted_: bool
+
+    metric: str | Measure
+    verbose: bool
+
+    def _watch(self, steps: int, **options: Any) -> LoopWatch:
+        return LoopWatch(steps=steps, callbacks=[Progress(self.metric)] if self.verbose else [], **options)
+
+    def _note(self, watch: LoopWatch) -> None:
+        """Keep what the watch saw; say where the keyboard ended it."""
+        self.history_, self.stopped_, self.interrupted_ = watch.history, watch.stopped, watch.interrupted
+        if watch.interrupted:
+            self.warn_unconverged(f"{type(self).__name__}: {watch.stopped} The best until then is kept.")
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the training was ended from the keyboard."""
+        return getattr(self, "interrupted_", False)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AdaRank(LinearTerms, Ranker):
+class AdaRank(WeightedSum, WatchedRanker):
     """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
 
     Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, E the metric of the query ranked by that
@@ -102,16 +131,16 @@ class AdaRank(LinearTerms, Ranker):
         max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
         patience: stop after so many rounds without a better training metric (validation metric, where given).
         threads: number of threads; results do not depend on it.
+        verbose: tell the metric and the time left on standard error.
 
-    After fitting: `coef_` on the scale of the raw features; `rounds_`; the best round on `valid` is kept where given.
+    After fitting: `coef_` on the scale of the raw features; `rounds_`; `history_` (round, train or valid) and
+    `stopped_` (why, in words). The best round on `valid` is kept where given. An interrupt from the keyboard ends the
+    training with a warning; the best round until then is kept.
 
     Query weights count: P starts from them, P(q) ∝ w_q exp(−E_q), and the training metric is their weighted mean.
     Weights of single documents are refused.
     """
 
-    takes_sparse: ClassVar[bool] = False
-    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
-    standardises: ClassVar[bool] = True
     saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
 
     metric: str | Measure = "map"
@@ -120,6 +149,7 @@ class AdaRank(LinearTerms, Ranker):
     max_in_a_row: int = 2
     patience: int = 50
     threads: int | None = None
+    verbose: bool = False
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)
@@ -129,36 +159,42 @@ class AdaRank(LinearTerms, Ranker):
         climbed = self._climbed(data)
         selection = climbed if valid is None else self._judge(valid).for_choosing()
         self.coef_, self.rounds_ = np.zeros(data.n_features), 0
+        decides: Literal["valid", "train"] = "train" if valid is None else "valid"
+        watch = self._watch(self.max_rounds, patience=self.patience, decides=decides, least_gain=_LEAST_GAIN)
         if climbed.is_blind():
-            return
-        pool = _Pool(self._single_features(data, climbed), self.max_in_a_row)
+            watch.stop("No order of the training documents is better than another.")
+            return self._note(watch)
+        features = self._features(data)
+        pool = _Pool(_single_features(features, climbed), self.max_in_a_row)
         constant = self.standardisation_.without_constants(np.ones(data.n_features)) == 0
         pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
-        if not pool.open.any():
+        if pool.open.any():
+            self._boost(climbed, pool, features, selection, features if valid is None else self._features(valid), watch)
+            self.training_[decides] = {selection.name: watch.best_value}
+        else:
+            watch.stop("All features are constant.")
             self.warn_constant("AdaRank: all features are constant, so every document gets the same score.")
-            return
-        watched = data if valid is None else valid
-        worth, weights = climbed.weights, np.zeros(data.n_features)
-        scores, watched_scores = np.zeros(data.n_documents), np.zeros(watched.n_documents)
-        best, best_value, since = weights.copy(), -np.inf, 0
-        try:
-            for round_number in range(1, self.max_rounds + 1):
+        return self._note(watch)
+
+    def _boost(
+        self, climbed: _Climbed, pool: _Pool, features: Features, selection: Any, judged: Features, watch: LoopWatch
+    ) -> None:
+        """Make the rounds; `selection` judges each by `judged`, the features of the validation data, if any."""
+        worth, weights = climbed.weights, np.zeros(features.n_columns)
+        scores, judged_scores = np.zeros(features.X.shape[0]), np.zeros(judged.X.shape[0])
+        with watch.interruptible():
+            while not watch.over and watch.done < watch.last:
                 column, step = pool.winner(worth)
                 weights[column] += step
-                scores += step * self._column(data, column)
-                watched_scores += step * self._column(watched, column)
-                value = selection(watched_scores)
-                since += 1
-                if value > best_value + 1e-12:
-                    best, best_value, since, self.rounds_ = weights.copy(), value, 0, round_number
-                if since >= self.patience or not pool.open.any():
-                    break
+                scores += step * features.column(column)
+                judged_scores += step * judged.column(column)
+                watch.made({watch.decides: selection(judged_scores)}, weights.copy())
+                if not pool.open.any():
+                    watch.stop("Every feature has won as often in a row as it may.")
                 worth = climbed.weights * np.exp(-climbed.per_query(scores))
                 worth /= worth.sum()
-        except KeyboardInterrupt:
-            self.warn_unconverged("AdaRank: interrupted; these are the best rounds so far.")
+        best, self.rounds_, _ = watch.kept()
         self.coef_ = best / self.standardisation_.spread
-        self.training_["valid" if valid is not None else "train"] = {selection.name: best_value}
 
     def _judge(self, data: RankingData) -> Judge:
         return Judge(data, self.metric, convention=self.convention, threads=self.threads)
@@ -176,24 +212,20 @@ class AdaRank(LinearTerms, Ranker):
             )
         return climbed
 
-    def _single_features(self, data: RankingData, climbed: _Climbed) -> FloatArray:
-        """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
-        table = np.empty((2 * data.n_features, data.n_queries))
-        for column in range(data.n_features):
-            values = self._column(data, column)
-            table[2 * column] = climbed.per_query(values)
-            table[2 * column + 1] = climbed.per_query(-values)
-        return table
+    def _features(self, data: RankingData) -> Features:
+        """The features, to be asked for column after column: of a sparse matrix that takes one sorted by columns."""
+        X = data.X if isinstance(data.X, np.ndarray) else data.X.tocsc()
+        return Features(X, self.standardisation_)
 
-    def _column(self, data: RankingData, column: int) -> FloatArray:
-        return Features(data.X, self.standardisation_).column(column)
 
-    def _scores(self, X: Any) -> FloatArray:
-        return _weighted_sum(self, X)
-
-    @override
-    def _formula(self) -> Part:
-        return centred(self.standardisation_.centre, self.coef_, 0.0)
+def _single_features(features: Features, climbed: _Climbed) -> FloatArray:
+    """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
+    table = np.empty((2 * features.n_columns, len(climbed.weights)))
+    for column in range(features.n_columns):
+        values = features.column(column)
+        table[2 * column] = climbed.per_query(values)
+        table[2 * column + 1] = climbed.per_query(-values)
+    return table
 
 
 class _Pool:
@@ -218,11 +250,11 @@ class _Pool:
         return column, -step if negative else step
 
 
-_SUREST = 1 - 1e-6
+_SUREST = 1 - 1e-6  # r of a threshold that never errs: its α is 7.25, where the formula says infinity
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RankBoost(AdditiveTerms, Ranker):
+class RankBoost(AdditiveTerms, WatchedRanker):
     """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
 
     The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
@@ -235,8 +267,11 @@ class RankBoost(AdditiveTerms, Ranker):
         metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
         convention: the rules of that metric.
         threads: number of threads; results do not depend on it.
+        verbose: tell the rounds, the metric on `valid` and the time left on standard error.
 
-    After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round. Missing values are below every threshold.
+    After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round; `history_` (round, valid) and `stopped_`
+    (why, in words). Missing values are below every threshold. An interrupt from the keyboard ends the training with a
+    warning; the rounds until then are kept.
     """
 
     takes_sparse: ClassVar[bool] = False
@@ -252,6 +287,7 @@ class RankBoost(AdditiveTerms, Ranker):
     metric: str | Measure = "map"
     convention: str = "standard"
     threads: int | None = None
+    verbose: bool = False
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         check_whole("max_rounds", self.max_rounds, 1)
@@ -264,32 +300,31 @@ class RankBoost(AdditiveTerms, Ranker):
         for j, cut_points in enumerate(cuts):
             column = data.X[:, j]
             bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
-        watch = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
-        if watch is not None:
-            watch.for_choosing()
-        scores, watched = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
+        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
+        if judge is not None:
+            judge.for_choosing()
+        watch = self._watch(self.max_rounds, higher_is_better=judge is None or judge.higher_is_better)
+        scores, judged_scores = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
         chosen: list[tuple[int, float, float]] = []
-        best_value, best_rounds = -np.inf, 0
-        try:
-            for _ in range(self.max_rounds):
+        with watch.interruptible():
+            while not watch.over and watch.done < watch.last:
                 now = bound.at(scores, threads=self.threads)
                 potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
                 column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
-                if not abs(r) > 1e-9:
+                if not abs(r) > _LEAST_EDGE:
+                    watch.stop("No threshold is left that tells better documents from worse ones.")
                     break
-                sure = min(max(r, -_SUREST), _SUREST)  # a threshold that never errs would weigh infinitely
+                sure = min(max(r, -_SUREST), _SUREST)
                 alpha = 0.5 * np.log((1 + sure) / (1 - sure))
                 threshold = float(cuts[column][cut])
                 chosen.append((column, threshold, alpha))
                 scores += alpha * (bins[:, column] > cut)
-                if watch is not None and valid is not None:
-                    watched += alpha * (valid.X[:, column] > threshold)
-                    value = watch.signed(watched)
-                    if value > best_value:
-                        best_value, best_rounds = value, len(chosen)
-        except KeyboardInterrupt:
-            self.warn_unconverged("RankBoost: interrupted; these are the rounds so far.")
-        kept = chosen[:best_rounds] if watch is not None else chosen
+                metrics: dict[str, float] = {}
+                if judge is not None and valid is not None:
+                    judged_scores += alpha * (valid.X[:, column] > threshold)
+                    metrics["valid"] = judge(judged_scores)
+                watch.made(metrics, None)
+        kept = chosen[: watch.done if judge is None else watch.best]
         self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
@@ -298,8 +333,9 @@ class RankBoost(AdditiveTerms, Ranker):
                 "RankBoost: no threshold of any feature tells better documents from worse ones (the labels go from "
                 f"{data.labels.min():g} to {data.labels.max():g}), so every document gets the same score."
             )
-        if watch is not None:
-            self.training_["valid"] = {watch.name: best_value if watch.higher_is_better else -best_value}
+        if judge is not None:
+            self.training_["valid"] = {judge.name: watch.best_value}
+        self._note(watch)
 
     @override
     def check_restored(self) -> None:
@@ -347,7 +383,7 @@ def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoordinateAscent(LinearTerms, Ranker):
+class CoordinateAscent(WeightedSum, WatchedRanker):
     """Maximise a metric over w by line searches along the coordinates, from several starts.
 
     Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random
@@ -363,14 +399,14 @@ class CoordinateAscent(LinearTerms, Ranker):
         first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
         seed: decides orders and random starts.
         threads: number of threads; results do not depend on it.
+        verbose: tell the metric and the time left on standard error, after each cycle.
 
-    After fitting: `coef_` on the scale of the raw features; the start that is best on `valid` is kept where given.
+    After fitting: `coef_` on the scale of the raw features; `history_` (round: one cycle of a start, train) and
+    `stopped_` (why, in words). The start that is best on `valid` is kept where given. An interrupt from the keyboard
+    ends the training with a warning; the best weights until then are kept, those of the unfinished cycle among them.
 
     The training metric is the mean by the query weights; weights of single documents are refused.
     """
-
-    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
-    standardises: ClassVar[bool] = True
 
     metric: str | Measure = "ndcg@10"
     convention: str = "standard"
@@ -381,6 +417,7 @@ class CoordinateAscent(LinearTerms, Ranker):
     first_step: float = 0.05
     seed: int = 0
     threads: int | None = None
+    verbose: bool = False
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         for name in ("restarts", "max_cycles", "steps"):
@@ -393,31 +430,31 @@ class CoordinateAscent(LinearTerms, Ranker):
         selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
         if selection is not None and self.restarts > 1:
             selection.for_choosing()
+        watch = self._watch(self.restarts * self.max_cycles, higher_is_better=climbed.judge.higher_is_better)
         if climbed.is_blind():
             self.coef_ = np.zeros(data.n_features)
-            return
+            watch.stop("No order of the training documents is better than another.")
+            return self._note(watch)
         rng = np.random.default_rng(self.seed)
         best_value = -np.inf
-        self._interrupted = False
         for restart in range(self.restarts):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
             start = self.standardisation_.without_constants(start)
-            weights, value = self._climb(features, climbed, start, rng)
+            weights, value = self._climb(features, climbed, start, rng, watch)
             if selection is not None and valid is not None:
                 scores = Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights)
                 value = selection.signed(scores)
             if value > best_value or restart == 0:
                 best_value, best = value, weights
-            if self._interrupted:
-                self.warn_unconverged("CoordinateAscent: interrupted; these are the best weights so far.")
+            if watch.over:
                 break
         self.coef_ = best / self.standardisation_.spread
-        reached = best_value if climbed.judge.higher_is_better else -best_value
-        self.training_["valid" if valid is not None else "train"] = {climbed.name: reached}
+        self.training_["valid" if valid is not None else "train"] = {climbed.name: climbed.sign * best_value}
+        return self._note(watch)
 
     def _climb(
-        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator
+        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator, watch: LoopWatch
     ) -> tuple[FloatArray, float]:
         every = slice(0, features.X.shape[0])
         weights, scores = start.copy(), features.times(every, start)
@@ -430,12 +467,14 @@ class CoordinateAscent(LinearTerms, Ranker):
                     changes = self._changes(weights[j], len(weights))
                     gains = [climbed.signed(scores + change * column) for change in changes]
                     best = int(np.argmax(gains))
-                    if gains[best] > value + 1e-12:
+                    if gains[best] > value + _LEAST_GAIN:
                         value = gains[best]
                         weights[j] += changes[best]
                         scores = scores + changes[best] * column
             except KeyboardInterrupt:
-                self._interrupted = True
+                watch.interrupted = True
+            watch.made({"train": climbed.sign * value}, None)
+            if watch.over:
                 return weights, value
             scale = np.abs(weights).sum()
             if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
@@ -449,10 +488,3 @@ class CoordinateAscent(LinearTerms, Ranker):
         unit = abs(weight) if weight != 0 else 1.0 / d
         steps = [unit * self.first_step * 2.0**i for i in range(self.steps)]
         return [*steps, *(-step for step in steps), *([-weight] if weight != 0 else [])]
-
-    def _scores(self, X: Any) -> FloatArray:
-        return _weighted_sum(self, X)
-
-    @override
-    def _formula(self) -> Part:
-        return centred(self.standardisation_.centre, self.coef_, 0.0)

@@ -95,13 +95,10 @@ def train_network(
 def _make_epochs(run: _NetworkRun, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
     """Make the epochs, unless an interrupt from the keyboard ends them."""
     try:
-        while not watch.over and watch.done < watch.last:
-            loss = run.epoch(watch.done, watch.first)
-            watch.made(loss, metrics(), run.weights())
-    except KeyboardInterrupt:
-        if not watch.has_something_to_keep:
-            raise
-        watch.interrupt()
+        with watch.interruptible():
+            while not watch.over and watch.done < watch.last:
+                loss = run.epoch(watch.done, watch.first)
+                watch.made(loss, metrics(), run.weights())
     except NotFinite:
         number = watch.done + 1
         if not watch.has_a_best:

@@ -1,0 +1,52 @@
+"""The score b + w·(x − centre), which `LinearRanker`, `AdaRank` and `CoordinateAscent` share: computed in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray, each_block
+from toprank.rankers.contributions import LinearTerms
+from toprank.rankers.formula import Part, centred
+from toprank.rankers.schema import Numbers
+from toprank.scorers.features import Features, Standardisation, parts_of
+
+__all__ = ["WeightedSum", "weighted_sums"]
+
+_ROWS = 1 << 14  # rows that a thread takes at a time
+
+
+class WeightedSum(LinearTerms):
+    """What a ranker with `coef_` has before `Ranker` among its bases; missing values count as the centre."""
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    standardises: ClassVar[bool] = True
+
+    threads: int | None
+
+    @property
+    def _at_centre(self) -> float:
+        """The score of a document that has every feature at the centre."""
+        return 0.0
+
+    def _scores(self, X: Any) -> FloatArray:
+        unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
+        scores = weighted_sums(unscaled, self.coef_, self.threads, X)
+        scores += self._at_centre
+        return scores
+
+    def _formula(self) -> Part:
+        return centred(self.standardisation_.centre, self.coef_, self._at_centre)
+
+
+def weighted_sums(standardisation: Standardisation, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:
+    """Z · weights for the standardised rows Z of X; a row has the same bits wherever it stands."""
+    features, scores = Features(X, standardisation), np.empty(X.shape[0])
+
+    def work(rows: slice) -> None:
+        scores[rows] = features.times(rows, weights)
+
+    each_block(work, parts_of(slice(0, len(scores)), _ROWS) if len(scores) else [], threads)
+    return scores
