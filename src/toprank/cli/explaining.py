@@ -57,24 +57,25 @@ def explain(
     ranker, documents = load_both(model, data, quiet, reading, labels=not local)
     with common.progress("Explaining …", quiet):
         if docs is not None:
-            told = _pair(ranker, documents, qid, docs, seed)
+            results = _pair(ranker, documents, qid, docs, seed)
         elif qid is not None:
-            told = _query(ranker, documents, qid, seed)
+            results = _query(ranker, documents, qid, seed)
         elif feature is not None:
-            told = _effect(ranker, documents, feature, seed)
+            results = _effect(ranker, documents, feature, seed)
         else:
             judged = {"metric": metric, "convention": convention, "repeats": repeats}
-            told = _overall(ranker, documents, judged, seed, threads)
+            results = _overall(ranker, documents, judged, seed, threads)
     if html is not None:
-        from toprank.explaining.pages import write_page
+        from toprank.report.explanations import write_explanations
 
-        write_page(html, f"Explained by toprank: {model.name} on {data.name}", list(told.values()))
+        headings = {name.replace("_", " ").capitalize(): result for name, result in results.items()}
+        write_explanations(html, f"Explained by toprank: {model.name} on {data.name}", headings)
         common.say(f"{html}: written", quiet)
     if json:
-        [(_, first), *more] = told.items()
+        [(_, first), *more] = results.items()
         common.print_json({**first.to_dict(), **{name: one.to_dict() for name, one in more}})
     elif html is None:
-        typer.echo("\n\n".join(str(one) for one in told.values()))
+        typer.echo("\n\n".join(str(one) for one in results.values()))
 
 
 def _pair(ranker: Any, data: RankingData, qid: str | None, docs: tuple[str, str], seed: int) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.intervals import in_words
 from toprank.clicks.training import Trained
-from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
 from toprank.report.content import Chart, Line
-from toprank.report.page import document, section
+from toprank.report.page import document, section, write_page
 from toprank.report.parts import chart, legend, panel, plain_table, side_by_side
 from toprank.significance import Interval
 
@@ -33,9 +32,7 @@ def write_clicks(
     *further: Extra,
 ) -> None:
     """Write the page as one HTML file, wholly or not at all."""
-    written = clicks_page(report, name, models, *further).encode("utf-8")
-    with output(path) as stream:
-        stream.write(written)
+    write_page(path, clicks_page(report, name, models, *further))
 
 
 def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:

@@ -6,11 +6,10 @@ import os
 
 import numpy as np
 
-from toprank.data.bytesource import output
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, tag, ticks
 from toprank.monitoring import Drift
 from toprank.monitoring.shifts import CellCounts
-from toprank.report.page import document, section
+from toprank.report.page import document, section, write_page
 from toprank.report.parts import curve, legend, panel, plain_table, side_by_side
 
 __all__ = ["drift_page", "write_drift"]
@@ -20,9 +19,7 @@ _DRAWN = 12  # shifts that are drawn; the table holds all
 
 def write_drift(path: str | os.PathLike[str], drift: Drift, name: str) -> None:
     """Write the page as one HTML file, wholly or not at all."""
-    written = drift_page(drift, name).encode("utf-8")
-    with output(path) as stream:
-        stream.write(written)
+    write_page(path, drift_page(drift, name))
 
 
 def drift_page(drift: Drift, name: str) -> str:

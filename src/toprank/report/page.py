@@ -15,7 +15,7 @@ from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
 from toprank.report.parts import Panel, copied, scrolling
 
-__all__ = ["LIMIT", "document", "page", "section", "write_html"]
+__all__ = ["LIMIT", "document", "page", "section", "write_html", "write_page"]
 
 LIMIT = 2_900_000  # bytes of a page: a mail still carries it
 _LEAST = 20_000  # bytes that each explorer gets in any case
@@ -36,9 +36,13 @@ def write_html(path: str | os.PathLike[str], content: Content) -> None:
     ...     pathlib.Path(folder, "report.html").read_text()[:15]
     '<!doctype html>'
     """
-    written = page(content).encode("utf-8")
+    write_page(path, page(content))
+
+
+def write_page(path: str | os.PathLike[str], text: str) -> None:
+    """Write a page as one HTML file, wholly or not at all."""
     with output(path) as stream:
-        stream.write(written)
+        stream.write(text.encode("utf-8"))
 
 
 def page(content: Content) -> str:

@@ -1,0 +1,51 @@
+"""The page of `toprank explain`: results one after the other, each with its plot where there is something to draw."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from toprank.drawing import Markup, join, tag
+from toprank.errors import DataError
+from toprank.report.page import document, section, write_page
+from toprank.report.parts import panel, plain_table
+from toprank.showing.tables import Shown, Table
+
+__all__ = ["explanations_page", "write_explanations"]
+
+
+def write_explanations(path: str | os.PathLike[str], name: str, results: Mapping[str, Shown]) -> None:
+    """Write explanations, each under its heading, as one HTML file, wholly or not at all."""
+    write_page(path, explanations_page(name, results))
+
+
+def explanations_page(name: str, results: Mapping[str, Shown]) -> str:
+    """The whole page as text; ids are escaped."""
+    sections = [
+        section(f"r{place}", heading, "", *_drawn(heading, one), *_said(heading, one))
+        for place, (heading, one) in enumerate(results.items())
+    ]
+    opening = tag("header", tag("h1", name, cls="lead"), cls="opening")
+    return document(name, join([opening, *sections]), [(f"r{place}", heading) for place, heading in enumerate(results)])
+
+
+def _drawn(heading: str, result: Shown) -> list[Markup]:
+    """The plot of a result; none where it has none, or nothing to draw."""
+    if not hasattr(result, "plot"):
+        return []
+    try:
+        return [panel(heading, result.plot().figure())]
+    except DataError:
+        return []
+
+
+def _said(heading: str, result: Shown) -> list[Markup]:
+    parts = []
+    for part in result._parts():
+        if isinstance(part, Table):
+            parts.append(plain_table(part, heading))
+        elif isinstance(part, str):
+            parts.append(tag("p", part))
+        elif part:
+            parts.append(tag("ul", *(tag("li", one) for one in part), cls="verdicts"))
+    return parts
