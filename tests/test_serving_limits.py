@@ -20,7 +20,7 @@ from toprank.serving.models import Models, named_files
 from toprank.serving.requests import RankRequest, understood
 from toprank.serving.rows import Columns
 from toprank.serving.running import read_token
-from toprank.serving.watching import Watch
+from toprank.serving.watching import DriftWatch
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_as_many_requests_and_values_are_kept_for_drift_as_may_be(folder, monkey
     monkeypatch.setattr(watching, "_VALUES", 30)
     known = Models({"m": folder / "unnamed.toprank"})
     reference = tr.RankingData(np.random.default_rng(0).normal(size=(20, 3)), qid=np.repeat([0, 1], 10))
-    watch, model = Watch(reference, known, Counters()), known.get("m")
+    watch, model = DriftWatch(reference, known, Counters()), known.get("m")
 
     def kept(*sizes):
         for size in sizes:

@@ -171,7 +171,6 @@ async def _tell_ready(server: _Server, service: Service, url: str) -> None:
         await asyncio.sleep(0.001)
     models = {one.name: one.version for one in service.models}
     service.log("ready", url=url, primary=service.models.primary, models=models)
-    await asyncio.to_thread(service.counters.text)  # imports what the first scrape would wait for
 
 
 async def _look_after(server: _Server, service: Service, again: asyncio.Event, watch: bool) -> None:

@@ -31,7 +31,7 @@ from toprank.serving.shadowing import Shadow
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-    from toprank.serving.watching import Watch
+    from toprank.serving.watching import DriftWatch
 
 __all__ = ["Limits", "Service"]
 
@@ -150,7 +150,7 @@ class Service:
         try:
             answer = await self._answer(scope, receive)
         except _GoneError:
-            self.counters.requests.add(endpoint, "gone")
+            self.counters.requests.labels(endpoint, "gone").inc()
             return
         except RefusedError as problem:
             answer = _refused(problem.status, str(problem))
@@ -170,8 +170,8 @@ class Service:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
         took = time.perf_counter() - start
-        self.counters.requests.add(endpoint, str(answer.status))
-        self.counters.seconds.add(took, endpoint)
+        self.counters.requests.labels(endpoint, str(answer.status)).inc()
+        self.counters.seconds.labels(endpoint).observe(took)
         self.log.request(endpoint, answer.status, took, request=name, **answer.told)
 
     async def _answer(self, scope: Message, receive: Receive) -> Answer:
@@ -232,11 +232,11 @@ class Service:
         ranked = partial(answers.ranked, model, asked, self.limits.documents, ordered)
         done = await self._work(ranked, asked, len(body), model)
         name, n = model.name, len(done.scores)
-        self.counters.documents.add(n, name)
+        self.counters.documents.labels(name).observe(n)
         if done.missing:
-            self.counters.missing.add(name, by=done.missing)
+            self.counters.missing.labels(name).inc(done.missing)
         for feature, times in done.unseen.items():
-            self.counters.unseen.add(name, feature, by=times)
+            self.counters.unseen.labels(name, feature).inc(times)
         if n and name == self.models.primary:
             for shadow in self._shadows:
                 shadow.look(model, asked, done.X, done.scores)
@@ -262,7 +262,7 @@ class Service:
         both = partial(answers.both, models, asked, self.limits.documents)
         ids, *rankings = await self._work(both, asked, len(body), *models)
         impression, listed = interleaving.shown(models, (rankings[0], rankings[1]), ids, asked.top or len(ids))
-        self.counters.impressions.add()
+        self.counters.impressions.inc()
         ranking = [{"id": one, "rank": rank} for rank, one in enumerate(listed, start=1)]
         return Answer(200, _json({"impression": impression, "ranking": ranking}), told={"documents": len(ids)})
 
@@ -270,7 +270,7 @@ class Service:
         interleaving = self._known_interleaving()
         asked = understood(Clicks, body)
         for name in interleaving.click(asked.impression, asked.clicked):
-            self.counters.clicks.add(name)
+            self.counters.clicks.labels(name).inc()
         return Answer(200, _json({"counted": True}))
 
     async def _analysed(self) -> Answer:
@@ -316,10 +316,10 @@ class Service:
             try:
                 new = await asyncio.to_thread(self.models.reload, name)
             except (ToprankError, OSError, MemoryError) as problem:
-                self.counters.reloads.add(name, "refused")
+                self.counters.reloads.labels(name, "refused").inc()
                 self.log("reload refused", model=name, why=str(problem), serving=self.models.get(name).version)
             else:
-                self.counters.reloads.add(name, "loaded")
+                self.counters.reloads.labels(name, "loaded").inc()
                 self.log("reloaded", model=name, version=new.version)
 
     def close(self) -> None:
@@ -338,10 +338,10 @@ _LEAVE = ((b"connection", b"close"),)
 _AGAIN = ((b"retry-after", b"1"),)
 
 
-def _watch(reference: RankingData, models: Models, counters: Counters) -> Watch:
-    from toprank.serving.watching import Watch  # which only some services need, and statistics with it
+def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
+    from toprank.serving.watching import DriftWatch  # which only some services need, and statistics with it
 
-    return Watch(reference, models, counters)
+    return DriftWatch(reference, models, counters)
 
 
 def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:

@@ -27,7 +27,7 @@ class Shadow:
         """Score the documents of a request that `model` answered, some time soon."""
         pair = (model.name, self.name)
         if not self._room.acquire(blocking=False):
-            self._counters.shadow_skipped.add(*pair)
+            self._counters.shadow_skipped.labels(*pair).inc()
             return
         self._pool.submit(self._compare, model, asked, X, scores, pair)
 
@@ -40,17 +40,17 @@ class Shadow:
             own = shadow.scores(self._rows(asked, X, model, shadow))
             before, now = model.order(scores), shadow.order(own)
         except Exception:  # noqa: BLE001 - nobody waits for the result, so what is not counted is never heard of
-            counters.shadow_failed.add(*pair)
+            counters.shadow_failed.labels(*pair).inc()
             return
         finally:
             self._room.release()
         if before != now:
-            counters.shadow_changed.add(*pair)
+            counters.shadow_changed.labels(*pair).inc()
         if before[0] != now[0]:
-            counters.shadow_first.add(*pair)
+            counters.shadow_first.labels(*pair).inc()
         top = min(_TOP, len(now))
-        counters.shadow_overlap.add(len({*before[:top]} & {*now[:top]}) / top, *pair)
-        counters.shadowed.add(*pair)  # last: who reads it may rely on the others
+        counters.shadow_overlap.labels(*pair).observe(len({*before[:top]} & {*now[:top]}) / top)
+        counters.shadowed.labels(*pair).inc()  # last: who reads it may rely on the others
 
     def _rows(self, asked: RankRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""

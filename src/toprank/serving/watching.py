@@ -21,7 +21,7 @@ from toprank.monitoring import Drift, monitor
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 
-__all__ = ["Watch"]
+__all__ = ["DriftWatch"]
 
 _LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
 _SECONDS = 60.0  # between two comparisons
@@ -46,7 +46,7 @@ class _Found(NamedTuple):
     drift: Drift
 
 
-class Watch:
+class DriftWatch:
     """The last requests to the primary model against `reference`, which has the columns of its training."""
 
     def __init__(self, reference: RankingData, models: Models, counters: Counters) -> None:
@@ -99,7 +99,7 @@ class Watch:
             drift = monitor(model.ranker, self._reference, new, resamples=_RESAMPLES)
             found = _Found(model.version, monotonic(), model.name, drift)
         except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
-            self._failed.add(model.name)
+            self._failed.labels(model.name).inc()
         with self._lock:
             self._found, self._comparing = found, False
 
