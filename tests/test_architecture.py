@@ -32,7 +32,8 @@ FLOORS = [
     {"comparison", "explaining", "choosing"},
     {"monitoring"},
     {"experiment", "cluster"},
-    {"serving", "clicks"},
+    {"clicks"},
+    {"serving"},
     {"report", "reproduce"},
     {"cli"},
 ]

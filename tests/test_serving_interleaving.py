@@ -8,21 +8,23 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import beta, binom, binomtest, t
 
 import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving
+from toprank.clicks.interleaved import preference, team_draft
 from toprank.errors import DataError, FileError
 from toprank.serving import interleaving as interleaving_module
 from toprank.serving.impressions import Seal
-from toprank.serving.interleaving import Interleaving, team_draft
+from toprank.serving.interleaving import InterleavedModels
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
-from toprank.serving.preference import at_least, preference
 from toprank.serving.running import read_secret
+from toprank.significance.tails import incomplete_beta, student_quantile
 
 GOOD = {"id": "a", "values": [1, 2, 3]}
 
@@ -44,23 +46,28 @@ def made(interleaving, served, ids, top=10):
     return interleaving.shown(served, (order, order[::-1]), ids, top)
 
 
+def coin(seed):
+    rng = random.Random(seed)
+    return lambda: rng.getrandbits(1)
+
+
 @given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 10), st.integers(0, 1000))
 def test_team_draft_takes_the_best_that_is_left_of_each_team_in_turn(a, b, top, seed):
-    drafted = team_draft(a, b, top, random.Random(seed))
-    assert len(drafted) == len({document for document, _ in drafted}) == min(top, 8)
-    teams = [team for _, team in drafted]
+    drafted = team_draft(a, b, top, coin(seed))
+    assert len(drafted) == min(top, 8)
+    teams = list(drafted.values())
     for place in range(0, len(teams) - 1, 2):
         assert {*teams[place : place + 2]} == {0, 1}  # each round, each captain chooses once
     taken = set()
-    for document, team in drafted:
+    for document, team in drafted.items():
         ranking = (a, b)[team]
         assert document == next(one for one in ranking if one not in taken)
         taken.add(document)
 
 
 def test_each_model_begins_half_of_the_rounds():
-    rng = random.Random(0)
-    first = sum(team_draft([0, 1], [1, 0], 2, rng)[0][1] for _ in range(4000))
+    fair = coin(0)
+    first = sum(next(iter(team_draft([0, 1], [1, 0], 2, fair).values())) for _ in range(4000))
     assert abs(first - 2000) < 5 * math.sqrt(1000)
 
 
@@ -101,7 +108,7 @@ def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(fol
     served = (models.get("a"), models.get("b"))
     rng, found = random.Random(1), {}
     for kind in ("prefers a", "any"):
-        interleaving = Interleaving("a", "b", random.Random(2))
+        interleaving = InterleavedModels("a", "b", random.Random(2))
         for _ in range(300):
             good, bad = list(range(10)), random.Random(3).sample(range(10), 10)
             impression, ids = interleaving.shown(served, (good, bad), list(range(10)), 4)
@@ -110,32 +117,88 @@ def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(fol
         (found[kind],) = interleaving.analysis()["comparisons"]
     assert found["prefers a"]["p"] < 1e-3
     assert found["prefers a"]["interval"][0] > 0.5
-    assert found["prefers a"]["words"].startswith("Users prefer the first")
+    assert found["prefers a"]["summary"].startswith("Users prefer a (p = ")
     assert found["any"]["p"] > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("wins", "losses"), [(9, 3), (0, 1), (1, 0), (5, 5), (0, 40), (40, 0), (520, 480), (30_000, 29_000)]
-)
-def test_the_test_is_the_sign_test_and_the_interval_clopper_and_pearsons(wins, losses):
-    told, wanted = preference(wins, losses, 5, 100), binomtest(wins, wins + losses)
-    assert told["p"] == pytest.approx(wanted.pvalue, rel=1e-8)
-    assert told["interval"] == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8)
-    assert told["share"] == wins / (wins + losses)
-    assert told["lists"] == wins + losses + 105
+def of_lists(wins, losses, ties=0, unclicked=0):
+    """Of so many lists, each of a query of its own."""
+    won, lost = np.repeat([1.0, 0.0], [wins, losses]), np.repeat([0.0, 1.0], [wins, losses])
+    return preference(won, lost, ties, unclicked, ("new", "old"))
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(9, 3), (1, 1), (2, 1), (5, 5), (0, 15), (15, 0), (11, 9)])
+def test_of_lists_of_different_queries_the_test_is_the_sign_test_and_the_interval_clopper_and_pearsons(wins, losses):
+    found, wanted = of_lists(wins, losses, 5, 100), binomtest(wins, wins + losses)
+    assert found.p == pytest.approx(wanted.pvalue, rel=1e-8)
+    assert list(found.interval) == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8, abs=1e-12)
+    assert found.share == wins / (wins + losses)
+    assert found.to_dict()["lists"] == wins + losses + 105
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 40), (520, 480), (30_000, 29_000)])
+def test_of_many_lists_too(wins, losses):
+    found, wanted = of_lists(wins, losses), binomtest(wins, wins + losses)
+    assert found.p == pytest.approx(wanted.pvalue, abs=5 * math.sqrt(wanted.pvalue / 100_000) + 1e-5)
+    assert list(found.interval) == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-6)
+
+
+def test_lists_of_one_query_are_as_many_as_would_know_as_much():
+    """Ten queries of ten lists that all end alike know no more than ten lists do: Korn and Graubard's formula."""
+    won = np.array([1.0] * 7 + [0.0] * 3)
+    alone, often = (preference(times * won, times * (1 - won), 0, 0, ("a", "b")) for times in (1, 10))
+    assert (often.wins, often.p, often.share) == (70, pytest.approx(alone.p), alone.share)
+    ratio = (0.7 * 0.3 / 9) / (0.7 * 0.3 / 99)  # the variance of a mean of ten queries, and of a hundred lists
+    n = 100 / ratio * (t.ppf(0.975, 99) / t.ppf(0.975, 9)) ** 2
+    ends = beta.ppf(0.025, 0.7 * n, 0.3 * n + 1), beta.ppf(0.975, 0.7 * n + 1, 0.3 * n)
+    assert list(often.interval) == pytest.approx(ends, rel=1e-8)
+    assert often.interval.low < alone.interval.low < alone.interval.high < often.interval.high
+
+
+@pytest.mark.parametrize("level", [0.9, 0.975, 0.9999])
+@pytest.mark.parametrize("freedom", [1, 1.5, 3, 30, 1e4, 1e6])
+def test_students_quantile_is_scipys(level, freedom):
+    assert student_quantile(level, freedom) == pytest.approx(t.ppf(level, freedom), rel=1e-8)
 
 
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (1, 7), (4, 7), (7, 7), (30, 50)])
 def test_the_chance_of_so_many_at_least(k, n):
     for share in (0.0, 1e-9, 0.2, 0.5, 0.7, 1 - 1e-9, 1.0):
-        assert at_least(k, n, share) == pytest.approx(binom.sf(k - 1, n, share), rel=1e-8)
+        assert incomplete_beta(share, k, n - k + 1) == pytest.approx(binom.sf(k - 1, n, share), rel=1e-8)
 
 
 def test_a_preference_is_proven_below_five_percent():
-    first = next(wins for wins in range(5, 20) if binomtest(wins, wins + 3).pvalue < 0.05)
-    assert preference(first, 3, 0, 0)["words"].startswith("Users prefer the first")
-    assert preference(3, first, 0, 0)["words"].startswith("Users prefer the second")
-    assert preference(first - 1, 3, 0, 0)["words"].startswith("No preference is proven")
+    first = next(wins for wins in range(5, 17) if binomtest(wins, wins + 3).pvalue < 0.05)
+    assert of_lists(first, 3).summary.startswith("Users prefer new")
+    assert of_lists(3, first).summary.startswith("Users prefer old")
+    assert of_lists(first - 1, 3).summary.startswith("No preference is proven")
+
+
+def test_lists_of_one_query_are_one_witness_in_a_service_too(served):
+    """Sixty clicks on lists of one query say nothing of other queries; on lists of sixty queries they do."""
+    told = {}
+    for kind in ("one query", "many queries"):
+        interleaving = InterleavedModels("a", "b", random.Random(0), b"a long random word")
+        for number in range(60):
+            query = "q" if kind == "one query" else f"q{number}"
+            impression, ids = interleaving.shown(served, ([0, 1], [1, 0]), ["x", "y"], 2, query)
+            place = interleaving._seal.opened(impression).place
+            interleaving.click(impression, [next(one for one in ids if place(one)[1] == 0)])
+        (told[kind],) = interleaving.analysis()["comparisons"]
+        assert (told[kind]["wins"], told[kind]["losses"]) == (60, 0)
+    assert (told["one query"]["p"], told["one query"]["interval"]) == (1.0, [0.0, 1.0])
+    assert told["many queries"]["p"] < 1e-4
+    assert told["many queries"]["interval"][0] > 0.9
+
+
+def test_a_query_has_its_group_in_all_replicas_and_lists_without_one_have_any():
+    one, two = (Seal(("a", "b"), b"a long random word") for _ in range(2))
+    assert one.group(b"12345678", "q") == two.group(b"87654321", "q") == two.opened(
+        one.made([("x", 0)], ("0" * 12, "1" * 12), "q")
+    ).group  # fmt: skip
+    assert one.group(b"", 1) != one.group(b"", "1")
+    groups = {one.opened(one.made([("x", 0)], ("0" * 12, "1" * 12))).group for _ in range(50)}
+    assert len(groups) > 40
 
 
 # ---- clicks that reach another process ----
@@ -216,14 +279,14 @@ def test_documents_whose_marks_are_alike_get_others(monkeypatch):
 
 
 def test_the_number_1_and_the_word_are_two_documents(served):
-    interleaving = Interleaving("a", "b")
+    interleaving = InterleavedModels("a", "b")
     impression, ids = made(interleaving, served, [1, "1"])
     assert set(map(type, ids)) == {int, str}
     assert len(interleaving.click(impression, [1])) == len(interleaving.click(impression, ["1"])) == 1
 
 
 def test_long_lists_are_cut_at_a_thousand(served):
-    interleaving = Interleaving("a", "b")
+    interleaving = InterleavedModels("a", "b")
     for length, wanted in ((999, 999), (1000, 1000), (1001, 1000)):
         impression, ids = made(interleaving, served, list(range(length)), top=length)
         assert len(ids) == wanted
@@ -233,7 +296,7 @@ def test_long_lists_are_cut_at_a_thousand(served):
 
 def test_a_million_clicks_that_nobody_made_cost_no_more_than_one(served, monkeypatch):
     """Clicks are counted between two requests, so nobody may make that last."""
-    interleaving = Interleaving("a", "b")
+    interleaving = InterleavedModels("a", "b")
     impression, _ = made(interleaving, served, ["x", "y"])
     looked_for = []
     honest = interleaving._seal.mark
@@ -246,7 +309,7 @@ def test_a_million_clicks_that_nobody_made_cost_no_more_than_one(served, monkeyp
 
 def test_lists_without_clicks_are_not_remembered_and_those_with_clicks_up_to_a_limit(served, monkeypatch):
     monkeypatch.setattr(interleaving_module, "_KEPT", 2)
-    interleaving = Interleaving("a", "b")
+    interleaving = InterleavedModels("a", "b")
     shown = [made(interleaving, served, ["x"])[0] for _ in range(6)]
     assert not interleaving._clicked
     assert interleaving.click(shown[0], []) == []  # nothing was clicked: nothing to remember
@@ -266,7 +329,7 @@ def test_lists_without_clicks_are_not_remembered_and_those_with_clicks_up_to_a_l
 
 
 def test_a_list_is_won_by_the_team_with_more_clicks(served):
-    interleaving = Interleaving("a", "b")
+    interleaving = InterleavedModels("a", "b")
     impression, ids = made(interleaving, served, list("wxyz"))
     teams = {document: interleaving._seal.opened(impression).place(document)[1] for document in ids}
     first, second = ([one for one in ids if teams[one] == team] for team in (0, 1))

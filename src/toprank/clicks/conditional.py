@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
 
 from toprank.compute import FloatArray, IntArray
 
@@ -46,6 +45,8 @@ def relative_examinations(
     >>> relative_examinations(begins, place, shown, clicked, 2, 1e-9)[0].round(6).tolist()
     [1.0, 0.5]
     """
+    from scipy.sparse import csr_matrix
+
     every = np.arange(n_places, dtype=np.int32)
     shape = (len(begins), n_places)  # the last row is the document of the prior
     pointers = np.append(begins, begins[-1] + n_places)

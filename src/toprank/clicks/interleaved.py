@@ -12,8 +12,8 @@ softly for the other. So shares are added up and tested, and not which ranker th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
 from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.models import sums
 from toprank.clicks.simulation import named
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
@@ -28,10 +29,11 @@ from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
-from toprank.showing.tables import Part, Shown, Table
-from toprank.significance import jackknife, means_without, randomization_test
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.significance import Interval, jackknife, means_without, randomization_test
+from toprank.significance.tails import beta_quantile, student_quantile
 
-__all__ = ["Interleaving", "interleave", "interleaving"]
+__all__ = ["Interleaving", "interleave", "interleaving", "preference", "team_draft"]
 
 METHODS = ("team-draft", "probabilistic")
 _FALL = 3.0  # chances fall as 1/rank³
@@ -76,7 +78,7 @@ def interleave(
     rng = np.random.default_rng(seed)
     orders = [ranking(np.asarray(data.aligned(one, order), dtype=np.float64), data.queries).order for one in (a, b)]
     query, data = rng.integers(0, data.n_queries, sessions), named(data)
-    draft = _team_draft if method == "team-draft" else _probabilistic
+    draft = _drafted if method == "team-draft" else _probabilistic
     lists, teams = [], []
     for number in query.tolist():
         part = slice(*data.queries.offsets[number : number + 2])
@@ -92,16 +94,26 @@ def interleave(
     )  # fmt: skip
 
 
-def _team_draft(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def team_draft(a: Sequence[int], b: Sequence[int], k: int, coin: Callable[[], int]) -> dict[int, int]:
+    """The documents of one list with their teams, from two rankings of the same documents, best first; team 0 is a's.
+
+    >>> team_draft([1, 2, 3], [1, 3, 2], 3, coin=lambda: 1)  # b begins both rounds
+    {1: 1, 2: 0, 3: 1}
+    """
     taken: dict[int, int] = {}
-    rankings, places = (a.tolist(), b.tolist()), [0, 0]
+    rankings, places = (a, b), [0, 0]
     while len(taken) < min(k, len(a)):
-        first = int(rng.integers(0, 2))
+        first = coin()
         for team in (first, 1 - first):
             while places[team] < len(a) and rankings[team][places[team]] in taken:
                 places[team] += 1
             if len(taken) < k and places[team] < len(a):
                 taken[rankings[team][places[team]]] = team
+    return taken
+
+
+def _drafted(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    taken = team_draft(a.tolist(), b.tolist(), k, lambda: int(rng.integers(0, 2)))
     return np.array(list(taken)), np.array(list(taken.values()))
 
 
@@ -129,7 +141,9 @@ class Interleaving(Shown):
         ties: lists with clicks that favour neither.
         unclicked: lists without clicks.
         share: of wins among lists with a winner; for ``probabilistic`` a's share of the clicks. NaN where none is.
-        interval: of the share, over queries (Student's t with the jackknife's standard error).
+        interval: of the share, over queries. Of ``team-draft`` Clopper and Pearson's, exact where every list is of
+            another query; lists of one query count as many as they tell (Korn and Graubard 1998). Of
+            ``probabilistic``, whose shares are no counts, Student's t with the jackknife's standard error.
         p: of the randomization test of "no difference", over queries: lists of one query are no independent witnesses,
             and one query says nothing of others. What is tested is wins less losses, for ``probabilistic`` the credit.
         credit: mean over lists of a's clicks less b's.
@@ -143,20 +157,46 @@ class Interleaving(Shown):
     ties: int
     unclicked: int
     share: float
-    interval: tuple[float, float]
+    interval: Interval
     p: float
     credit: float
     method: str
     names: tuple[str, str]
     confidence: float
 
+    @property
+    def summary(self) -> str:
+        """Whom users prefer, where that is proven."""
+        if self.wins + self.losses == 0:
+            return "No list had a winner."
+        better = self.names[0] if self.share > 0.5 else self.names[1]
+        words = f"Users prefer {better}" if self.p < 1 - self.confidence else "No preference is proven"
+        return f"{words} (p = {self.p:.2g}, {self.method})."
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; share, interval and p are None where no list had a winner."""
+        counts = {name: getattr(self, name) for name in ("wins", "losses", "ties", "unclicked")}
+        decided = self.wins + self.losses > 0
+        return {
+            "names": list(self.names), "method": self.method, "lists": sum(counts.values()), **counts,
+            "share": self.share if decided else None, "interval": list(self.interval) if decided else None,
+            "p": self.p if decided else None, "credit": self.credit, "confidence": self.confidence,
+            "summary": self.summary,
+        }  # fmt: skip
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row: the counts, the share with the ends of its interval, and p."""
+        facts = self.to_dict()
+        a, b = facts.pop("names")
+        low, high = facts.pop("interval") or (None, None)
+        columns = {"a": a, "b": b, **facts, "low": low, "high": high}
+        return frame_of({name: [value] for name, value in columns.items()}, kind)
+
     def _parts(self) -> Sequence[Part]:
         a, b = self.names
         decided = self.wins + self.losses
         if decided == 0:
-            return ["No list had a winner."]
-        better = a if self.share > 0.5 else b
-        words = f"Users prefer {better}" if self.p < 1 - self.confidence else "No preference is proven"
+            return [self.summary]
         low, high = self.interval
         ends = (f"share of {a}", f"{self.confidence:.0%} interval")
         told = (f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
@@ -169,7 +209,7 @@ class Interleaving(Shown):
             table = Table(
                 ("lists", "clicked", "credit a list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *told)], 0
             )
-        return [f"{words} (p = {self.p:.2g}, {self.method}).", table]
+        return [self.summary, table]
 
 
 def interleaving(
@@ -203,27 +243,80 @@ def interleaving(
     check_number("confidence", confidence, above=0, below=1)
     names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
-    clicked = np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 0
-    won, lost = credit > 1e-12, credit < -1e-12
-    wins, losses = int(won.sum()), int(lost.sum())
-    share, interval, p = float("nan"), (float("nan"), float("nan")), 1.0
-    if wins + losses:
-        for_a, for_b = won * 1.0, lost * 1.0
-        if method == "probabilistic":
-            clicks = np.add.reduceat(log.clicks * 1.0, log.offsets[:-1])
-            for_a, for_b = (clicks + credit) / 2, (clicks - credit) / 2
-        of_query = [np.bincount(log.session_query, side, minlength=log.n_queries) for side in (for_a, for_b)]
-        decided = np.asarray(of_query[0] + of_query[1], dtype=np.float64)
-        asked = decided > 0
-        share = float(of_query[0].sum() / decided.sum())
-        p = randomization_test((of_query[0] - of_query[1])[asked]).p
-        rests = means_without(of_query[0][asked] / decided[asked], decided[asked])
-        low, high = jackknife(share, rests, decided[asked] / decided.sum(), confidence)
-        interval = (float(np.fmax(low, 0.0)), float(np.fmin(high, 1.0)))  # of one query: all from 0 to 1
-    ties = int((clicked & ~won & ~lost).sum())
+    clicks = np.add.reduceat(log.clicks.astype(np.float64), log.offsets[:-1])
+    won, lost = credit > 1e-12, credit < -1e-12  # shares of chances that cancel leave some rounding
+    for_a, for_b = won * 1.0, lost * 1.0
+    if method == "probabilistic" and (won | lost).any():
+        for_a, for_b = (clicks + credit) / 2, (clicks - credit) / 2
+    a_of_query, b_of_query = (sums(log.session_query, side, log.n_queries) for side in (for_a, for_b))
+    found = preference(a_of_query, b_of_query, 0, 0, names, confidence=confidence, method=method)
+    wins, losses, unclicked = int(won.sum()), int(lost.sum()), int((clicks == 0).sum())
+    return replace(
+        found, wins=wins, losses=losses, ties=log.n_sessions - wins - losses - unclicked, unclicked=unclicked,
+        credit=float(credit.mean()),
+    )  # fmt: skip
+
+
+def preference(
+    for_a: FloatArray,
+    for_b: FloatArray,
+    ties: int,
+    unclicked: int,
+    names: tuple[str, str],
+    *,
+    confidence: float = 0.95,
+    method: str = "team-draft",
+) -> Interleaving:
+    """What counts of lists say: of each query, or group of queries, how many a won and how many b.
+
+    >>> found = preference(np.array([1.0] * 9 + [0.0] * 3), np.array([0.0] * 9 + [1.0] * 3), 5, 100, ("new", "old"))
+    >>> round(found.p, 3), [round(end, 3) for end in found.interval], found.summary
+    (0.146, [0.428, 0.945], 'No preference is proven (p = 0.15, team-draft).')
+    """
+    wins, losses = float(for_a.sum()), float(for_b.sum())
+    lists = round(wins + losses) + ties + unclicked
+    credit = (wins - losses) / max(lists, 1)
+    open_ended = Interval(float("nan"), float("nan"), float("nan"), confidence, 0, "no list had a winner", "share")
+    if wins + losses == 0:
+        return Interleaving(0, 0, ties, unclicked, open_ended.value, open_ended, 1.0, credit, method, names, confidence)
+    decided = for_a + for_b
+    for_a, decided = for_a[decided > 0], decided[decided > 0]
+    interval = (_share_of_counts if method == "team-draft" else _share_of_credit)(for_a, decided, confidence)
+    p = randomization_test(2 * for_a - decided).p
     return Interleaving(
-        wins, losses, ties, int((~clicked).sum()), share, interval, p, float(credit.mean()), method, names, confidence
+        round(wins), round(losses), ties, unclicked, interval.value, interval, p, credit, method, names, confidence
     )
+
+
+def _share_of_credit(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
+    """The jackknife's, within 0 and 1; of one query anything is possible."""
+    share = float(part.sum() / whole.sum())
+    low, high = jackknife(share, means_without(part / whole, whole), whole / whole.sum(), confidence)
+    ends = float(np.fmax(low, 0.0)), float(np.fmin(high, 1.0))
+    return Interval(share, *ends, confidence, len(whole), "jackknife over queries", "share")
+
+
+def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
+    """Clopper and Pearson's for as many lists of different queries as would know the share as well.
+
+    How much less the lists tell than so many of different queries is the ratio of the jackknife's variance to theirs
+    (Korn and Graubard 1998, who also make up for how little few queries know of that ratio). Where all agree there is
+    no such ratio, and each query is one witness. SciPy is not asked: a service may run without it.
+    """
+    n, lists, share = len(whole), float(whole.sum()), float(part.sum() / whole.sum())
+    if n == 1:
+        return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing of others", "share")
+    rests = means_without(part / whole, whole)
+    variance = (n - 1) / n * float(((rests - rests.mean()) ** 2).sum())
+    level, enough = (1 + confidence) / 2, float(n)
+    if variance > 1e-24 and lists > 1:  # below is the rounding of equal shares
+        free = max(lists**2 / float(whole @ whole) - 1, 1.0)
+        few = student_quantile(level, lists - 1) / student_quantile(level, free)
+        enough = min(lists, lists * share * (1 - share) / (lists - 1) / variance * few**2)
+    won, lost = share * enough, (1 - share) * enough
+    low = beta_quantile(1 - level, won, lost + 1) if won > 0 else 0.0
+    high = beta_quantile(level, won + 1, lost) if lost > 0 else 1.0
+    return Interval(share, low, high, confidence, n, f"Clopper and Pearson, {enough:.1f} lists effective", "share")
 
 
 def _check_method(method: str) -> None:

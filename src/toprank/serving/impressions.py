@@ -19,20 +19,23 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Seal", "Shown"]
+__all__ = ["GROUPS", "Seal", "OpenedList"]
 
-_HEAD = struct.Struct(">Q4s8s6s6s")  # when it was made, by which process, a random word, the two versions
+_HEAD = struct.Struct(">Q4s8s6s6sH")  # when it was made, by which process, a random word, the two versions, the group
 _MARK = struct.Struct(">I")
 _SIGNATURE = 16
+GROUPS = 4096
+"""Queries fall into so many groups by a hash. Groups are as independent as queries, and a tally of them stays small; of
+a few hundred queries nearly every one has a group of its own."""
 
 
-class Shown:
+class OpenedList:
     """A list whose id was opened."""
 
     def __init__(self, seal: Seal, key: bytes, head: bytes, marks: bytes) -> None:
         self.key = key
         """What tells it from all others."""
-        self.made, process, self._word, first, second = _HEAD.unpack(head)
+        self.made, process, self._word, first, second, self.group = _HEAD.unpack(head)
         self.versions = (first.hex(), second.hex())
         self.own = process == seal.process
         self._seal, self._places = seal, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
@@ -72,18 +75,23 @@ class Seal:
         )
         return mark
 
-    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str]) -> str:
+    def group(self, word: bytes, query: Any) -> int:
+        """The group of a query; of a list without one, that of its random word."""
+        text = word if query is None else msgspec.json.encode(query)
+        return int.from_bytes(hashlib.blake2b(text, digest_size=2, key=self._key, person=b"query").digest()) % GROUPS
+
+    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str], query: Any = None) -> str:
         """The id of a new list of documents with their teams."""
         while True:
             word = os.urandom(8)
             marks = [self.mark(word, document) for document, _ in teams]
             if len({mark | 1 for mark in marks}) == len(marks):  # else another word, which tells them apart
                 break
-        head = _HEAD.pack(time.time_ns(), self.process, word, *map(bytes.fromhex, versions))
+        head = _HEAD.pack(time.time_ns(), self.process, word, *map(bytes.fromhex, versions), self.group(word, query))
         told = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
         return base64.urlsafe_b64encode(self._signature(told) + told).rstrip(b"=").decode()
 
-    def opened(self, impression: str) -> Shown | None:
+    def opened(self, impression: str) -> OpenedList | None:
         """The list of an id; None where nobody with our key made it."""
         try:
             text = base64.urlsafe_b64decode(impression + "=" * (-len(impression) % 4))
@@ -92,7 +100,7 @@ class Seal:
         signature, head, marks = text[:_SIGNATURE], text[_SIGNATURE:][: _HEAD.size], text[_SIGNATURE + _HEAD.size :]
         if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):
             return None
-        return Shown(self, signature, head, marks)
+        return OpenedList(self, signature, head, marks)
 
     def _signature(self, told: bytes) -> bytes:
         return hashlib.blake2b(told, digest_size=_SIGNATURE, key=self._key, person=b"list").digest()

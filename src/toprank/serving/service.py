@@ -22,7 +22,6 @@ from toprank.errors import DataError, ToprankError
 from toprank.serving import answers, openapi, page
 from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
-from toprank.serving.interleaving import Interleaving
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, Served
 from toprank.serving.requests import Clicks, ExplainRequest, RankRequest, RefusedError, understood
@@ -31,6 +30,7 @@ from toprank.serving.shadowing import Shadow
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.serving.interleaving import InterleavedModels
     from toprank.serving.watching import DriftWatch
 
 __all__ = ["Limits", "Service"]
@@ -99,8 +99,7 @@ class Service:
         self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
         self._check_roles(shadows, interleave)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
-        signed = None if secret is None else secret.encode()
-        self._interleaving = None if interleave is None else Interleaving(*interleave, secret=signed)
+        self._interleaving = None if interleave is None else _interleaved(interleave, secret)
         if self._interleaving is not None and not self._interleaving.shared:
             self.log("remark", says=_ONE_PROCESS)
         self._watch = None if reference is None else _watch(reference, models, self.counters)
@@ -261,7 +260,9 @@ class Service:
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
         both = partial(answers.both, models, asked, self.limits.documents)
         ids, *rankings = await self._work(both, asked, len(body), *models)
-        impression, listed = interleaving.shown(models, (rankings[0], rankings[1]), ids, asked.top or len(ids))
+        impression, listed = interleaving.shown(
+            models, (rankings[0], rankings[1]), ids, asked.top or len(ids), asked.query
+        )
         self.counters.impressions.inc()
         ranking = [{"id": one, "rank": rank} for rank, one in enumerate(listed, start=1)]
         return Answer(200, _json({"impression": impression, "ranking": ranking}), told={"documents": len(ids)})
@@ -277,7 +278,7 @@ class Service:
         analysis = self._known_interleaving().analysis
         return Answer(200, _json(await self._telling.result(analysis, self.limits.seconds)))
 
-    def _known_interleaving(self) -> Interleaving:
+    def _known_interleaving(self) -> InterleavedModels:
         if self._interleaving is None:
             raise RefusedError(
                 404,
@@ -336,6 +337,12 @@ _ONE_PROCESS = (
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)
 _AGAIN = ((b"retry-after", b"1"),)
+
+
+def _interleaved(names: tuple[str, str], secret: str | None) -> InterleavedModels:
+    from toprank.serving.interleaving import InterleavedModels  # which only some services need, and statistics with it
+
+    return InterleavedModels(*names, secret=None if secret is None else secret.encode())
 
 
 def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
