@@ -62,6 +62,7 @@ check: .venv/.dev kernels  ## style, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python native/build.py --strict --if-changed
 	$(BIN)/pytest -p no:xdist tests/test_architecture.py  # imports point one way
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 

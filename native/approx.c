@@ -4,9 +4,11 @@ For a document j the later ones are one row: p_jk = σ(z_k − z_j), and from it
 copied into rows of whole vectors, with zeros beyond its documents, and every row begins at a multiple of 8: what one
 row has just added to is read by the next, and a processor waits where it reads across two recent writes. `later` is 1
 behind j, else 0. */
-#include "vectors.h"
+#include "sums.h"
 
-enum { NO_EXTRA, HITS, SURVIVAL };
+/* What a metric collects beside the ranks: nothing, hits, or the chance that the reader gets there. */
+CODES(Extra, NO_EXTRA, HITS, SURVIVAL)
+
 #define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): no quotient of two of them is then 0/0 */
 #define ROWS 10
 
@@ -78,7 +80,7 @@ INLINE void ranks(const Query *query, i8 j, bool weighted) {
             total[i] += weighted ? reads[k + i] * p[k + i] : p[k + i];
             above[k + i] += weighted ? own * rest : rest;
         }
-    above[j] += sum_of_eight(total);
+    above[j] += joined(total);
 }
 
 /* The chance of j that no document above stops the reader. */
@@ -91,7 +93,7 @@ INLINE void survival(const Query *query, i8 j) {
             product[i] *= 1.0 - reads[k + i] * p[k + i];
             chance[k + i] *= 1.0 - own * (later[k + i] - p[k + i]);
         }
-    chance[j] *= product_of_eight(product);
+    chance[j] *= joined_product(product);
 }
 
 /* `above` and `extra` of every document; z are the scores over T, `reads` what the metric reads off each document. */
@@ -183,7 +185,7 @@ ROW_FUNCTION f8 added(i8 n, const f8 row[restrict n], f8 to[restrict n]) {
             total[i] += row[k + i];
             to[k + i] += row[k + i];
         }
-    return sum_of_eight(total);
+    return joined(total);
 }
 
 ROW_FUNCTION void flow(i8 from, i8 m, i8 j, const f8 *restrict down, const f8 *restrict up, const f8 *restrict v,
@@ -195,7 +197,7 @@ ROW_FUNCTION void flow(i8 from, i8 m, i8 j, const f8 *restrict down, const f8 *r
             total[i] += passes;
             result[k + i] -= passes;
         }
-    result[j] += sum_of_eight(total);
+    result[j] += joined(total);
 }
 
 /* dL/dz, and the diagonal of the curvature in z. */

@@ -9,6 +9,7 @@ needs nothing else.
     python native/build.py --if-changed                 # only where the library there was made of other sources
     python native/build.py --target aarch64-linux-musl  # for another machine, into build/kernels
     python native/build.py --sanitize                   # with the sanitizers, into build/kernels/sanitized
+    python native/build.py --strict                     # a warning is an error; into build/kernels/strict
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PACKAGE = HERE.parent / "src" / "toprank"
 FLAGS = (
     *("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"),
     *("-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
-    *("-Wno-psabi", "-Wno-unused-function", "-Wno-sign-compare", "-Wno-unknown-warning-option"),
+    *("-Wno-psabi", "-Wno-unused-function", "-Wno-unknown-warning-option"),
 )
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize=vla-bound", "-fno-sanitize-recover=all", "-g", "-O1")
 _AVX2 = ("-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt")
@@ -116,23 +117,28 @@ def compiler(target: str | None) -> list[str]:
     return command if target is None else [*command, "-target", target]
 
 
-def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
-    """Compile the library for `target` into the folder `out`, and give its path. The old one is replaced at the end."""
+def build(out: Path, target: str | None = None, sanitize: bool = False, strict: bool = False) -> Path:
+    """Compile the library for `target` into the folder `out`, and give its path. The old one is replaced at the end.
+
+    Only where `strict`, for those who work on the kernels, is a warning an error: the compiler of a user may be newer
+    than all that we have seen.
+    """
     if target is None:
         system, machine = sys.platform, platform.machine().lower()
     else:
         machine, _, rest = target.partition("-")
         system = "win32" if "windows" in rest else "darwin" if "macos" in rest else "linux"
     variants = VARIANTS.get({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), {"baseline": ()})
-    command, flags = compiler(target), [*FLAGS, *(SANITIZERS if sanitize else ())]
+    command, flags = compiler(target), [*FLAGS, *(SANITIZERS if sanitize else ()), *(["-Werror"] if strict else [])]
     if system == "win32":
         flags.remove("-fPIC")
     files = [path for path in sources() if path.suffix == ".c" and path.name != "library.c"]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-            texts = pool.map(lambda path: _prototypes(command, path), files)
-            _write_header(work / "prototypes.h", [line for text in texts for line in text], list(variants))
+            texts = pool.map(lambda path: _declarations(command, path), files)
+            lines = dict.fromkeys(line for text in texts for line in text)  # codes of a header come with every file
+            _write_header(work / "prototypes.h", list(lines), list(variants))
             jobs = [
                 (path, work / f"{path.stem}-{name}.o", [*flags, *extra, f"-DTOPRANK_VARIANT={name}"])
                 for path in files
@@ -160,11 +166,16 @@ def build(out: Path, target: str | None = None, sanitize: bool = False) -> Path:
         return beside.replace(out / linked.name)
 
 
-def _prototypes(command: list[str], path: Path) -> list[str]:
+def _declarations(command: list[str], path: Path) -> list[str]:
+    """What the library says of the kernels and codes of a file, a line for each."""
     text = _run([*command, "-E", "-P", "-DTOPRANK_PROTOTYPES", "-DTOPRANK_VARIANT=any", str(path)])
     text = text.replace("_Bool", "bool")  # what the macro bool stands for
-    found = re.findall(r"@kernel\s+(\w+)\s+(\w+)\s*\(([^{;]*)\)\s*\{", text)
-    return [f"{result} {name}({' '.join(arguments.split())})" for result, name, arguments in found]
+    kernels = re.findall(r"@kernel\s+(\w+)\s+(\w+)\s*\(([^{;]*)\)\s*\{", text)
+    codes = re.findall(r"@codes\s+(\w+)\s*\{([^}]*)\}", text)
+    return [
+        *(f"codes {name}: {' '.join(members.split())}" for name, members in codes),
+        *(f"{result} {name}({' '.join(arguments.split())})" for result, name, arguments in kernels),
+    ]
 
 
 def _write_header(path: Path, prototypes: list[str], variants: list[str]) -> None:
@@ -197,13 +208,14 @@ def main() -> None:
         "--out", type=Path, help="folder for the library; default: src/toprank, or one under build/kernels"
     )
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    parser.add_argument("--strict", action="store_true", help="a warning of the compiler is an error")
     parser.add_argument("--if-changed", action="store_true", help="only where the library is of other sources")
     given = parser.parse_args()
-    name = given.target or ("sanitized" if given.sanitize else None)
+    name = given.target or ("sanitized" if given.sanitize else "strict" if given.strict else None)
     out = given.out or (PACKAGE if name is None else HERE.parent / "build" / "kernels" / name)
     if given.if_changed and is_current(out):
         return
-    print(build(out, given.target, given.sanitize))
+    print(build(out, given.target, given.sanitize, given.strict))
 
 
 if __name__ == "__main__":

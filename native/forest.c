@@ -24,10 +24,10 @@ typedef i1 bytes __attribute__((vector_size(WIDTH)));
 /* How a column of ranks takes missing values: what LightGBM calls the missing type of a split, and its default side. In a
 column of categories the rank is 0 where the category is in the column's set, else 1: as LightGBM takes numbers for
 categories, or as XGBoost does, where NaN may count as one of the set. */
-enum { NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES, CATEGORIES_FROM_0, CATEGORIES_OR_NAN };
+CODES(ColumnKind, NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES, CATEGORIES_FROM_0, CATEGORIES_OR_NAN)
 
 /* Rules, added up: values as near to 0 as LightGBM cares for are 0, as in its own reading of dense rows; sums are floats. */
-enum { FLUSHED = 1, SINGLE = 2 };
+CODES(ForestRule, FLUSHED = 1, SINGLE = 2)
 
 /* A column: its feature, its kind, whether it is swapped (see `fill_column`), and where its thresholds, or the words of its
 set, begin and how many there are. An entry: 4 bytes with the number of its column, a rank, and the leaves that it excludes

@@ -49,11 +49,11 @@ metrics tied documents of different grades stand worst first (the caller sorts t
 
 Truncation. Only pairs whose better rank is at most `last` count: top and slope are 0 beyond it, before means are taken.
 */
-#include "vectors.h"
+#include "sums.h"
 
-/* Where Δ comes from, as in losses/lambdas.py. The last three are LambdaLoss's: Δ = 1; Δ = 1 with gains times c, in
+/* Where Δ comes from. The last three are LambdaLoss's: Δ = 1; Δ = 1 with gains times c, in
 expectation over ties; Δ = 0 (all weight is in the distances). */
-enum { DCG, AP, RR, ERR, ONE, DISCOUNTED, NOTHING };
+CODES(Delta, DCG, AP, RR, ERR, ONE, DISCOUNTED, NOTHING)
 
 #define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): 1/E and every product then stay finite */
 #define FARTHEST 1e20 /* a difference of scores whose product with e^600 is finite, and once more */
@@ -427,8 +427,8 @@ static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *sca
     for (i8 a = 0, end = reach(options, of); a < end; a++) {
         Row row = begin_row(options, of, a);
         row_sums(options, of, &row, with_losses, &sums);
-        force[a] += sum_of_lanes(load8(sums.force));
-        bend[a] += sum_of_lanes(load8(sums.bend));
+        force[a] += joined(sums.force);
+        bend[a] += joined(sums.bend);
     }
     const f8 *rest_force = of->rest.force, *rest_bend = of->rest.bend;
     const i8 *before = of->rest_before, stop = of->rest.count >= 0 ? of->m : 0;
@@ -437,7 +437,7 @@ static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *sca
         force[a] += is_rest ? rest_force[before[a]] : 0.0;
         bend[a] += is_rest ? rest_bend[before[a]] : 0.0;
     }
-    f8 loss = sum_of_lanes(load8(sums.loss)), moved = sum_of_lanes(load8(sums.moved));
+    f8 loss = joined(sums.loss), moved = joined(sums.moved);
     if (!(options->norm > 0.0 && moved > 0.0)) return loss;
     f8 total = 2.0 * moved / options->norm; /* |d/ds|, s = z·norm, over both documents of every pair */
     f8 factor = log1(1.0 + total) * (1.0 / M_LN2) / total;

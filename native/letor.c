@@ -88,11 +88,11 @@ static i8 document_id(const u1 *text, i8 at, i8 end, i8 *stop) {
 
 /* Columns of the run table, one row a run: the bytes of the query token (start -1: no token, stop: where it should be),
 the token as a number, and how many rows and features the run has. */
-enum { START, STOP, NUMBER_OF_TOKEN, ROWS, ENTRIES, RUN_COLUMNS };
+CODES(LetorRun, START, STOP, TOKEN_NUMBER, ROWS, ENTRIES, RUN_COLUMNS)
 
 /* The state of the survey: where to go on, the range of feature ids, the sizes so far (WORDS: runs whose token is no
 number), and what the document ids need. */
-enum { AT, LEAST_ID, MOST_ID, N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO, SURVEY_STATE };
+CODES(LetorSurvey, AT, LEAST_ID, MOST_ID, N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO, SURVEY_STATE)
 
 static void survey_id(const u1 *text, i8 at, i8 end, i8 *state) {
     i8 value = 0, start = at;
@@ -179,10 +179,8 @@ KERNEL(void, letor_survey)(i8 n, i8 r, const u1 text[n], i8 runs[r][5], i8 state
 
 /* Faults: what was expected at FAULT_AT. CHANGED: the text is not the one that was surveyed: it has other rows or
 entries. */
-enum {
-    FINE, LABEL, LABEL_FINITE, LABEL_SIZE, QUERY, FEATURE, ID_SIZE, ID_BELOW, ID_BEYOND, REPEATED, VALUE_WANTED,
-    VALUE_SIZE, CHANGED
-};
+CODES(LetorFault, FINE, LABEL, LABEL_FINITE, LABEL_SIZE, QUERY, FEATURE, ID_SIZE, ID_BELOW, ID_BEYOND, REPEATED,
+      VALUE_WANTED, VALUE_SIZE, CHANGED)
 
 #define KNOWN_IDS 512
 

@@ -6,6 +6,7 @@ the formulas reduce to the plain definitions.
 
 All share their first arguments: `order, ends, starts` (see `Ranked` in metrics/ranking.py), `codes` (the grade of each
 document, as an index) and a table with one entry per grade. */
+#include "owa.h"
 #include "sorting.h"
 #include "vectors.h"
 
@@ -96,16 +97,14 @@ INLINE i8 counted_below(const i8 *tree, i8 code) {
 
 /* cumulative[k] = Σ_{j≤k} α_j, see `owa_error`. */
 static void add_up_weights(i8 n, i8 generator, f8 share, f8 *cumulative) {
-    const f8 top = larger(1.0, share * (f8)n / 100.0), log_2 = 0x1.62e42fefa39efp-1;
     cumulative[0] = 0.0;
-    for (i8 j = 1; j <= n; j++) {
-        f8 alpha = 1.0;
-        if (generator == 1) alpha = (f8)j <= top ? 1.0 : 0.0;
-        if (generator == 2) alpha = 1.0 / (f8)j;
-        if (generator == 3) alpha = exp1(-(100.0 / share) * (f8)j / (f8)n * log_2);
-        cumulative[j] = cumulative[j - 1] + alpha;
-    }
+    ordered_weights(generator, share, n, cumulative + 1);
+    for (i8 j = 1; j <= n; j++) cumulative[j] += cumulative[j - 1];
 }
+
+/* The numbers of `pair_counts`: pairs of different grades that are concordant, discordant, or tied in score; then the pairs
+of different grades, those of different scores, and Spearman's ρ on mean ranks (NaN where a side is constant). */
+CODES(PairCount, CONCORDANT, DISCORDANT, SCORE_TIES, LABEL_PAIRS, SCORE_PAIRS, SPEARMAN)
 
 #define CODE u1
 #define NAMED(name) name##__u1

@@ -1,6 +1,6 @@
 /* NeuralNDCG: src/toprank/losses/smooth.py says what is computed. Matrices are m rows of `width`, m rounded up to
 whole vectors; P is 0 beyond m, and the factors of columns are 1 there, so that rows need no ends. */
-#include "vectors.h"
+#include "sums.h"
 
 #define SETTLED 1e-14 /* Sinkhorn scaling has converged to rounding */
 
@@ -12,12 +12,6 @@ typedef struct {
     f8 *P, *rows, *columns, *d_sums, *d_columns;
 } Work;
 
-ROW_FUNCTION f8 dot(i8 n, const f8 a[restrict n], const f8 b[restrict n]) {
-    f8 total[LANES] = {0};
-    for (i8 j = 0; j < n; j += LANES)
-        for (int i = 0; i < LANES; i++) total[i] += a[j + i] * b[j + i];
-    return sum_of_eight(total);
-}
 ROW_FUNCTION void add_times(i8 n, f8 factor, const f8 a[restrict n], f8 to[restrict n]) {
     for (i8 j = 0; j < n; j++) to[j] += factor * a[j];
 }
@@ -36,17 +30,12 @@ ROW_FUNCTION void distances(i8 m, f8 of_k, const f8 z[restrict m], f8 apart[rest
 
 /* A row of logits slope·z_j − apart_j, and the largest of them. */
 ROW_FUNCTION f8 logits(i8 m, f8 slope, const f8 z[restrict m], const f8 apart[restrict m], f8 row[restrict m]) {
-    f8 high = -INFINITY;
     for (i8 j = 0; j < m; j++) row[j] = slope * z[j] - apart[j];
-    for (i8 j = 0; j < m; j++) high = larger(high, row[j]);
-    return high;
+    return largest(m, row);
 }
 ROW_FUNCTION f8 powers(i8 m, f8 high, f8 row[restrict m]) {
-    f8 total[LANES] = {0};
     for (i8 j = 0; j < m; j++) row[j] = exp1(row[j] - high);
-    for (i8 j = 0; j < m; j += LANES)
-        for (int i = 0; i < LANES; i++) total[i] += row[j + i];
-    return sum_of_eight(total);
+    return sum(whole_vectors(m), row);
 }
 
 /* P, whose row r is softmax_j((m − 1 − 2r)·z_j − apart_j), and lead_j = Σ_k sign(z_j − z_k). */

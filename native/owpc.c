@@ -1,25 +1,12 @@
 /* Ordered weighted pairwise classification: a walk down two sorted lists for each threshold between grades (see
 losses/hinges.py). */
-#include "vectors.h"
-
-enum { CONSTANT, TOP, RECIPROCAL, EXP, MAX }; /* as in losses/hinges.py */
+#include "owa.h"
 
 /* α_1 … α_n, falling, with sum 1. */
 static void fill_weights(i8 generator, f8 p, i8 n, f8 *restrict alpha) {
-    f8 decay = exp1(-100.0 / (p * (f8)n) * M_LN2), total = 0.0;
-    for (i8 j = 0; j < n; j++) { /* the rank is j + 1 */
-        if (generator == CONSTANT)
-            alpha[j] = 1.0;
-        else if (generator == TOP)
-            alpha[j] = (f8)(j + 1) <= larger(1.0, p * (f8)n / 100.0) ? 1.0 : 0.0;
-        else if (generator == RECIPROCAL)
-            alpha[j] = 1.0 / (f8)(j + 1);
-        else if (generator == EXP) /* 2^{−(100/p)(j + 1)/n} over its first value, which could underflow */
-            alpha[j] = j > 0 ? alpha[j - 1] * decay : 1.0;
-        else
-            alpha[j] = j == 0 ? 1.0 : 0.0;
-        total += alpha[j];
-    }
+    ordered_weights(generator, p, n, alpha);
+    f8 total = 0.0;
+    for (i8 j = 0; j < n; j++) total += alpha[j]; /* from the largest on, as they fall */
     for (i8 j = 0; j < n; j++) alpha[j] /= total;
 }
 

@@ -10,9 +10,9 @@ around that:
     one exponential for each document, half a division for each pair.
   * Exponential: e^{−(s_i − s_j)} factorises, so sums over grades do: O(m), no pairs at all.
   * Hinges of queries with many pairs: one sweep along the scores with running sums for each grade, O(m log m). */
-#include "vectors.h"
+#include "sums.h"
 
-enum { HINGE, SQUARED_HINGE, LOGISTIC, EXPONENTIAL }; /* as in losses/pairwise.py */
+CODES(Margin, HINGE, SQUARED_HINGE, LOGISTIC, EXPONENTIAL)
 
 #define STEEPEST 600.0 /* e^600 times any number of pairs is finite */
 #define STEEPEST_EXP 0x1.88a122d234b39p865 /* e^600 */
@@ -31,23 +31,10 @@ typedef struct {
     f8 *slopes;
 } Query;
 
-static f8 sum_of(i8 n, const f8 *x) {
-    f8x8 sums = all8(0.0);
-    i8 i = 0;
-    for (; i + LANES <= n; i += LANES) sums += load8(x + i);
-    return sum_of_lanes(sums + load_some(x + i, n - i, 0.0));
-}
-
 static f8 lowest_of(i8 n, const f8 *x) {
     f8 low = x[0];
     for (i8 i = 1; i < n; i++) low = smaller(low, x[i]);
     return low;
-}
-
-static f8 highest_of(i8 n, const f8 *x) {
-    f8 high = x[0];
-    for (i8 i = 1; i < n; i++) high = larger(high, x[i]);
-    return high;
 }
 
 /* c_ij w_i w_j for the worse partners j < n of a document. */
@@ -117,8 +104,8 @@ static f8 plain_pairs(i8 kind, const Query *of, f8 *values, f8 *terms) {
         pair_factors(n, of->labels[i], of->weights[i], of->labels, of->weights, of->by_difference, values);
         margin_terms(kind, n, of->scores[i], of->scores, values, terms);
         for (i8 j = 0; j < n; j++) slopes[j] += terms[j];
-        slopes[i] -= sum_of(n, terms);
-        total += sum_of(n, values);
+        slopes[i] -= sum(n, terms);
+        total += sum(n, values);
     }
     return total;
 }
@@ -177,11 +164,11 @@ static f8 logistic_range(const Query *of, const f8 *masses, i8 worse, i8 worse_e
     for (i8 i = better; i < better_end; i++) {
         f8 pull[LANES] = {0};
         left = logistic_row(whole, masses[i], padded, gathered, pull, products, logs, left, steps);
-        slopes[i] -= factor * sum_of_lanes(load8(pull));
+        slopes[i] -= factor * joined(pull);
     }
     take_logs(products, logs);
     for (i8 j = 0; j < n; j++) slopes[worse + j] += factor * gathered[j];
-    return factor * sum_of_lanes(load8(logs));
+    return factor * joined(logs);
 }
 
 /* Σ c log(1 + e^{−(s_i − s_j)}); needs scores within a range of WIDEST, and no document weights (they would be powers
@@ -218,7 +205,7 @@ static f8 steepest_pair(const Query *of) {
     for (i8 start = 0, stop = 0; start < of->m; start = stop) {
         stop = of->end[start];
         if (start > 0) steepest = larger(steepest, highest - lowest_of(stop - start, of->scores + start));
-        highest = larger(highest, highest_of(stop - start, of->scores + start));
+        highest = larger(highest, largest(stop - start, of->scores + start));
     }
     return steepest;
 }
@@ -242,7 +229,7 @@ static void partner_sums(const Query *of, f8 sign, bool rising, f8 *restrict sum
             for (i8 d = start; d < stop; d++) sums[d] = weights[d] * reach * exp1(peak - sign * keys[d]);
         else
             for (i8 d = start; d < stop; d++) sums[d] = 0.0;
-        f8 highest = sign > 0.0 ? highest_of(stop - start, keys + start) : sign * lowest_of(stop - start, keys + start);
+        f8 highest = sign > 0.0 ? largest(stop - start, keys + start) : sign * lowest_of(stop - start, keys + start);
         if (highest > peak) { /* sums stay relative to the largest key so far: at most their number of terms */
             f8 shrink = exp1(peak - highest);
             peak = highest;
@@ -259,7 +246,7 @@ static f8 exponential_pairs(const Query *of, f8 *pull, f8 *push) {
     partner_sums(of, 1.0, true, pull);
     partner_sums(of, -1.0, false, push);
     for (i8 d = 0; d < of->m; d++) of->slopes[d] += push[d] - pull[d];
-    return sum_of(of->m, pull);
+    return sum(of->m, pull);
 }
 
 /* What the sweep of hinges keeps: a binary indexed tree over the grades, each node with its sums and the key they hold
@@ -335,7 +322,7 @@ static f8 hinge_sweep(i8 power, const Query *of, const i8 *falling, i8 *numbers,
     sweep.reached = room;
     sweep.tree = room + sweep.grades + 1;
     sweep_along(&sweep, of, falling, numbers, 1.0, power, sums);
-    f8 total = sum_of(of->m, sums);
+    f8 total = sum(of->m, sums);
     sweep_along(&sweep, of, falling, numbers, -1.0, power, sums);
     return total;
 }
@@ -350,12 +337,13 @@ KERNEL(i8, pair_losses)(i8 n, i8 q, i8 f, const f8 scores[n], const i8 falling[f
                         f8 slopes[n]) {
     const i8 room = longest_query(q, offsets) + STEP, tree = f ? (2 * SUMS + 1) * (room + 1) : 0;
     f8 *space = scratch(VECTORS * room + tree, sizeof(f8));
-    i8 *numbers = scratch(f ? 2 * room : 0, sizeof(i8)), *visit = numbers + (f ? room : 0);
+    i8 *numbers = scratch(f ? 2 * room : 0, sizeof(i8));
     if (!space || !numbers) {
         give_back(space);
         give_back(numbers);
         return OUT_OF_MEMORY;
     }
+    i8 *visit = numbers + (f ? room : 0);
     f8 *one = space, *two = space + room, *three = space + 2 * room, *nodes = space + VECTORS * room;
     for (i8 i = 0; i < q; i++) {
         i8 at = offsets[i], m = offsets[i + 1] - at;
@@ -365,7 +353,7 @@ KERNEL(i8, pair_losses)(i8 n, i8 q, i8 f, const f8 scores[n], const i8 falling[f
         Query of = {m, scores + at, labels + at, weights + at, begin + at, end + at, by_difference, slopes + at};
         bool hinges = kind == HINGE || kind == SQUARED_HINGE;
         f8 total, low = 0.0, high = 0.0;
-        if (kind == LOGISTIC) low = lowest_of(m, of.scores), high = highest_of(m, of.scores);
+        if (kind == LOGISTIC) low = lowest_of(m, of.scores), high = largest(m, of.scores);
         if (kind == LOGISTIC && !weighted && by_masses(&of, low, high))
             total = logistic_pairs(&of, low, high, one, two, three);
         else if (kind == EXPONENTIAL && steepest_pair(&of) <= STEEPEST)
@@ -388,8 +376,9 @@ KERNEL(i8, pair_losses)(i8 n, i8 q, i8 f, const f8 scores[n], const i8 falling[f
 KERNEL(i8, pair_masses)(i8 n, i8 q, const i8 offsets[q + 1], const i8 begin[n], const i8 end[n], const f8 labels[n],
                         const f8 weights[n], const f8 pairs[q], u1 by_difference, const f8 scale[q], f8 masses[n]) {
     const i8 longest = longest_query(q, offsets);
-    f8 *level = scratch(2 * longest, sizeof(f8)), *sums = level + longest;
+    f8 *level = scratch(2 * longest, sizeof(f8));
     if (!level) return OUT_OF_MEMORY;
+    f8 *sums = level + longest;
     for (i8 d = 0; d < longest; d++) level[d] = 0.0;
     for (i8 i = 0; i < q; i++) {
         i8 at = offsets[i], m = offsets[i + 1] - at;
@@ -409,11 +398,11 @@ KERNEL(i8, pair_masses)(i8 n, i8 q, const i8 offsets[q + 1], const i8 begin[n], 
 static void spread_row(i8 n, i8 i, i8 c, const f8 *bends, const f8 *V, f8 *restrict out, f8 *restrict diagonal,
                        f8 *restrict changes) {
     for (i8 j = 0; j < n; j++) diagonal[j] += bends[j];
-    diagonal[i] += sum_of(n, bends);
+    diagonal[i] += sum(n, bends);
     if (c == 1) {
         for (i8 j = 0; j < n; j++) changes[j] = bends[j] * (V[i] - V[j]);
         for (i8 j = 0; j < n; j++) out[j] -= changes[j];
-        out[i] += sum_of(n, changes);
+        out[i] += sum(n, changes);
         return;
     }
     f8 *own = out + i * c;
@@ -433,8 +422,9 @@ KERNEL(i8, pair_laplacian)(i8 n, i8 q, i8 c, const f8 scores[n], const i8 offset
                            const f8 labels[n], const f8 weights[n], const f8 pairs[q], i8 kind, u1 by_difference,
                            const f8 scale[q], const f8 V[n][c], f8 out[n][c], f8 diagonal[n]) {
     const i8 longest = longest_query(q, offsets);
-    f8 *masses = scratch(3 * longest, sizeof(f8)), *bends = masses + longest, *factors = bends + longest;
+    f8 *masses = scratch(3 * longest, sizeof(f8));
     if (!masses) return OUT_OF_MEMORY;
+    f8 *bends = masses + longest, *factors = bends + longest;
     memset(diagonal, 0, (size_t)n * sizeof(f8));
     if (c) memset(out, 0, (size_t)(n * c) * sizeof(f8));
     const f8 *values = (const f8 *)V;
@@ -443,7 +433,7 @@ KERNEL(i8, pair_laplacian)(i8 n, i8 q, i8 c, const f8 scores[n], const i8 offset
         i8 at = offsets[i], m = offsets[i + 1] - at;
         if (pairs[i] == 0.0) continue;
         const f8 *s = scores + at, factor = scale[i] / pairs[i];
-        f8 low = lowest_of(m, s), high = highest_of(m, s);
+        f8 low = lowest_of(m, s), high = largest(m, s);
         bool by_mass = kind == LOGISTIC && high - low <= STEEPEST;
         if (by_mass) relative_masses(m, s, low, high, masses);
         const f8 *keys = by_mass ? masses : s;

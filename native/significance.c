@@ -1,8 +1,9 @@
 /* The two loops that resample: sign flips and the bootstrap. Randomness is a counter, not a state (splitmix64). */
 #include "vectors.h"
 
-#define FLIPS_PER_BLOCK 2048 /* 16 KB of running sums: they stay in the first-level cache beside the 2 KB table */
-#define GROUP 8              /* differences whose 256 signed sums are tabulated; one byte of randomness picks one */
+/* GROUP: differences whose 256 signed sums are tabulated; one byte of randomness picks one. FLIPS_PER_BLOCK: 16 KB of
+running sums, which stay in the first-level cache beside the 2 KB table. */
+CODES(Flips, GROUP = 8, FLIPS_PER_BLOCK = 2048)
 
 /* Random word number i of the stream that begins at `start`. */
 INLINE u8 word(u8 start, u8 i) {

@@ -1,6 +1,6 @@
 /* SoftRank: src/toprank/losses/smooth.py says what is computed. For each document j with a gain, the distribution
 of its rank is built by adding one competitor at a time, and walked back for the slopes. */
-#include "vectors.h"
+#include "sums.h"
 
 #define INV_SQRT_PI 0.56418958354775628695
 
@@ -28,7 +28,7 @@ ROW_FUNCTION f8 step_back(i8 n, f8 win, const f8 *restrict stage, f8 *restrict a
     for (i8 r = 0; r < n; r += LANES)
         for (int i = 0; i < LANES; i++) total[i] += stage[r + i] * (after[r + i + 1] - after[r + i]);
     for (i8 r = 0; r < n; r++) after[r] = after[r] * lose + after[r + 1] * win;
-    return sum_of_eight(total);
+    return joined(total);
 }
 
 /* stages[i][r]: the chance that r of the documents 0 … i − 1 beat j, for as many r as weigh something; Σ_r p(r)/F(r).
@@ -66,11 +66,9 @@ ROW_FUNCTION void forces(i8 m, f8 own, f8 worth, const f8 z[restrict m], const f
 
 /* Adds the row to `to`, and gives its sum; rows go on with zeros to a whole vector. */
 ROW_FUNCTION f8 added(i8 m, const f8 *restrict row, f8 *restrict to) {
-    f8 total[LANES] = {0};
-    for (i8 k = 0; k < m; k += LANES)
-        for (int i = 0; i < LANES; i++) total[i] += row[k + i];
+    const f8 total = sum(whole_vectors(m), row);
     for (i8 i = 0; i < m; i++) to[i] += row[i];
-    return sum_of_eight(total);
+    return total;
 }
 
 /* E[NDCG] of each query; −d/dz of it, and the diagonal bound, for each document; z = scores over 2·noise. */

@@ -1,5 +1,5 @@
-/* Sums and maxima over arrays, in lanes: element i goes to lane i mod 8, what is left over at the end is added one by
-one.
+/* What a sum is: element i goes to lane i mod 8, the lanes are joined in `joined`, and what is left over behind the last whole
+eight is added one by one and joins last. Rows that go on with zeros to a whole eight have nothing left over.
 
 The lanes are a plain array, added to by a loop of eight: compilers keep it in registers of any width, while GCC moves a
 vector that is wider than the machine's registers through memory (measured on AVX2: 16 times slower). */
@@ -11,6 +11,17 @@ vector that is wider than the machine's registers through memory (measured on AV
 INLINE f8 joined(const f8 *lanes) {
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
+INLINE f8 joined_product(const f8 *lanes) {
+    return ((lanes[0] * lanes[4]) * (lanes[2] * lanes[6])) * ((lanes[1] * lanes[5]) * (lanes[3] * lanes[7]));
+}
+
+/* A loop over lanes where a kernel keeps several sums: EACH_LANE(lane) { total[lane] += x[first + lane]; }
+GCC would unroll a short loop before it looks for vectors. */
+#if defined(__clang__)
+#define EACH_LANE(lane) for (i8 lane = 0; lane < LANES; lane++)
+#else
+#define EACH_LANE(lane) _Pragma("GCC unroll 1") for (i8 lane = 0; lane < LANES; lane++)
+#endif
 
 /* Σ of `term`, an expression in i, over 0 ≤ i < n. */
 #define SUM_OVER(n, result, term)                                  \

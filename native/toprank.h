@@ -10,7 +10,11 @@ is called from Python as `kernels.softmax(scores, offsets, probabilities)`:
   * `[n]` is exactly n elements, `[static n]` at least n; `[n][k]` is a matrix in C order;
   * `const` is read; anything else is written, and must be writable;
   * `name__u1`, `name__f4` … are one kernel for several types: the caller's arrays choose.
-A kernel that needs scratch memory returns i8, and OUT_OF_MEMORY where there is none (MemoryError in Python).
+Numbers that stand for a word are declared once, too: CODES(Margin, HINGE, LOGISTIC) is an enum here, and in Python
+`kernels.Margin.LOGISTIC` is 1.
+
+What a kernel writes shares no memory with its other arrays: the binding refuses it, so kernels may take any of their
+arguments for `restrict`. A kernel that needs scratch memory returns i8, and OUT_OF_MEMORY where there is none (MemoryError in Python).
 
 Every kernel is compiled once for each set of instructions (`build.py`), and gives the same bits in all of them: sums run
 over fixed lanes (`vectors.h`), products are never fused with sums, and e^x and log are our own. */
@@ -45,8 +49,10 @@ typedef uint64_t u8;
 #define TOPRANK_JOIN(a, b) TOPRANK_JOIN_(a, b)
 #ifdef TOPRANK_PROTOTYPES
 #define KERNEL(type, name) @kernel type name
+#define CODES(name, ...) @codes name { __VA_ARGS__ };
 #else
 #define KERNEL(type, name) TOPRANK_PUBLIC type TOPRANK_JOIN(TOPRANK_JOIN(name, _on_), TOPRANK_VARIANT)
+#define CODES(name, ...) enum name { __VA_ARGS__ };
 #endif
 
 #define INLINE static inline __attribute__((always_inline))

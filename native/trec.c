@@ -3,7 +3,7 @@ One set of instructions is enough. */
 #include "decimals.h"
 
 /* What is wrong with a line. */
-enum { FINE, COLUMNS, VALUE, FINITE, SIZE };
+CODES(TrecFault, FINE, COLUMNS, VALUE, FINITE, SIZE)
 
 /* A space, tab, carriage return, vertical tab or form feed: what is blank within a line. */
 INLINE bool is_blank(u1 byte) { return byte == ' ' || byte == '\t' || (byte >= 11 && byte <= 13); }

@@ -1,55 +1,11 @@
-/* Eight numbers at a time, in the same way on every machine.
-
-The compiler turns these vectors into one register of 512 bits, two of 256 or four of 128: the operations on the lanes are
-the same, in the same order, so the bits are too. A sum that uses lanes adds element i to lane i mod 8 and joins the lanes in
-`sum_of_lanes`; that is its definition, whatever the machine. exp8, log8 and log1p8 are below 1 ulp (tests/test_kernels.py). */
+/* Our own e^x, log and erfc of one number, without branches: compilers turn loops over them into vectors of any width, and
+the bits are the same in all of them. Below 1 ulp (tests/test_kernels.py). */
 #ifndef TOPRANK_VECTORS_H
 #define TOPRANK_VECTORS_H
 
 #include "toprank.h"
 
 #define LANES 8
-typedef f8 f8x8 __attribute__((vector_size(64)));
-typedef i8 i8x8 __attribute__((vector_size(64)));
-typedef u8 u8x8 __attribute__((vector_size(64)));
-typedef f4 f4x8 __attribute__((vector_size(32)));
-
-INLINE f8x8 all8(f8 x) { return (f8x8){x, x, x, x, x, x, x, x}; }
-INLINE i8x8 whole8(i8 x) { return (i8x8){x, x, x, x, x, x, x, x}; }
-INLINE f8x8 load8(const f8 *from) {
-    f8x8 v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-INLINE f8x8 load8_f4(const f4 *from) {
-    f4x8 v;
-    memcpy(&v, from, sizeof v);
-    return __builtin_convertvector(v, f8x8);
-}
-INLINE void store8(f8 *to, f8x8 v) { memcpy(to, &v, sizeof v); }
-
-/* The first n < 8 elements, and `rest` in the other lanes. */
-INLINE f8x8 load_some(const f8 *from, i8 n, f8 rest) {
-    f8x8 v = all8(rest);
-    for (i8 i = 0; i < n; i++) v[i] = from[i];
-    return v;
-}
-INLINE void store_some(f8 *to, f8x8 v, i8 n) {
-    for (i8 i = 0; i < n; i++) to[i] = v[i];
-}
-
-/* a where the mask is set, else b. A mask is what a comparison of vectors gives: all bits, or none. */
-INLINE f8x8 choose8(i8x8 mask, f8x8 a, f8x8 b) { return (f8x8)(((i8x8)a & mask) | ((i8x8)b & ~mask)); }
-INLINE f8x8 max8(f8x8 a, f8x8 b) { return choose8(a > b, a, b); }
-INLINE f8x8 min8(f8x8 a, f8x8 b) { return choose8(a < b, a, b); }
-INLINE f8x8 abs8(f8x8 a) { return (f8x8)((i8x8)a & whole8(INT64_MAX)); }
-
-INLINE f8 sum_of_lanes(f8x8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
-INLINE f8 max_of_lanes(f8x8 v) {
-    f8 m = v[0];
-    for (int i = 1; i < LANES; i++) m = v[i] > m ? v[i] : m;
-    return m;
-}
 
 INLINE f8 float_of(u8 bits) {
     f8 x;
@@ -161,25 +117,5 @@ INLINE i8 whole_vectors(i8 n) { return (n + LANES - 1) & ~(i8)(LANES - 1); }
 
 /* A loop over rows is a function of its own: gcc forgets `restrict` where a function is written into its caller. */
 #define ROW_FUNCTION static __attribute__((noinline))
-
-/* Eight sums in an array, `for (k …; k += 8) for (int i = 0; i < 8; i++) sums[i] += x[k + i];`, is the form of lanes
-that gcc keeps in registers whatever their width; an f8x8 goes through memory where registers are narrower. Same
-order, same bits. */
-INLINE f8 sum_of_eight(const f8 *sums) {
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-INLINE f8 product_of_eight(const f8 *factors) {
-    const f8 *f = factors;
-    return ((f[0] * f[4]) * (f[2] * f[6])) * ((f[1] * f[5]) * (f[3] * f[7]));
-}
-
-/* A loop over lanes that the compiler turns into vectors: EACH_LANE(lane) { total[lane] += x[first + lane] * y[first + lane]; }
-GCC would unroll a short one before it looks for vectors, and takes variables of a vector type that are longer than a register
-by way of memory from one round of a loop to the next: where sums are carried on, this is the faster way on AVX2 and before. */
-#if defined(__clang__)
-#define EACH_LANE(lane) for (i8 lane = 0; lane < LANES; lane++)
-#else
-#define EACH_LANE(lane) _Pragma("GCC unroll 1") for (i8 lane = 0; lane < LANES; lane++)
-#endif
 
 #endif

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -139,12 +140,59 @@ def test_an_array_that_lies_at_an_odd_address_is_read_all_the_same():
     assert (y == expected).all()
 
 
-def test_the_prototypes_are_those_of_the_sources():
-    """Each KERNEL of native/*.c is in the library, and the other way round."""
-    native = Path(__file__).parent.parent / "native"
-    text = "\n".join(path.read_text() for path in native.iterdir() if path.suffix in {".c", ".inc"})
-    assert len(ALL) >= text.count("\nKERNEL(") > 0
+NATIVE = Path(__file__).parent.parent / "native"
+
+
+def test_the_library_holds_the_kernels_and_codes_of_the_sources():
+    """Each by its name without the types that it is compiled for: NAMED(x), x__##TYPE."""
+    text = "\n".join(path.read_text() for path in NATIVE.iterdir() if path.suffix in {".c", ".h", ".inc"})
+    written = set(re.findall(r"^ *KERNEL\(\w+, (?:NAMED?\()?(\w+?)(?:__[#\w]+)?\)", text, re.MULTILINE))
+    over_arrays = set(re.findall(r"^OVER_ARRAY\((\w+),", text, re.MULTILINE))  # a macro whose kernel is `name`
+    assert {one.name.partition("__")[0] for one in ALL} == written - {"name"} | over_arrays
+    assert set(kernels.library()._codes) == set(re.findall(r"^CODES\((\w+),", text, re.MULTILINE))
     assert len({one.prototype for one in ALL}) == len(ALL)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="needs nm on Linux")
+def test_every_function_of_the_library_has_a_prototype_and_the_other_way_round():
+    held = kernels.library()
+    listed = subprocess.run(["nm", "-D", "--defined-only", held.path], capture_output=True, text=True, check=True)
+    functions = {line.split()[-1] for line in listed.stdout.splitlines()}
+    made = {name.rpartition("_on_")[0] for name in functions if "_on_" in name}
+    assert made == {one.name for one in ALL}
+    assert {f"{name}_on_baseline" for name in made} <= functions
+    assert {name.rpartition("_on_")[2] for name in functions if "_on_" in name} == set(held.variants)
+
+
+@every_kernel
+def test_what_a_kernel_writes_shares_no_memory_with_its_other_arrays(kernel):
+    """Not a byte; neighbours in one buffer are fine, and so is one array that is read twice."""
+    counted = Counted()
+    tried = Kernel(kernel.prototype, counted)
+    given = arguments(tried)
+    arrays = [place for place, one in enumerate(tried.parameters) if one.lengths]
+    buffer = np.zeros(sum(given[place].nbytes + 8 for place in arrays), dtype=np.uint8)
+    for at, place in zip(np.cumsum([0, *(given[place].nbytes + 8 for place in arrays)]), arrays, strict=False):
+        given[place] = placed(buffer, int(at) // 8 * 8, given[place])
+    tried(*given)
+    assert counted.calls == 1
+    for place in arrays:
+        for other in arrays:
+            if place == other or not tried.parameters[place].written:
+                continue
+            shared = np.zeros(given[place].nbytes + given[other].nbytes + 8, dtype=np.uint8)
+            last = (given[other].nbytes - 1) // 8 * 8  # the written array begins with the last word of the other
+            clash = list(given)
+            clash[other], clash[place] = placed(shared, 0, given[other]), placed(shared, last, given[place])
+            for call in (tried, tried.checked):
+                with pytest.raises(ValueError, match=rf"{kernel.name} writes \w+, which shares memory with \w+"):
+                    call(*clash)
+            assert counted.calls == 1
+
+
+def placed(buffer, start, like):
+    """An array like another one, from a byte of a buffer on."""
+    return buffer[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
 
 
 # ---- e^x, log x, log(1 + x) ----

@@ -37,6 +37,7 @@ GENERATORS = {
     "owa(weights=top,p=20)": lambda j, n: float(j <= max(1, 20 * n / 100)),
     "owa": lambda j, n: 1 / j,
     "owa(weights=exp,p=50)": lambda j, n: 2 ** (-2 * j / n),
+    "owa(weights=exp,p=0.01)": lambda j, n: 2.0 ** (-10000 * (j - 1) / n),  # over the first, which is below all floats
 }
 
 

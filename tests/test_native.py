@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -51,6 +52,29 @@ def test_a_changed_source_is_noticed_and_built_anew(checkout):
     before = kernels_of(checkout).stat()
     assert python(checkout, str(build), "--if-changed").stdout == ""
     assert kernels_of(checkout).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_codes_are_numbered_by_the_source_alone(checkout):
+    """Two members change places in C, one is given a number: Python follows, and has nothing to be changed."""
+    source = checkout / "native" / "vectors.c"
+    text, asked = source.read_text(), "from toprank import kernels; print(vars(kernels.Shape))"
+    for members, numbers in (
+        ("ROUND, SQUARE, FLAT", {"ROUND": 0, "SQUARE": 1, "FLAT": 2}),
+        ("SQUARE, ROUND = 5,\n FLAT", {"SQUARE": 0, "ROUND": 5, "FLAT": 6}),
+    ):
+        source.write_text(f"{text}\nCODES(Shape, {members})\nKERNEL(i8, flat)(i8 x) {{ return x + FLAT; }}\n")
+        assert python(checkout, "native/build.py").returncode == 0
+        assert ast.literal_eval(python(checkout, "-c", asked).stdout) == numbers
+        assert python(checkout, "-c", CALL.format("flat")).stdout.split()[1] == str(1 + numbers["FLAT"])
+
+
+def test_a_warning_stops_a_strict_build_alone(checkout):
+    source = checkout / "native" / "vectors.c"
+    source.write_text(source.read_text() + "\nKERNEL(i8, odd)(i8 x, u8 y) { return x < y; }\n")
+    assert python(checkout, "native/build.py").returncode == 0
+    refused = python(checkout, "native/build.py", "--strict")
+    assert refused.returncode != 0
+    assert "sign-compare" in refused.stderr
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

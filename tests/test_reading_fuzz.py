@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from toprank import kernels
-from toprank.data.letor import survey as letor_survey
-from toprank.data.letor.reading import LARGEST_ID, Fault
+from toprank.data.letor.reading import LARGEST_ID
 
 LETOR = (
     b"2 qid:10 1:0.5 2:-1e-3 5:NULL #docid = GX1 inc = 1\n0 qid:10 1:1 2:0.123456789012345678 #docid = GX2\r\n"
@@ -181,12 +180,12 @@ def reference_row(line: bytes, given: Options) -> Row | None:
 def surveyed(text: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """The run table and the state of the survey, in a table that has too little room at first."""
     runs, state = np.empty((room, 5), dtype=np.int64), np.zeros(10, dtype=np.int64)
-    state[letor_survey.LEAST_ID], state[letor_survey.MOST_ID] = np.iinfo(np.int64).max, -1
-    while state[letor_survey.AT] < len(text):
-        if state[letor_survey.N_RUNS] == len(runs):
+    state[kernels.LetorSurvey.LEAST_ID], state[kernels.LetorSurvey.MOST_ID] = np.iinfo(np.int64).max, -1
+    while state[kernels.LetorSurvey.AT] < len(text):
+        if state[kernels.LetorSurvey.N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])
         kernels.letor_survey(text, runs, state)
-    return runs[: state[letor_survey.N_RUNS]].copy(), state
+    return runs[: state[kernels.LetorSurvey.N_RUNS]].copy(), state
 
 
 def check_letor(text: bytes, place: np.ndarray, given: Options) -> bool:
@@ -194,10 +193,10 @@ def check_letor(text: bytes, place: np.ndarray, given: Options) -> bool:
     lone = re.search(rb"\r(?![\r\n]|\Z)", text)
     assert kernels.lone_return(place) == (-1 if lone is None else lone.start())
     runs, state = surveyed(place, 1)
-    n, entries = int(state[letor_survey.N_ROWS]), int(runs[:, letor_survey.ENTRIES].sum())
-    sizes = runs[:, [letor_survey.ROWS, letor_survey.ENTRIES]]
+    n, entries = int(state[kernels.LetorSurvey.N_ROWS]), int(runs[:, kernels.LetorRun.ENTRIES].sum())
+    sizes = runs[:, [kernels.LetorRun.ROWS, kernels.LetorRun.ENTRIES]]
     places = np.ascontiguousarray(np.cumsum(sizes, axis=0) - sizes)
-    length = int(state[letor_survey.ID_LENGTH])
+    length = int(state[kernels.LetorSurvey.ID_LENGTH])
     values = np.empty(n * given.width if given.dense else entries, dtype=given.kind)
     columns = np.empty(0 if given.dense else entries, dtype=np.int32)
     ends, labels = np.zeros(0 if given.dense else n, dtype=np.int32), np.empty(n)
@@ -209,12 +208,12 @@ def check_letor(text: bytes, place: np.ndarray, given: Options) -> bool:
         try:
             row = reference_row(content, given)
         except WrongError:
-            assert Fault.FINE < fault < Fault.CHANGED
+            assert kernels.LetorFault.FINE < fault < kernels.LetorFault.CHANGED
             assert text.count(b"\n", 0, int(found[3])) == line
             return False
         if row is not None:
             rows.append(row)
-    assert fault == Fault.FINE
+    assert fault == kernels.LetorFault.FINE
     np.testing.assert_array_equal(labels, [row.label for row in rows])
     letters = [bytes(row[row > 0].astype(np.uint8)) for row in ids]
     assert letters == [row.document_id.replace(b"\0", b"") for row in rows]
@@ -250,11 +249,11 @@ def check_runs(text: bytes, runs: np.ndarray, state: np.ndarray, rows: list[Row]
     ]
     assert found == expected
     integers = [re.fullmatch(rb"0|-?[1-9][0-9]{0,17}", qid or b"") for qid, _, _ in expected]
-    assert runs[:, letor_survey.VALUE].tolist() == [0 if one is None else int(one[0]) for one in integers]
-    assert state[letor_survey.N_WORDS] == integers.count(None)
+    assert runs[:, kernels.LetorRun.TOKEN_NUMBER].tolist() == [0 if one is None else int(one[0]) for one in integers]
+    assert state[kernels.LetorSurvey.N_WORDS] == integers.count(None)
     ids = [row.document_id for row in rows if row.document_id]
-    assert state[letor_survey.N_IDENTIFIED] == len(ids)
-    assert state[letor_survey.ID_LENGTH] == max(map(len, ids), default=0)
+    assert state[kernels.LetorSurvey.N_IDENTIFIED] == len(ids)
+    assert state[kernels.LetorSurvey.ID_LENGTH] == max(map(len, ids), default=0)
 
 
 def check_trec(text: bytes, place: np.ndarray, n_columns: int, rest: bool) -> bool:

@@ -2,7 +2,8 @@
 
 The library (`native/*.c`, built ahead of time) says itself what it holds: each kernel's C prototype is in it as text.
 From that text a `Kernel` checks kind, layout and length of every array before a pointer is taken (`native/toprank.h`
-explains the notation), so nothing is declared twice. Kernels are serial and let go of the interpreter's lock;
+explains the notation), so nothing is declared twice; numbers that stand for a word come with it, too:
+`kernels.Margin.LOGISTIC`. Kernels are serial and let go of the interpreter's lock;
 `compute.each_block` runs them over blocks of whole queries on ordinary threads.
 
 The library holds every kernel once for each set of instructions, and the best one this machine has is used; all give
@@ -21,6 +22,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ _C_TYPES: dict[str, Any] = {
     "void": None,
 }
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
-_ADDRESS = ctypes.c_char * 0
+_BYTES = ctypes.c_char * 0
 _OUT_OF_MEMORY = -(2**63)
 _NUMBERS = {
     "f": "type({v}) is float",
@@ -95,6 +97,13 @@ class Kernel:
         if [one.name for one in everything[: len(self.sizes)]] != self.sizes:
             raise ImportError(f"In the kernel {prototype} the sizes must come first.")
         self.parameters, self._checks = everything[len(self.sizes) :], checks[len(self.sizes) :]
+        arrays = [one for one in self.parameters if one.lengths]
+        self._disjoint = [
+            (one.name, other.name)
+            for place, one in enumerate(arrays)
+            for at, other in enumerate(arrays)
+            if one.written and at != place and not (other.written and at < place)
+        ]
         self._function = function
         function.restype = _C_TYPES[result]
         function.argtypes = [ctypes.c_void_p if one.lengths else _C_TYPES[one.kind] for one in everything]
@@ -111,6 +120,7 @@ class Kernel:
         """The call in full: what the quick way does not know at a glance is looked at here, and refused in words."""
         sizes: dict[str, int] = {}
         passed: list[Any] = []
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
         for value, one, check in zip(given, self.parameters, self._checks, strict=True):
             if check is None:
                 number = self._number(value, one)
@@ -127,13 +137,18 @@ class Kernel:
             ):
                 self._refuse(value, one)
             check.learn(value.shape, sizes)
-            # An address by way of the buffer costs a quarter of one by `ctypes.data`, but asks for a writable array.
-            passed.append(_ADDRESS.from_buffer(value) if value.flags.writeable else value.ctypes.data)
+            arrays[one.name] = value
+            passed.append(value.ctypes.data)
         for value, check in zip(given, self._checks, strict=True):
             if check is not None and not check.holds(value.shape, sizes):
                 raise ValueError(
                     f"The kernel {self.name} was given {check.parameter.name} of shape {value.shape}; with "
                     f"{sizes} it must be [{']['.join(check.parameter.lengths)}]."
+                )
+        for one, other in self._disjoint:
+            if np.may_share_memory(arrays[one], arrays[other]):  # both are contiguous: their bounds tell
+                raise ValueError(
+                    f"The kernel {self.name} writes {one}, which shares memory with {other}; it needs one of its own."
                 )
         result = self._function(*[sizes[name] for name in self.sizes], *passed)
         return self._ran_out() if self._can_run_out and result == _OUT_OF_MEMORY else result
@@ -150,11 +165,19 @@ class Kernel:
                 v_n = v_x.shape[0]
                 if v_n < 0 or v_x.shape[0] != v_n or v_weights.shape[0] != v_n:
                     return checked(v_x, v_weights)
-                return function(v_n, address(v_x) if v_x.flags.writeable else v_x.ctypes.data, address(v_weights))
+                p_x = address(buffer(v_x)) if v_x.flags.writeable else v_x.ctypes.data
+                p_weights = address(buffer(v_weights))
+                if p_weights < p_x + v_x.nbytes and p_x < p_weights + v_weights.nbytes:
+                    return checked(v_x, v_weights)
+                return function(v_n, p_x, p_weights)
+
+        An address by way of the buffer costs a quarter of one by `ctypes.data`, but asks for a writable array.
         """
-        known: dict[str, Any] = {"array": np.ndarray, "address": _ADDRESS.from_buffer, "function": self._function}
+        known: dict[str, Any] = {"array": np.ndarray, "buffer": _BYTES.from_buffer, "address": ctypes.addressof}
+        known["function"] = self._function
         known |= {"checked": self.checked, "ran_out": self._ran_out}
         kinds, sizes, lengths, passed = ["False"], [], ["False"], [f"v_{name}" for name in self.sizes]
+        addresses: list[str] = []
         learned = {one.name for one in self.parameters if one.dtype is None}
         for one, check in zip(self.parameters, self._checks, strict=True):
             v = f"v_{one.name}"
@@ -173,14 +196,21 @@ class Kernel:
             for axis, terms, exact in check.asks:
                 asked = " + ".join("*".join([str(number), *(f"v_{name}" for name in names)]) for number, names in terms)
                 lengths.append(f"{v}.shape[{axis}] {'!=' if exact else '<'} {asked}")
-            direct = f"address({v})"
-            passed.append(direct if one.written else f"{direct} if {v}.flags.writeable else {v}.ctypes.data")
+            direct = f"address(buffer({v}))"
+            addresses.append(
+                f"p_{one.name} = {direct}" + ("" if one.written else f" if {v}.flags.writeable else {v}.ctypes.data")
+            )
+            passed.append(f"p_{one.name}")
+        overlaps = ["False"] + [
+            f"p_{one} < p_{other} + v_{other}.nbytes and p_{other} < p_{one} + v_{one}.nbytes"
+            for one, other in self._disjoint
+        ]
         given = ", ".join(f"v_{one.name}" for one in self.parameters)
         ending = [f"result = function({', '.join(passed)})", "return result"]
         if self._can_run_out:
             ending.insert(1, f"if result == {_OUT_OF_MEMORY}: return ran_out()")
-        refusals = [f"if {' or '.join(tests)}: return checked({given})" for tests in (kinds, lengths)]
-        body = "\n    ".join([refusals[0], *sizes, refusals[1], *ending])
+        refusals = [f"if {' or '.join(tests)}: return checked({given})" for tests in (kinds, lengths, overlaps)]
+        body = "\n    ".join([refusals[0], *sizes, refusals[1], *addresses, refusals[2], *ending])
         exec(f"def {self.name}({given}):\n    {body}", known)
         made: Callable[..., Any] = known[self.name]
         return made
@@ -279,6 +309,16 @@ def _term(text: str) -> tuple[int, list[str]]:
     return number, names
 
 
+def _numbered(members: str) -> SimpleNamespace:
+    """The members of an enum with their numbers: ``A, B = 4, C``."""
+    numbers, following = {}, 0
+    for member in members.split(","):
+        name, _, number = member.partition("=")
+        numbers[name.strip()] = int(number or following)
+        following = numbers[name.strip()] + 1
+    return SimpleNamespace(**numbers)
+
+
 class Library:
     """The kernels of one variant of the library, by name."""
 
@@ -300,8 +340,13 @@ class Library:
             )
         self.path, self.identity = path, self._text("toprank_identity")
         self._prototypes: dict[str, list[str]] = {}
+        self._codes: dict[str, SimpleNamespace] = {}
         for line in self._text("toprank_prototypes").splitlines():
-            self._prototypes.setdefault(_name(line).partition("__")[0], []).append(line)
+            if line.startswith("codes "):
+                name, _, members = line.removeprefix("codes ").partition(": ")
+                self._codes[name] = _numbered(members)
+            else:
+                self._prototypes.setdefault(_name(line).partition("__")[0], []).append(line)
         self._made: dict[str, list[Kernel]] = {}
 
     def _text(self, function: str) -> str:
@@ -327,8 +372,10 @@ class Library:
         except AttributeError:
             return self._library[f"{name}_on_baseline"]
 
-    def get(self, name: str) -> Callable[..., Any]:
-        """The kernel of a name; where there are several for several types, one that looks at its arguments."""
+    def get(self, name: str) -> Any:
+        """The codes of a name, or its kernel; where there are several for several types, one that looks at them."""
+        if name in self._codes:
+            return self._codes[name]
         if name not in self._prototypes:
             raise AttributeError(f"The kernel library has no kernel {name!r}.")
         several = self._several(name)

@@ -30,11 +30,12 @@ from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Loss, Traits, Want
 from toprank.losses.labels import groups_of
+from toprank.metrics.pairs import ORDERED_WEIGHTS
 from toprank.metrics.ranking import rank_block
 
 __all__ = ["OWPC", "SVMmap"]
 
-_GENERATORS = ("constant", "top", "1/j", "exp", "max")  # as in native/owpc.c
+_WEIGHTS = {**ORDERED_WEIGHTS, "max": "MAX"}
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class OWPC(Loss):
     traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m + m·grades)")
 
     def __post_init__(self) -> None:
-        if self.weights not in _GENERATORS:
-            raise UnknownNameError("OWPC weighting", self.weights, _GENERATORS)
+        if self.weights not in _WEIGHTS:
+            raise UnknownNameError("OWPC weighting", self.weights, tuple(_WEIGHTS))
         check_number("OWPC's p, a percentage,", self.p, above=0, most=100)
 
     @override
@@ -80,7 +81,8 @@ class OWPC(Loss):
 class _BoundOWPC(BoundLoss):
     def __init__(self, loss: OWPC, judgments: Judgments) -> None:
         super().__init__(judgments)
-        self.generator, self.p, self.weights = _GENERATORS.index(loss.weights), float(loss.p), judgments.weights
+        self.generator, self.p = vars(kernels.OrderedWeight)[_WEIGHTS[loss.weights]], float(loss.p)
+        self.weights = judgments.weights
         # For each document, the rank of its label among the distinct labels of its query, from 0.
         order, group, _ = groups_of(judgments.labels, self.queries)
         self.grades = np.empty(len(order), dtype=np.int64)

@@ -27,7 +27,6 @@ from toprank.metrics.ranking import rank_block
 
 __all__ = ["LambdaLoss", "LambdaRank"]
 
-_DELTAS = ("dcg", "ap", "rr", "err", "one", "discounted", "nothing")  # as in native/lambdas.c
 _SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
 
 _PAIRS_FOR_A_DOCUMENT = 16  # that take as long as to rank it
@@ -216,7 +215,8 @@ class LambdaBound(BoundLoss):
         order = ranked.order if rising is None else rising[ranked.order]
         gains, reads, weights = self.gains[rows], self.reads[rows], self.document_weights[rows]
         of_ranks = self.rank_weights, self.distance, self.distance_sums
-        options = _DELTAS.index(self.delta), self.last, self.sigma, self.mu, 1.0 / self.sigma if self.norm else 0.0
+        kind, norm = vars(kernels.Delta)[self.delta.upper()], 1.0 / self.sigma if self.norm else 0.0
+        options = kind, self.last, self.sigma, self.mu, norm
         return order, ranked.starts, gains, reads, weights, *of_ranks, *options, self.two_sided
 
 

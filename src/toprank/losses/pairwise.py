@@ -31,8 +31,6 @@ from toprank.metrics.ranking import rank_block
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]
 
-HINGE, SQUARED_HINGE, LOGISTIC, EXPONENTIAL = 0, 1, 2, 3  # as in native/pairs.c
-
 MANY_PAIRS = 64.0
 """Pairs for each document from which a sweep is faster than a hinge for each pair."""
 
@@ -76,7 +74,8 @@ class _PairLoss(Loss):
     pair_weight: str = "one"
     gain: GainLike = "exponential"
     max_grade: float | None = None
-    _kind: ClassVar[int]
+    _margin: ClassVar[str]
+    """One of the kernels' `Margin`."""
 
     def __post_init__(self) -> None:
         if self.pair_weight not in _PAIR_WEIGHTS:
@@ -91,7 +90,7 @@ class _PairLoss(Loss):
 class _BoundPairs(BoundLoss):
     def __init__(self, loss: _PairLoss, judgments: Judgments) -> None:
         super().__init__(judgments)
-        self.kind, self.weighted = loss._kind, judgments.document_weights is not None
+        self.kind, self.weighted = vars(kernels.Margin)[loss._margin], judgments.document_weights is not None
         self.frame = PairFrame.of(judgments.labels, self.queries, judgments.weights)
         self.by_difference = loss.pair_weight == "difference"
         # The margin form is the plain one at the scores s − t.
@@ -99,7 +98,7 @@ class _BoundPairs(BoundLoss):
         if loss.pair_weight == "margin":
             top = judgments.top_grade if loss.max_grade is None else loss.max_grade
             self.targets = targets_of(judgments.labels, loss.gain, top)
-        self.majoriser = self._majoriser() if self.kind == HINGE else None
+        self.majoriser = self._majoriser() if self.kind == kernels.Margin.HINGE else None
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
@@ -120,7 +119,7 @@ class _BoundPairs(BoundLoss):
     def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
         """The block's positions by falling score, where a sweep will ask for them."""
         many = self.frame.pairs[block.queries] >= MANY_PAIRS * np.diff(block.offsets)
-        if self.kind not in (HINGE, SQUARED_HINGE) or not many.any():
+        if self.kind not in (kernels.Margin.HINGE, kernels.Margin.SQUARED_HINGE) or not many.any():
             return np.empty(0, dtype=np.int64)
         return rank_block(margins, block.offsets, (0, block.n_queries), None, keep_ties=False).order
 
@@ -184,7 +183,7 @@ class Hinge(_PairLoss):
     """
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m)")
-    _kind: ClassVar[int] = HINGE
+    _margin: ClassVar[str] = "HINGE"
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class SquaredHinge(_PairLoss):
     traits: ClassVar[Traits] = Traits(
         convex=True, smooth=True, cost="O(m log m), its curvature O(pairs)", consistent=_AUC
     )
-    _kind: ClassVar[int] = SQUARED_HINGE
+    _margin: ClassVar[str] = "SQUARED_HINGE"
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ class Logistic(_PairLoss):
     """
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True, cost="O(pairs)", consistent=_AUC)
-    _kind: ClassVar[int] = LOGISTIC
+    _margin: ClassVar[str] = "LOGISTIC"
 
 
 @dataclass(frozen=True)
@@ -238,4 +237,4 @@ class Exponential(_PairLoss):
     """
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True, cost="O(m), its curvature O(pairs)", consistent=_AUC)
-    _kind: ClassVar[int] = EXPONENTIAL
+    _margin: ClassVar[str] = "EXPONENTIAL"

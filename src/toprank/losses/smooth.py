@@ -39,8 +39,8 @@ from toprank.metrics.parsing import parse
 
 __all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "NeuralNDCG", "SmoothDiscount", "SoftRank"]
 
-_EXTRA = {"dcg": 0, "ap": 1, "rr": 2, "err": 2}
-"""What a kind of metric collects beside the ranks: nothing, hits, or the chance to get there (native/approx.c)."""
+_EXTRA = {"dcg": "NO_EXTRA", "ap": "HITS", "rr": "SURVIVAL", "err": "SURVIVAL"}
+"""What a kind of metric collects beside the ranks, as the kernels' `Extra` names it."""
 
 _TRAITS = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
 
@@ -232,7 +232,7 @@ class SmoothMetricBound(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        z, reads, extra_kind = scores / self.temperature, self.reads[block.rows], _EXTRA[self.kind]
+        z, reads, extra_kind = scores / self.temperature, self.reads[block.rows], vars(kernels.Extra)[_EXTRA[self.kind]]
         above, extra, diagonal = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         kernels.smooth_ranks(z, block.offsets, reads, extra_kind, above, extra)
         terms, rank_slope, extra_slope = self._terms(block.rows, above, extra)

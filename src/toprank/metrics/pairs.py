@@ -21,7 +21,8 @@ from toprank.metrics.measure import Measure, PerQuery, Rules, View
 
 __all__ = ["OWA", "KendallTau", "PairwiseAccuracy", "SpearmanRho", "TCriterion"]
 
-_PAIR_COLUMNS = ("concordant", "discordant", "score_ties", "label_pairs", "score_pairs", "spearman")
+ORDERED_WEIGHTS = {"constant": "CONSTANT", "top": "TOP", "1/j": "RECIPROCAL", "exp": "EXP"}
+"""How the weights of an ordered average may fall, and what the kernels' `OrderedWeight` calls it."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class _PairMeasure(Measure):
     def bind(self, rules: Rules) -> PerQuery:
 
         def values(view: View) -> FloatArray:
-            counts = np.empty((len(view.sizes), len(_PAIR_COLUMNS)))
+            columns = vars(kernels.PairCount)
+            counts = np.empty((len(view.sizes), len(columns)))
             kernels.pair_counts(*view.ranked, len(rules.grades), counts)
-            return self._of(dict(zip(_PAIR_COLUMNS, counts.T, strict=True)))
+            return self._of({name.lower(): counts[:, column] for name, column in columns.items()})
 
         return values
 
@@ -125,14 +127,11 @@ class OWA(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weights not in _OWA_WEIGHTS:
-            raise UnknownNameError("OWA weighting", self.weights, _OWA_WEIGHTS)
+        if self.weights not in ORDERED_WEIGHTS:
+            raise UnknownNameError("OWA weighting", self.weights, tuple(ORDERED_WEIGHTS))
         check_number("OWA's p, a percentage,", self.p, above=0, most=100)
 
     @override
     def bind(self, rules: Rules) -> PerQuery:
-        relevant, generator = rules.relevant(self.rel), _OWA_WEIGHTS.index(self.weights)
+        relevant, generator = rules.relevant(self.rel), vars(kernels.OrderedWeight)[ORDERED_WEIGHTS[self.weights]]
         return lambda view: view.filled(kernels.owa_error, *view.ranked, relevant, generator, self.p)
-
-
-_OWA_WEIGHTS = ("constant", "top", "1/j", "exp")

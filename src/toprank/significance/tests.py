@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 ROUNDING = 1e-12  # relative size below which a difference is the rounding of equal numbers
-_GROUP, _FLIPS = 8, 2048  # differences tabulated together, and flips in one block: of native/significance.c
 _LARGEST = 1e250  # beyond it sums could overflow; no metric comes near
 
 
@@ -197,13 +196,14 @@ def _enumerated(values: FloatArray) -> float:
 
 
 def _sampled_hits(values: FloatArray, flips: int, start: np.uint64, threads: int | None) -> int:
-    padded = np.concatenate([values, np.zeros(-len(values) % _GROUP)])
+    padded = np.concatenate([values, np.zeros(-len(values) % kernels.Flips.GROUP)])
     threshold = _threshold(kernels.ordered_sum(padded), padded)
+    each = kernels.Flips.FLIPS_PER_BLOCK
 
     def hits(block: int) -> int:
-        return int(kernels.flip_hits(padded, threshold, start, block, min(_FLIPS, flips - block * _FLIPS)))
+        return int(kernels.flip_hits(padded, threshold, start, block, min(each, flips - block * each)))
 
-    return sum(each_block(hits, range(-(-flips // _FLIPS)), threads))
+    return sum(each_block(hits, range(-(-flips // each)), threads))
 
 
 def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import IntEnum, auto
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -20,14 +19,6 @@ from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float, 
 from toprank.data.checks import IN_DOUBLE, asked, listed_paths, precision
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import (
-    ENTRIES,
-    ID_FOREIGN,
-    ID_LENGTH,
-    ID_ZERO,
-    LEAST_ID,
-    MOST_ID,
-    N_IDENTIFIED,
-    N_ROWS,
     Grouping,
     Names,
     Survey,
@@ -298,13 +289,13 @@ class Reader:
     def id_type(self) -> np.dtype[Any] | None:
         """The type of the document ids as the text spells them; None where some row has none."""
         states = np.array([survey.state for survey in self.surveys])
-        longest = int(states[:, ID_LENGTH].max())
-        if states[:, N_IDENTIFIED].sum() < self.n_rows:
+        longest = int(states[:, kernels.LetorSurvey.ID_LENGTH].max())
+        if states[:, kernels.LetorSurvey.N_IDENTIFIED].sum() < self.n_rows:
             return None
         for survey in self.surveys:
-            if survey.state[ID_ZERO]:
+            if survey.state[kernels.LetorSurvey.ID_ZERO]:
                 problem = "The document id ends in a zero byte, which ids may not; remove it."
-                raise survey.chunk.source.fault(problem, int(survey.state[ID_ZERO]) - 1)
+                raise survey.chunk.source.fault(problem, int(survey.state[kernels.LetorSurvey.ID_ZERO]) - 1)
         try:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
@@ -316,7 +307,7 @@ class Reader:
     @property
     def foreign_ids(self) -> bool:
         """Whether a document id holds letters beyond ASCII."""
-        return any(survey.state[ID_FOREIGN] for survey in self.surveys)
+        return any(survey.state[kernels.LetorSurvey.ID_FOREIGN] for survey in self.surveys)
 
     def _document_ids(self, result: Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
         ids = result.ids.reshape(-1).view(kind)
@@ -328,12 +319,12 @@ class Reader:
 def id_range(surveys: Sequence[Survey]) -> tuple[int, int]:
     """The least and the most feature id that the survey saw."""
     states = np.array([survey.state for survey in surveys])
-    return int(states[:, LEAST_ID].min()), int(states[:, MOST_ID].max())
+    return int(states[:, kernels.LetorSurvey.LEAST_ID].min()), int(states[:, kernels.LetorSurvey.MOST_ID].max())
 
 
 def n_entries(surveys: Sequence[Survey]) -> int:
     """The number of features that the rows mention."""
-    return int(sum(survey.runs[:, ENTRIES].sum() for survey in surveys))
+    return int(sum(survey.runs[:, kernels.LetorRun.ENTRIES].sum() for survey in surveys))
 
 
 def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
@@ -344,9 +335,9 @@ def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
 def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
     """The error for a feature id that stands twice in a row, given by its number over all files."""
     for survey in surveys:
-        if row < survey.state[N_ROWS]:
+        if row < survey.state[kernels.LetorSurvey.N_ROWS]:
             break
-        row -= int(survey.state[N_ROWS])
+        row -= int(survey.state[kernels.LetorSurvey.N_ROWS])
     source, at = survey.chunk.source, survey.chunk.start
     while True:
         end = source.newline(at)
@@ -358,7 +349,7 @@ def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErr
         at = end + 1
     digits = str(feature).encode().lstrip(b"0")
     found = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
-    return fault_at(source, Fault.REPEATED, found[1], 0, single=False)
+    return fault_at(source, kernels.LetorFault.REPEATED, found[1], 0, single=False)
 
 
 def parse_chunks(
@@ -381,56 +372,39 @@ def parse_chunks(
     return int(least.min()), int(most.max()), bool(shuffled.any())
 
 
-class Fault(IntEnum):
-    """What the second pass expected where it stopped, as in native/letor.c."""
-
-    FINE = 0
-    LABEL = auto()
-    LABEL_FINITE = auto()
-    LABEL_SIZE = auto()
-    QUERY = auto()
-    FEATURE = auto()
-    ID_SIZE = auto()
-    ID_BELOW = auto()
-    ID_BEYOND = auto()
-    REPEATED = auto()
-    VALUE_WANTED = auto()
-    VALUE_SIZE = auto()
-    CHANGED = auto()
-
-
 def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> IntArray | FormatError:
     """The least and the most id outside, whether ids do not ascend, and where the pass stopped; or the error."""
     chunk, found = survey.chunk, np.empty(4, dtype=np.int64)
     fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, found)
-    if fault == Fault.CHANGED:
+    if fault == kernels.LetorFault.CHANGED:
         raise FileError(f"{chunk.source.path} changed while it was read. Read it again when nothing writes to it.")
-    if fault == Fault.FINE:
+    if fault == kernels.LetorFault.FINE:
         return found
     single = result.values.itemsize == 4
-    return fault_at(chunk.source, Fault(fault), chunk.start + int(found[3]), shape.width, single)
+    return fault_at(chunk.source, fault, chunk.start + int(found[3]), shape.width, single)
 
 
 _SHOWN = 24  # bytes of a token that a message quotes
 
 
-def fault_at(source: ByteSource, fault: Fault, position: int, width: int, single: bool) -> FormatError:
+def fault_at(source: ByteSource, fault: int, position: int, width: int, single: bool) -> FormatError:
     """The error for a fault that the second pass found at a byte."""
     token = _token(source, position)
     found = f"found {token!r}" if token else "the line ends here"
-    negative = fault == Fault.FEATURE and token.startswith("-") and token[1:2].isdigit()
+    kinds = kernels.LetorFault
+    negative = fault == kinds.FEATURE and token.startswith("-") and token[1:2].isdigit()
     problem = {
-        Fault.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
-        Fault.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
-        Fault.LABEL_SIZE: f"The label {token!r} is too large for float64.",
-        Fault.QUERY: "Expected the id of the query right behind 'qid:'.",
-        Fault.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
-        Fault.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
-        Fault.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        Fault.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
-        Fault.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
-        Fault.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
-        Fault.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
+        kinds.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
+        kinds.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
+        kinds.LABEL_SIZE: f"The label {token!r} is too large for float64.",
+        kinds.QUERY: "Expected the id of the query right behind 'qid:'.",
+        kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
+        kinds.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
+        kinds.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
+        kinds.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
+        kinds.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
+        kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
+        kinds.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
         if single
         else f"The value {token!r} is too large for float64.",
     }[fault]

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from toprank import kernels
 from toprank.compute import available_threads
 from toprank.data import checks
 from toprank.data.bytesource import PathLike, open_bytes
 from toprank.data.checks import IN_MEMORY, listed_paths
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import (
-    N_ROWS,
     Grouping,
     count_rows,
     names_beside,
@@ -113,7 +113,7 @@ class LetorStream:
         per_row, at_least = self._bytes_per_row(), available_threads(self._wanted.threads)
         first, first_run, last_run, rows = 0, 0, 0, 0
         for last, survey in enumerate(self._surveys, 1):
-            rows += int(survey.state[N_ROWS])
+            rows += int(survey.state[kernels.LetorSurvey.N_ROWS])
             last_run += len(survey.runs)
             parts = rows * per_row / _PART
             full = parts >= 1 and (last - first >= at_least or parts >= _LARGEST_PART)

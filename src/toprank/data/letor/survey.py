@@ -39,14 +39,6 @@ _REGROUP = Remedy("read with {regroup}.", regroup=True)
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
 _ROOM = 1024  # runs to begin with
 
-# Columns of the run table, as in native/letor.c: the bytes of the query token (start -1: no token, stop: where it
-# should be), the token as a number, and how many rows and features the run has.
-START, STOP, VALUE, ROWS, ENTRIES = range(5)
-
-# The state of the survey: where it is, the range of feature ids, the sizes so far (WORDS: runs whose token is no
-# number), and what the document ids need.
-AT, LEAST_ID, MOST_ID, N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO = range(10)
-
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
@@ -73,7 +65,9 @@ class Survey:
 
     def tokens(self) -> list[bytes | None]:
         """The query token of each run; None where it has none."""
-        return [b"%d" % value for value in self.runs[:, VALUE].tolist()] if self.words is None else self.words
+        if self.words is not None:
+            return self.words
+        return [b"%d" % value for value in self.runs[:, kernels.LetorRun.TOKEN_NUMBER].tolist()]
 
 
 def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Survey]:
@@ -87,24 +81,25 @@ def _chunks(source: ByteSource, file: int) -> list[Chunk]:
 
 
 def _survey(chunk: Chunk) -> Survey:
-    runs = np.empty((_ROOM, ENTRIES + 1), dtype=np.int64)
-    state = np.zeros(ID_ZERO + 1, dtype=np.int64)
-    state[LEAST_ID], state[MOST_ID] = np.iinfo(np.int64).max, -1
+    columns, at = kernels.LetorRun, kernels.LetorSurvey
+    runs = np.empty((_ROOM, columns.RUN_COLUMNS), dtype=np.int64)
+    state = np.zeros(at.SURVEY_STATE, dtype=np.int64)
+    state[at.LEAST_ID], state[at.MOST_ID] = np.iinfo(np.int64).max, -1
     text = chunk.read()
     lone = kernels.lone_return(text)
     if lone >= 0:
         raise chunk.source.lone_return(chunk.start + lone)
-    while state[AT] < len(text):
-        if state[N_RUNS] == len(runs):
+    while state[at.AT] < len(text):
+        if state[at.N_RUNS] == len(runs):
             runs = np.concatenate([runs, np.empty_like(runs)])
         kernels.letor_survey(text, runs, state)
-    runs = runs[: state[N_RUNS]].copy()
+    runs = runs[: state[at.N_RUNS]].copy()
     words: list[bytes | None] | None = None
-    if state[N_WORDS]:
-        content, spans = text.tobytes(), runs[:, [START, STOP]].tolist()
+    if state[at.N_WORDS]:
+        content, spans = text.tobytes(), runs[:, [columns.START, columns.STOP]].tolist()
         words = [content[start:stop] if start >= 0 else None for start, stop in spans]
-    runs[:, STOP] += chunk.start  # from here on places are those in the file
-    runs[runs[:, START] >= 0, START] += chunk.start
+    runs[:, columns.STOP] += chunk.start  # from here on places are those in the file
+    runs[runs[:, columns.START] >= 0, columns.START] += chunk.start
     return Survey(chunk, runs, state, words)
 
 
@@ -131,11 +126,12 @@ class Grouping:
             sources={survey.chunk.file: survey.chunk.source for survey in surveys},
             words=_words(surveys),
         )
-        table, files, named = runs.table, runs.files, runs.table[:, START] >= 0
+        columns = kernels.LetorRun
+        table, files, named = runs.table, runs.files, runs.table[:, columns.START] >= 0
         codes, ids, problem = _queries(runs)
 
         starts = np.flatnonzero(np.append(True, (codes[1:] != codes[:-1]) | (files[1:] != files[:-1])))
-        sizes = np.add.reduceat(table[:, ROWS], starts)
+        sizes = np.add.reduceat(table[:, columns.ROWS], starts)
         if named.any() and not named.all():
             problem = _half_named(runs, named)
         elif problem is None and named.all() and not regroup:
@@ -143,9 +139,9 @@ class Grouping:
         order = np.argsort(codes, kind="stable") if regroup else np.arange(len(table))
         return cls(
             ids=ids,
-            sizes=np.bincount(codes, weights=table[:, ROWS]).astype(np.int64),
-            places=_places(table[:, [ROWS, ENTRIES]], order),
-            run_rows=table[:, ROWS],
+            sizes=np.bincount(codes, weights=table[:, columns.ROWS]).astype(np.int64),
+            places=_places(table[:, [columns.ROWS, columns.ENTRIES]], order),
+            run_rows=table[:, columns.ROWS],
             stretch_sizes=[sizes[files[starts] == file] for file in range(files[-1] + 1)],
             problem=problem,
         )
@@ -186,7 +182,8 @@ class _Runs(NamedTuple):
 
     def name(self, run: int) -> str:
         """The query of a run, for a message."""
-        token = b"%d" % self.table[run, VALUE] if self.words is None else self.words[run] or b""
+        number = self.table[run, kernels.LetorRun.TOKEN_NUMBER]
+        token = b"%d" % number if self.words is None else self.words[run] or b""
         return token.decode("utf-8", "replace")[:40]
 
     def fault(self, problem: str, run: int, column: int) -> FormatError:
@@ -203,7 +200,7 @@ def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
 def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
     """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
     if runs.words is None:
-        return *by_appearance(runs.table[:, VALUE]), None
+        return *by_appearance(runs.table[:, kernels.LetorRun.TOKEN_NUMBER]), None
     numbers: dict[bytes | None, int] = {}
     codes = np.empty(len(runs.table), dtype=np.int64)
     for run, word in enumerate(runs.words):
@@ -212,13 +209,13 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
     for token in tokens:
         if token.endswith(b"\0"):  # which arrays of strings drop: two ids could become one
             run = int(np.argmax(codes == numbers[token]))
-            fault = runs.fault("The id of the query ends in a zero byte, which ids may not; remove it.", run, START)
-            return codes, np.array([]), fault
+            problem = "The id of the query ends in a zero byte, which ids may not; remove it."
+            return codes, np.array([]), runs.fault(problem, run, kernels.LetorRun.START)
     widest = max(map(len, tokens), default=0)
     text_bytes = sum(source.size for source in runs.sources.values())
 
     def at_longest(problem: str) -> FormatError:
-        return runs.fault(problem, int(np.argmax(codes == numbers[max(tokens, key=len)])), START)
+        return runs.fault(problem, int(np.argmax(codes == numbers[max(tokens, key=len)])), kernels.LetorRun.START)
 
     what = "The query ids, padded to the longest one,"
     check_size(4 * widest * len(tokens), text_bytes, what, "Shorten that one.", at_longest)
@@ -226,7 +223,7 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
         return codes, np.array([token.decode() for token in tokens]), None
     except UnicodeDecodeError as bad:
         run = int(np.argmax(codes == numbers[bad.object]))
-        return codes, np.array([]), runs.fault("The id of the query is not UTF-8 text.", run, START)
+        return codes, np.array([]), runs.fault("The id of the query is not UTF-8 text.", run, kernels.LetorRun.START)
 
 
 def _places(sizes: IntArray, order: IntArray) -> IntArray:
@@ -242,7 +239,7 @@ def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
         what = "Expected 'qid:' and the id of the query behind the label, as in the lines before."
     else:
         what = "This line names its query with 'qid:', but lines before it do not; every line must, or none."
-    return runs.fault(what, odd, STOP if named[0] else START)
+    return runs.fault(what, odd, kernels.LetorRun.STOP if named[0] else kernels.LetorRun.START)
 
 
 def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | None:
@@ -251,14 +248,14 @@ def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | No
     if run is None:
         return None
     problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
-    return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, START)
+    return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
 
 
 def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
     """The number of rows of each file, none of which may be empty."""
     counts = [0] * len(sources)
     for survey in surveys:
-        counts[survey.chunk.file] += int(survey.state[N_ROWS])
+        counts[survey.chunk.file] += int(survey.state[kernels.LetorSurvey.N_ROWS])
     for source, count in zip(sources, counts, strict=True):
         if count == 0:
             what = "The file is empty" if source.size == 0 else "The file holds blank lines and comments only"

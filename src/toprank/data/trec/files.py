@@ -29,7 +29,6 @@ __all__ = [
     "write_qrels", "write_run",
 ]  # fmt: skip
 
-_COLUMNS, _VALUE, _FINITE, _SIZE = range(1, 5)  # what is wrong with a line, as in native/trec.c
 _BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # within a line, as there
 _PIECE = 8 << 20  # bytes of text at a time
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}
@@ -136,7 +135,7 @@ def read_table(
         places, numbers, found = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
         fault = kernels.trec_table(text, 0, n_columns, rest, value_column, places, numbers, found)
         rows, at = found.tolist()
-        if fault != 0:
+        if fault != kernels.TrecFault.FINE:
             raise _fault(source, first + at, fault, layout, what)
         spans.append(places[:rows] + first)
         values.append(numbers[:rows].copy())
@@ -150,14 +149,14 @@ def read_table(
 
 def _fault(source: ByteSource, at: int, fault: int, layout: str, what: str) -> FormatError:
     """The error for a line that is not like `layout`."""
-    if fault == _COLUMNS:
+    if fault == kernels.TrecFault.COLUMNS:
         blank = np.isin(source.array(at, source.newline(at)), _BLANKS)
         n_words = int(np.count_nonzero(np.diff(blank, prepend=True) & ~blank))
         return source.fault(f"Expected {len(layout.split())} columns, '{layout}'; found {n_words}.", at)
-    if fault == _SIZE:
+    if fault == kernels.TrecFault.SIZE:
         return source.fault(f"The {what} is too large for float64.", at)
     word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
-    wanted = "a number" if fault == _VALUE else "a finite number"
+    wanted = "a number" if fault == kernels.TrecFault.VALUE else "a finite number"
     return source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
 
 

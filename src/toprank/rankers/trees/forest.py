@@ -23,7 +23,6 @@ from toprank.rankers.trees.text import ReadTrees, read_trees
 __all__ = ["Arithmetic", "Forest", "OfTrees"]
 
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
-_CATEGORIES = 5  # a kind of column, and those after it; the others are missing types and sides, see native/forest.c
 _ROWS = 1 << 11
 Array = npt.NDArray[Any]
 
@@ -149,7 +148,7 @@ class Forest:
     def thresholds(self, feature: int) -> FloatArray:
         """The values of a feature, in rising order, just above which scores may change; between them they do not."""
         columns = self._dense.columns
-        ours = columns[(columns[:, 0] == feature) & (columns[:, 1] < _CATEGORIES)]
+        ours = columns[(columns[:, 0] == feature) & (columns[:, 1] < kernels.ColumnKind.CATEGORIES)]
         cuts = [self._dense.cuts[begin : begin + count] for begin, count in ours[:, 3:].tolist()]
         return np.unique(np.concatenate([np.zeros(0), *cuts]))
 
@@ -157,7 +156,7 @@ class Forest:
     def categories(self) -> frozenset[int]:
         """The features that are split by sets of categories."""
         columns = self._dense.columns
-        return frozenset(columns[columns[:, 1] >= _CATEGORIES, 0].tolist())
+        return frozenset(columns[columns[:, 1] >= kernels.ColumnKind.CATEGORIES, 0].tolist())
 
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
         kind = np.float32 if X.dtype == np.float32 or self.arithmetic.single_rows else np.float64
@@ -167,7 +166,8 @@ class Forest:
 
     def _rules(self, flushed: bool) -> int:
         """The rules of native/forest.c."""
-        return flushed + 2 * self.arithmetic.single_sums
+        rules = kernels.ForestRule
+        return flushed * int(rules.FLUSHED) + self.arithmetic.single_sums * int(rules.SINGLE)
 
     def _score_sparse(self, X: Any, scores: FloatArray) -> None:
         rows = np.empty((X.shape[0], int(self._slots.max(initial=-1)) + 1))
@@ -220,8 +220,10 @@ class _Nodes:
         """
         threshold, decision = self.joined("threshold", np.float64), self.joined("decision_type", np.int64)
         by_category, default_left, missing = decision % 2 == 1, decision // 2 % 2, decision // 4
-        of_sets = _CATEGORIES if self._flushed else _CATEGORIES + 1 + default_left
-        kind = np.where(by_category, of_sets, np.where(missing == 0, 0, 2 * missing - default_left))
+        kinds = kernels.ColumnKind
+        of_sets = kinds.CATEGORIES if self._flushed else kinds.CATEGORIES_FROM_0 + default_left
+        of_numbers = np.where(missing == 0, kinds.NO_MISSING, kinds.ZERO_RIGHT + 2 * (missing - 1) - default_left)
+        kind = np.where(by_category, of_sets, of_numbers)
         own = np.where(by_category, np.arange(len(kind)), -1)
         order = np.lexsort((threshold, own, self.feature))
         new_list = _changes(self.feature[order]) | _changes(own[order])
@@ -243,7 +245,7 @@ class _Nodes:
     def _point_to_sets(self, columns: IntArray, heads: IntArray, threshold: FloatArray) -> Array:
         """Write into the columns of categories which words are their set; gives the words of all trees."""
         first = _starts(np.array([len(tree.get("cat_threshold", ())) for tree in self._trees]))
-        for column in np.flatnonzero(columns[:, 1] >= _CATEGORIES).tolist():
+        for column in np.flatnonzero(columns[:, 1] >= kernels.ColumnKind.CATEGORIES).tolist():
             node = heads[column]
             tree, number = self._tree[node], int(threshold[node])
             begin, end = self._trees[tree]["cat_boundaries"][number : number + 2]
