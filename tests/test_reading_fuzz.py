@@ -313,7 +313,7 @@ def check_json(text: bytes, memory: GuardedText, n: int, d: int) -> bool:
     return fits
 
 
-NUMBERS = (float, type(None))
+NUMBERS = (float, bool, type(None))
 times = pytest.mark.parametrize("times", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 
 
