@@ -32,7 +32,7 @@ kernels: .venv/.core  ## the compiled kernels; built anew when their sources are
 	touch $@
 
 demo: .venv/.core kernels  ## the main job on embedded data
-	$(BIN)/toprank demo --out build/demo
+	$(BIN)/toprank demo -o build/demo
 
 test: .venv/.dev kernels  ## the test suite, the slow part left out
 	$(BIN)/pytest -m "not nightly" -n 2

@@ -108,7 +108,7 @@ def try_here() -> None:
         bare = {"PATH": str(programs), "HOME": folder}
         passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name == "LANG"}
         subprocess.run([programs / "pip", "install", "--quiet", str(wheel)], check=True, env={**bare, **passed})
-        subprocess.run([programs / "toprank", "demo", "--out", f"{folder}/demo"], check=True, env=bare, cwd=folder)
+        subprocess.run([programs / "toprank", "demo", "-o", f"{folder}/demo"], check=True, env=bare, cwd=folder)
         said = "from toprank import kernels; made = kernels.library(); print(made.path, made.variant)"
         subprocess.run([programs / "python", "-c", said], check=True, env=bare, cwd=folder)
 

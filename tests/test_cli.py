@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import toprank as tr
@@ -186,15 +188,74 @@ def test_check_and_convert(files):
 
 
 def test_demo_and_version(tmp_path):
-    shown = toprank("demo", "--out", tmp_path / "demo").stdout
+    shown = toprank("demo", "-o", tmp_path / "demo").stdout
     assert "Bayes-optimal is better than LeastSquares" in shown
     assert "comes closest" in shown
     for name in ("train.txt", "vali.txt", "test.txt", "cs-RgList.toprank", "cs-RgList.scores"):
         assert (tmp_path / "demo" / name).exists()
     assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
     assert "standard" in toprank("conventions").stdout
-    for command in ("evaluate", "compare", "cv", "check", "convert", "demo"):
-        assert "toprank " + command in toprank(command, "--help").stdout.split("For example:", 1)[1]
+
+
+def commands(group=None):
+    """(its words, command) of all commands."""
+    for word, command in (group or get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            yield from (((word, *words), one) for words, one in commands(command))
+        else:
+            yield (word,), command
+
+
+def sections(*words):
+    """The help of a command, and its sections by name, each as one line."""
+    text = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}, terminal_width=200).stdout
+    parts = re.split(r"^(\w[\w ]*):\n", text, flags=re.MULTILINE)
+    return text, {name: " ".join(lines.split()) for name, lines in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_help_lists_every_command_in_a_group_with_a_whole_sentence():
+    _, shown = sections()
+    groups = ["Start", "Data", "Train", "Judge", "Explain", "Ship", "Clicks"]
+    assert list(shown) == ["Options", *groups]
+    assert shown["Start"].startswith("demo ")
+    for name, command in get_command(app).commands.items():
+        sentence = " ".join(command.help.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+        assert [group for group in groups if f"{name} {sentence}." in shown[group]] == [command.rich_help_panel]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [*commands()], ids=lambda one: " ".join(one) if type(one) is tuple else ""
+)
+def test_help_has_options_in_groups_and_words_that_sentences_use(words, command):
+    text, shown = sections(*words)
+    assert f"toprank {' '.join(words)}" in text.split("For example:", 1)[1]
+    assert not re.search("<[a-z]", text)  # types of Python
+    for one in command.params:
+        if one.param_type_name == "argument":
+            assert one.metavar == one.metavar.upper()
+            assert one.metavar in shown["Arguments"]
+            assert one.metavar in text.splitlines()[0]
+        elif one.hidden:
+            assert f"{one.opts[-1]} " not in text.split("For example:")[1].split("\n\n", 2)[2]
+        else:
+            assert one.opts[-1] in shown[one.rich_help_panel or "Options"]
+    assert all(option not in shown.get("Options", "") for option in ("--label ", "--seed ", "--json"))
+
+
+def test_options_that_do_nothing_are_taken_but_not_shown():
+    assert "--seed" not in sections("systems")[0]
+    assert "--seed" in sections("train")[0]
+    run = CliRunner().invoke
+    assert run(app, ["systems", "--seed", "1", "--threads", "1", "-q"]).stdout == run(app, ["systems"]).stdout != ""
+
+
+def test_output_has_one_name():
+    with_output = set()
+    for words, command in commands():
+        options = [one.opts for one in command.params if {"-o", "--output", "--out"} & {*one.opts}]
+        assert all({"-o", "--output"} <= {*one} and "--out" not in one for one in options)
+        with_output |= {words[-1]} if options else set()
+    assert {"demo", "train", "tune", "predict", "split", "export", "cv"} <= with_output
 
 
 @pytest.mark.parametrize(
@@ -438,7 +499,7 @@ def signalled(script, number, *arguments):
         ("tune", "data.txt", "--model", "m.toprank"),
         ("predict", "old.toprank", "data.txt", "-o", "out.txt"),
         ("rank", "old.toprank", "data.txt"),
-        ("demo", "--out", "demo"),
+        ("demo", "-o", "demo"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, helping, options
 
 if TYPE_CHECKING:
     from toprank.clicks import ClickLog, ClickModel
@@ -31,7 +31,8 @@ Resamples = Annotated[int, typer.Option(min=2, help="How often queries are drawn
 
 
 def _column(role: str, none: str = "") -> Any:
-    return typer.Option(metavar="COLUMN", help=f"Column of the log that holds {role}{none}.", show_default=False)
+    words = f"Column of the log that holds {role}{none}."
+    return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.LOG)
 
 
 class _Columns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from toprank import __version__
 from toprank.cli import (
@@ -17,6 +16,7 @@ from toprank.cli import (
     experimenting,
     explaining,
     exporting,
+    helping,
     monitoring,
     options,
     predicting,
@@ -40,7 +40,7 @@ _WRITTEN = {
 _JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
 
 
-class _Command(TyperCommand):
+class _Command(helping.Command):
     """What goes wrong is told with the options of the command; it says that it works."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -51,7 +51,7 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
 
 
-class _Commands(TyperGroup):
+class _Commands(helping.Commands):
     """Ctrl-C is a sentence wherever a command has none of its own for it."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -72,38 +72,35 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (
-    evaluating.evaluate,
-    evaluating.compare,
-    experimenting.cv,
-    experimenting.reproduce,
-    preparing.check,
-    preparing.convert,
-    splitting.split,
-    evaluating.conventions,
-    training.train,
-    training.tune,
-    predicting.predict,
-    predicting.rank,
-    predicting.inspect,
-    monitoring.monitor,
-    explaining.explain,
-    exporting.export,
-    serving.serve,
-    training.systems,
-    demonstrating.demo,
-):
-    app.command(_function.__name__, cls=_Command)(options.complete(_function))
+_GROUPS = {
+    "Start": (demonstrating.demo,),
+    "Data": (preparing.check, preparing.convert, splitting.split),
+    "Train": (training.train, training.tune, training.systems),
+    "Judge": (
+        evaluating.evaluate,
+        evaluating.compare,
+        experimenting.cv,
+        evaluating.conventions,
+        experimenting.reproduce,
+    ),
+    "Explain": (explaining.explain, predicting.inspect),
+    "Ship": (predicting.predict, predicting.rank, exporting.export, serving.serve, monitoring.monitor),
+}
+for _group, _functions in _GROUPS.items():
+    for _function in _functions:
+        _settings: dict[str, Any] = {"cls": _Command, "rich_help_panel": _group}
+        app.command(_function.__name__, **_settings)(options.complete(_function))
 
 _CLICKS = typer.Typer(
-    help="Logs of what was shown and clicked.",
+    cls=_Commands,
+    help="Learn from logs of what was shown and clicked, and judge by them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (*clicks.COMMANDS, *clicks_training.COMMANDS):
     _CLICKS.command(_command.__name__, cls=_Command)(options.complete(_command))
-app.add_typer(_CLICKS, name="clicks")
+app.add_typer(_CLICKS, name="clicks", rich_help_panel="Clicks")
 
 
 def _version(wanted: bool) -> None:

@@ -21,28 +21,32 @@ _REPORT = "toprank-demo.html"
 
 
 def demo(
-    out: Annotated[
-        Path | None, typer.Option(help=f"Keep all files in this folder. Default: only the report, {_REPORT}.")
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help=f"Keep all files here. Default: only the report, {_REPORT}."
+        ),
     ] = None,
     seed: options.Seed = 0,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make data whose truth is known, train several systems, compare them with the best possible ranking, and report.
+    """Show the whole way on data of its own: train systems, compare them with the best possible ranking, report.
 
     For example:
 
     \b
-      toprank demo --out demo
+      toprank demo -o demo
     """
     import tempfile
 
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        _demonstrate(out, out / "report.html", seed, threads, quiet)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        _demonstrate(output, output / "report.html", seed, threads, quiet)
         command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
         common.say(
-            f"\nThe files are in {out}; try: {command} evaluate {out}/test.txt {out}/ListNet.scores -c all", quiet
+            f"\nThe files are in {output}; try: {command} evaluate {output}/test.txt {output}/ListNet.scores -c all",
+            quiet,
         )
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -45,12 +45,16 @@ def cv(
         str | None, typer.Option(help="Seeds of the systems that draw, separated by commas. Default: --seed.")
     ] = None,
     unjudged: options.OfUnjudged = None,
-    select_by: Annotated[str | None, typer.Option(help="Metric to choose by. Default: each system's own.")] = None,
-    select_convention: Annotated[str, typer.Option(help="Rules of the metric to choose by.")] = "standard",
+    select_by: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Metric to choose by. Default: each system's own.")
+    ] = None,
+    select_convention: Annotated[
+        str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")
+    ] = "standard",
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the best.")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="SYSTEM.key=value; a hyper-parameter to fix. May be given several times."),
+        typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
     ] = None,
     slices: Annotated[
         str | None,
@@ -66,7 +70,7 @@ def cv(
     html: options.Html = None,
     json: options.Json = False,
     markdown: options.Markdown = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables.")] = False,
+    latex: options.Latex = False,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     threads: options.TrainingThreads = None,

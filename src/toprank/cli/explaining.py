@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, helping, options
 from toprank.cli.predicting import Model, load_both
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ def explain(
     repeats: Annotated[int, typer.Option(min=1, help="Shuffles of each feature, for importance.")] = 5,
     qid_column: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of a table that holds query ids; '' for none.", show_default=False),
+        typer.Option(
+            metavar="COLUMN", help="Column that holds query ids; '' for none.", rich_help_panel=helping.COLUMNS
+        ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots that opens in any browser.")] = None,
+    html: options.Html = None,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,

@@ -28,7 +28,7 @@ def monitor(
     shadow: Annotated[Path | None, typer.Option(help="A second model: how far it ranks NEW otherwise.")] = None,
     psi: Annotated[float, typer.Option(min=0.0, help="The least shift of a feature that matters.")] = 0.1,
     k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
-    confidence: Annotated[float, typer.Option(help="Of all intervals; alarms are as sure.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level for intervals and alarms.")] = 0.95,
     json: options.Json = False,
     html: options.Html = None,
     reading: options.Reading = options.NOTHING,

@@ -7,11 +7,13 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from toprank.cli import helping
 
 __all__ = [
     "COLUMNS", "NOTHING", "Reading", "complete", "in_place_of", "reads_data", "refuse_set", "settings_of", "value_of",
@@ -19,16 +21,19 @@ __all__ = [
 
 # ---- what means the same everywhere ----
 
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default. Results never depend on it.")]
+_of_running = partial(typer.Option, rich_help_panel=helping.RUNNING)
+_of_output = partial(typer.Option, rich_help_panel=helping.OUTPUT)
+Threads = Annotated[int | None, _of_running(min=1, help="Threads; all cores by default. Results never depend on it.")]
 TrainingThreads = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
+    _of_running(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random; the same seed gives the same bits.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")]
-Html = Annotated[Path | None, typer.Option(help="Write a report that opens in any browser.")]
+Seed = Annotated[int, _of_running(min=0, help="Seed of everything random; the same seed gives the same bits.")]
+Quiet = Annotated[bool, _of_running("--quiet", "-q", help="Show no progress and no remarks on standard error.")]
+Json = Annotated[bool, _of_output("--json", help="Print one JSON object and nothing else on standard output.")]
+Markdown = Annotated[bool, _of_output("--markdown", help="Print Markdown tables.")]
+Latex = Annotated[bool, _of_output("--latex", help="Print LaTeX tables.")]
+Html = Annotated[Path | None, _of_output(help="Write a report that opens in any browser.")]
 Metrics = Annotated[
     str, typer.Option("--metrics", "--metric", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")
 ]
@@ -36,12 +41,16 @@ ConventionName = Annotated[
     str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
 ]
 Cells = Annotated[
-    Path | None, typer.Option("--folder", help="Keep finished cells here; a run that was ended goes on from them.")
+    Path | None,
+    typer.Option(
+        "--folder", metavar="FOLDER", help="Keep finished cells here; a run that was ended goes on from them."
+    ),
 ]
 Learned = Annotated[Path, typer.Argument(help="Labelled data to learn from.")]
-Model = Annotated[Path, typer.Option("--model", help="Where to write the model.")]
+Model = Annotated[Path, typer.Option("--output", "-o", "--model", help="Where to write the model.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value; a hyper-parameter to fix. May be given several times.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
 ]
 
 Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
@@ -55,7 +64,12 @@ Precision = StrEnum("Precision", ["float32", "float64"])
 
 
 def _column(role: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=f"Column of a table that holds {role}; '' for none.", show_default=False)
+    words = f"Column that holds {role}; '' for none."
+    return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.COLUMNS)
+
+
+def _reading(words: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, help=words, rich_help_panel=helping.READING, **settings)
 
 
 class _Keywords:
@@ -68,32 +82,33 @@ class _Keywords:
     query_weight: Annotated[str | None, _column("query weights")] = None
     position: Annotated[str | None, _column("positions")] = None
     features: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns of a table that are features, in this order.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Columns that are features, in this order.", rich_help_panel=helping.COLUMNS
+        ),
     ] = None
     carry: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="A,B,...", help="Columns of a table to carry along: no features, for slices and folds by time."
+            metavar="A,B,...",
+            help="Columns to carry along for slices and folds by time: they are no features.",
+            rich_help_panel=helping.COLUMNS,
         ),
     ] = None
-    missing: Annotated[Missing, typer.Option(help="What NULL and absent features of a text file become.")] = Missing.nan
+    missing: Annotated[Missing, _reading("What NULL and absent features of a text file become.")] = Missing.nan
     layout: Annotated[
-        str | None, typer.Option(help="How features of a text file are held: dense (default) or sparse.")
+        str | None, _reading("How features of a text file are held: dense (default) or sparse.", metavar="LAYOUT")
     ] = None
     regroup: Annotated[
         bool | None,
-        typer.Option(help="Bring scattered rows of a query together, or refuse them. Default: tables yes, text no."),
+        _reading("Bring scattered rows of a query together, or refuse them. Default: tables yes, text no."),
     ] = None
-    cache: Annotated[bool, typer.Option(help="Keep a binary copy beside a text file and open that the next time.")] = (
+    cache: Annotated[bool, _reading("Keep a binary copy beside a text file and open that the next time.")] = False
+    verify: Annotated[bool, _reading("With --cache or a stored copy: compare contents with hashes.", "--verify")] = (
         False
     )
-    verify: Annotated[
-        bool, typer.Option("--verify", help="With --cache or a stored copy: compare contents with hashes.")
-    ] = False
-    dtype: Annotated[Precision | None, typer.Option(help="Precision of the features of text or a table.")] = None
-    n_features: Annotated[int | None, typer.Option(min=1, help="How many features text has, where more than seen.")] = (
-        None
-    )
+    dtype: Annotated[Precision | None, _reading("Precision of the features of text or a table.")] = None
+    n_features: Annotated[int | None, _reading("How many features text has, where more than seen.", min=1)] = None
 
 
 COLUMNS = ("label", "qid", "features", "document_id", "carry")
@@ -141,10 +156,13 @@ def in_place_of(
 
 
 def complete(command: Callable[..., None]) -> Callable[..., None]:
-    """Every command takes --threads, --seed and --quiet; one that has no use for them need not name them."""
+    """Every command takes --threads, --seed and --quiet; one that has no use for them need not name or show them."""
     own = inspect.signature(command, eval_str=True)
-    unused = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+    taken = [one.replace(annotation=helping.named(one.name, one.annotation)) for one in own.parameters.values()]
+    taken += [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=helping.hidden(annotation)
+        )
         for name, annotation, default in (("threads", Threads, None), ("seed", Seed, 0), ("quiet", Quiet, False))
         if name not in own.parameters
     ]
@@ -153,7 +171,7 @@ def complete(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         command(**{name: value for name, value in given.items() if name in own.parameters})
 
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *unused])  # type: ignore[attr-defined]
+    run.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
     return run
 
 

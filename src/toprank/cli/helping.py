@@ -1,0 +1,91 @@
+"""How help looks: commands and options in groups, in whole sentences, with the words in capitals that sentences use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from enum import Enum
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo
+
+__all__ = ["COLUMNS", "LOG", "OUTPUT", "READING", "RUNNING", "Command", "Commands", "hidden", "named"]
+
+OUTPUT, LOG, COLUMNS, READING, RUNNING = "Output", "Columns of the log", "Columns of a table", "Reading", "Running"
+_ORDER = ("Arguments", "Options", OUTPUT, LOG, COLUMNS, READING, RUNNING)
+_WORDS = {Path: "FILE", int: "N", float: "NUMBER"}
+
+
+def named(name: str, annotation: Any) -> Any:
+    """A parameter of a command whose help names its value: by what it is, or else as the option is called."""
+    kind, info = get_args(annotation)
+    info = copy(info)
+    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
+    of_list = get_origin(kinds[0]) is list or get_origin(kind) is list
+    inner = get_args(kinds[0])[0] if get_origin(kinds[0]) is list else kinds[0]
+    if info.metavar is None and inner is not bool:
+        if isinstance(info, ArgumentInfo):
+            info.metavar = name.upper() + "..." * of_list
+        elif issubclass(inner, Enum):
+            info.metavar = "|".join(str(one.value) for one in inner)
+        else:
+            declared = (str(one) for one in (info.default, *(info.param_decls or ())))
+            option = next((one for one in declared if one.startswith("--")), name)
+            info.metavar = _WORDS.get(inner, option.removeprefix("--").replace("-", "_").upper())
+    return Annotated[kind, info]
+
+
+def hidden(annotation: Any) -> Any:
+    """A parameter that is taken, but that help does not show."""
+    kind, info = get_args(annotation)
+    info = copy(info)
+    info.hidden = True
+    return Annotated[kind, info]
+
+
+class Command(TyperCommand):
+    """A command whose help has its options in groups."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments as sentences name them."""
+        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *(str(one.metavar) if one.required else f"[{one.metavar}]" for one in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """A section for each group that has something to show."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            if one.param_type_name == "argument":
+                groups.setdefault("Arguments", []).append((str(one.metavar), getattr(one, "help", "")))
+            elif (record := one.get_help_record(ctx)) is not None:
+                group = RUNNING if one.name == "help" else getattr(one, "rich_help_panel", None) or "Options"
+                groups.setdefault(group, []).append(record)
+        _write(formatter, ((name, groups.get(name, [])) for name in _ORDER))
+
+
+class Commands(TyperGroup):
+    """Commands whose help has them in groups, each with a whole sentence."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """In the order in which they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each group, in the order of their first commands."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            paragraph = " ".join(command.help.partition("\n\n")[0].split())
+            panel = command.rich_help_panel if isinstance(command.rich_help_panel, str) else "Commands"
+            groups.setdefault(panel, []).append((name, paragraph.partition(". ")[0].rstrip(".") + "."))
+        _write(formatter, groups.items())
+
+
+def _write(formatter: Any, groups: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
+    for name, rows in groups:
+        if rows:
+            with formatter.section(name):
+                formatter.write_dl(rows)
