@@ -31,7 +31,7 @@ from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
 from toprank.scorers.expected_gain import Logits
 from toprank.scorers.features import Moments, Standardisation, first_row
-from toprank.scorers.linear import Linear, Thresholds
+from toprank.scorers.linear import LinearScorer, Thresholds
 
 
 def graded(labels="graded", n_queries=14, seed=0):
@@ -55,12 +55,12 @@ def cut(data, *bounds):
     """Neighbouring queries as partitions."""
     edges = [0, *bounds, data.n_queries]
     pieces = [data.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
-    return [work.Rows(piece, f"part {number}", None) for number, piece in enumerate(pieces)]
+    return [work.WorkerRows(piece, f"part {number}", None) for number, piece in enumerate(pieces)]
 
 
 def scorer_of(name, options, data):
     if "columns" not in options:
-        return Linear(data.n_features, intercept=True)
+        return LinearScorer(data.n_features, intercept=True)
     return Thresholds(data.n_features, 5) if name.startswith("ordinal") else Logits(data.n_features, 5)
 
 
@@ -104,7 +104,7 @@ def test_the_grades_of_the_whole_data_matter():
     rows = cut(data, 7)
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
     forgetful = whole._replace(grades=None)
-    scorer, at = Linear(3), np.ones(3)
+    scorer, at = LinearScorer(3), np.ones(3)
     for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
         alone = InMemory(data).objective(scorer, loss, Standardisation.of(data.X), 1).value_and_grad(at)[0]
 
@@ -120,7 +120,7 @@ def test_a_partition_that_weighs_nothing_says_nothing():
     data = graded()
     weights = np.where(np.arange(data.n_queries) < 4, 0.0, data.query_weights)
     data = data.replace(query_weights=weights)
-    rows, scorer = cut(data, 4), Linear(3)
+    rows, scorer = cut(data, 4), LinearScorer(3)
     whole = work.Whole(float(weights.sum()), np.unique(data.labels))
     standardisation, loss = Standardisation.of(data.X), tr.losses.ListNet()
     parts = [work.part_objective(part, scorer, loss, standardisation, whole) for part in rows]
@@ -188,7 +188,7 @@ def test_repair_brings_every_query_together(case, weighted, is_sparse):
         return data.replace(query_weights=[weight[q] for q in data.qids.tolist()]) if weighted else data
 
     pieces = [part(a, b) for a, b in ranges]
-    rows = [work.Rows(piece, f"part {n}", None, piece.source_rows) for n, piece in enumerate(pieces)]
+    rows = [work.WorkerRows(piece, f"part {n}", None, piece.source_rows) for n, piece in enumerate(pieces)]
     after = repaired(rows, "all")
     whole = concatenate([part.data for part in after])  # refuses a query in two parts
     expected = {q: [i + 1 for i in range(len(qid)) if qid[i] == q] for q in set(qid)}
@@ -206,7 +206,9 @@ def test_repair_brings_every_query_together(case, weighted, is_sparse):
 
 def rows_of(*qids):
     return [
-        work.Rows(RankingData(np.ones((len(q), 1)), np.zeros(len(q)), qid=list(q), regroup=True), f"file {n}", None)
+        work.WorkerRows(
+            RankingData(np.ones((len(q), 1)), np.zeros(len(q)), qid=list(q), regroup=True), f"file {n}", None
+        )
         for n, q in enumerate(qids)
     ]
 
@@ -255,7 +257,7 @@ def test_a_query_keeps_one_weight():
     one = RankingData([[1.0]], [1], qid=[7], query_weights=[1.0])
     two = RankingData([[1.0]], [1], qid=[7], query_weights=[2.0])
     with pytest.raises(DataError, match="Query 7 has several query weights"):
-        repaired([work.Rows(one, "a", None), work.Rows(two, "b", None)], "neighbours")
+        repaired([work.WorkerRows(one, "a", None), work.WorkerRows(two, "b", None)], "neighbours")
 
 
 # ---- sizes ----
@@ -263,16 +265,16 @@ def test_a_query_keeps_one_weight():
 
 def test_dask_is_told_what_a_partition_weighs(tmp_path):
     data = graded(n_queries=400)
-    rows = work.Rows(data, "in memory", None)
+    rows = work.WorkerRows(data, "in memory", None)
     content = sum(array.nbytes for array in data.arrays().values())
     assert content <= sys.getsizeof(rows) < 1.2 * content + 500
-    sparse_rows = work.Rows(data.replace(X=sparse.csr_matrix(data.X)), "sparse", None)
+    sparse_rows = work.WorkerRows(data.replace(X=sparse.csr_matrix(data.X)), "sparse", None)
     assert sys.getsizeof(sparse_rows) > sparse_rows.data.X.data.nbytes + sparse_rows.data.X.indices.nbytes
     tr.write(data, tmp_path / "d.toprank-data")
     mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
     assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
-    part = work.part_objective(rows, Linear(3), tr.losses.ListNet(), Standardisation.of(data.X), whole)
+    part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardisation.of(data.X), whole)
     assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
     times = work.products(part, np.ones(3))
     assert data.labels.nbytes < sys.getsizeof(times) < sys.getsizeof(rows)
@@ -290,7 +292,7 @@ def test_rows_travel_as_their_recipe(tmp_path):
     assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
     whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
     part = work.part_objective(
-        rows, Linear(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole
+        rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole
     )
     times = work.products(part, at)
     assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000

@@ -19,7 +19,7 @@ from test_contributions import RANKERS, few_trees, small
 from toprank.cli.main import app
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
-from toprank.rankers.explanation import AskedQuery, Document, Explanation
+from toprank.rankers.explanation import AskedQuery, ExplainedDocument, Explanation
 from toprank.report.explanations import explanations_page
 from toprank.report.page import page as report_page
 
@@ -530,7 +530,7 @@ def test_importance_of_one_feature_need_not_be_a_list(linear):
 
 def test_a_difference_that_no_feature_makes_is_called_rounding():
     """Sums that are rounded after each tree may differ where the contributions do not."""
-    a, b = Document("a", 1.0 + 1e-7, 1), Document("b", 1.0, 2)
+    a, b = ExplainedDocument("a", 1.0 + 1e-7, 1), ExplainedDocument("b", 1.0, 2)
     values = {"values": np.zeros(2), "errors": None, "a_values": ("1", "2"), "b_values": ("1", "2"), "method": "exact"}
     found = Explanation("q", a, b, ("x", "y"), **values)
     assert found.sentence == "a stands above b by the rounding of the scores alone."

@@ -16,10 +16,10 @@ from toprank.explaining.counterfactuals import Changes, FeatureChange
 from toprank.explaining.effects import Effect
 from toprank.explaining.permutations import Importance
 from toprank.explaining.queries import QueryExplanation, _backgrounds
-from toprank.rankers.explanation import Document
+from toprank.rankers.explanation import ExplainedDocument
 from toprank.significance import Interval
 
-A, B = Document("a", 2.0, 1), Document("b", 1.0, 2)
+A, B = ExplainedDocument("a", 2.0, 1), ExplainedDocument("b", 1.0, 2)
 
 
 def an_importance(p, drops, confidence=0.95):
@@ -157,7 +157,7 @@ def test_an_effect_is_a_curve_from_two_known_numbers_on(values, is_category, cur
 
 
 def a_query(n, values=None):
-    documents = tuple(Document(f"d{i:02}", float(n - i), i + 1) for i in range(n))
+    documents = tuple(ExplainedDocument(f"d{i:02}", float(n - i), i + 1) for i in range(n))
     features = tuple("abcde")
     values = np.tile([0.5, -2.0, 0.0, 0.25, 1.0], (n, 1)) if values is None else values
     return QueryExplanation("q", documents, features, values, None, 1.0, "the mean", "exact")

@@ -16,7 +16,7 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError, UnknownNameError
-from toprank.rankers.watching import Epoch, Progress
+from toprank.rankers.watching import Epoch, TrainingProgress
 from toprank.showing import progress
 from toprank.showing.pictures import Picture
 from toprank.showing.progress import Told
@@ -267,7 +267,7 @@ def test_a_terminal_gets_one_line_that_is_written_over(clock, monkeypatch):
 
 def test_rounds_are_told_now_and_then_to_a_file(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    tell = Progress("map")
+    tell = TrainingProgress("map")
     for number in range(1, 31):
         clock[0] = float(number)
         tell(Epoch(number, 30, 0.1, None, 0.5, number, float(number), 30.0 - number))

@@ -16,7 +16,7 @@ from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.source import RankingObjective
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation
-from toprank.scorers.linear import Linear, Thresholds
+from toprank.scorers.linear import LinearScorer, Thresholds
 
 SMOOTH = [
     "Squared",
@@ -41,7 +41,7 @@ def data():
 def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
     rng = np.random.default_rng(0)
     features = Features(data.X, Standardisation.of(data.X))
-    scorer = Linear(4, intercept) if kind == "linear" else ExpectedGain(4, np.array([0.0, 1.0, 3.0]))
+    scorer = LinearScorer(4, intercept) if kind == "linear" else ExpectedGain(4, np.array([0.0, 1.0, 3.0]))
     objective = RankingObjective(scorer, features, losses.ListNet().on(data.labels, data.queries))
     w = rng.normal(size=scorer.n_weights) * 0.5
     grad = objective.value_and_grad(w)[1]
@@ -109,7 +109,7 @@ def test_the_gradient_vanishes_at_the_fit(data, name):
     ranker = tr.LinearRanker(name, l2=0.01).fit(data)
     assert ranker.solution_.converged
     loss = losses.make(name)
-    scorer = Linear(4, not loss.traits.shift_invariant)
+    scorer = LinearScorer(4, not loss.traits.shift_invariant)
     objective = RankingObjective(scorer, Features(data.X, ranker.standardisation_), loss.on(data.labels, data.queries))
     w = ranker.solution_.weights
     grad = objective.value_and_grad(w)[1]

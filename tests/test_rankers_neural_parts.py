@@ -18,7 +18,7 @@ from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, pla
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
 from toprank.rankers.neural.parameters import architecture, check_parameters
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
-from toprank.scorers.networks import Architecture, Layout, build, initialise
+from toprank.scorers.networks import Architecture, QueryTable, build, initialise
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]
 sizes_of_queries = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(np.array)
@@ -104,7 +104,7 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
         """The mean over the batches: the loss on all queries."""
         total = torch.zeros((), dtype=torch.float64)
         for number, batch in enumerate(plan.batches):
-            layout = Layout(plan.queries.sizes[slice(*batch)])
+            layout = QueryTable(plan.queries.sizes[slice(*batch)])
             total = total + judge(number, network(X[plan.rows[plan.documents(batch)]], layout))
         return total / len(plan.batches)
 
@@ -214,21 +214,21 @@ def test_attention_is_equivariant_and_queries_are_strangers(sizes, seed):
     X = torch.from_numpy(rng.normal(size=(sizes.sum(), 4)))
     queries = tr.Queries.from_sizes(sizes)
     with torch.no_grad():
-        whole = network(X, Layout(sizes)).numpy()
+        whole = network(X, QueryTable(sizes)).numpy()
         order = np.concatenate([rows.start + rng.permutation(rows.stop - rows.start) for rows in queries])
-        np.testing.assert_allclose(network(X[order], Layout(sizes)).numpy(), whole[order], atol=1e-12)
+        np.testing.assert_allclose(network(X[order], QueryTable(sizes)).numpy(), whole[order], atol=1e-12)
         for rows in queries:
             np.testing.assert_allclose(network(X[rows]).numpy(), whole[rows], atol=1e-12)
         away = X.clone()
         away[0] += 1.0
-        changed = np.abs(network(away, Layout(sizes)).numpy() - whole)[:, 0] > 1e-9
+        changed = np.abs(network(away, QueryTable(sizes)).numpy() - whole)[:, 0] > 1e-9
     assert not changed[sizes[0] :].any()
     assert changed[: sizes[0]].all()  # everybody in the query saw it
 
 
 @given(sizes=sizes_of_queries)
 def test_a_layout_gives_back_what_it_was_given(sizes):
-    layout = Layout(sizes)
+    layout = QueryTable(sizes)
     rows = torch.arange(1.0, 1.0 + 2 * sizes.sum()).view(-1, 2)
     table = layout.table(rows)
     assert table.shape == (len(sizes), sizes.max(), 2)

@@ -25,7 +25,7 @@ from toprank.scorers import expected_gain
 from toprank.scorers import features as scorer_features
 from toprank.scorers.expected_gain import ExpectedGain, Logits
 from toprank.scorers.features import Features, Standardisation, row_blocks
-from toprank.scorers.linear import Linear
+from toprank.scorers.linear import LinearScorer
 from toprank.solvers import Newton
 
 
@@ -107,7 +107,7 @@ def test_evaluation_takes_no_part_of_the_features(both, monkeypatch, rule):
 # Sums in groups
 
 
-@pytest.mark.parametrize("kind", [Linear(6), Logits(6, 3), ExpectedGain(6, np.array([0.0, 1.0, 3.0]))])
+@pytest.mark.parametrize("kind", [LinearScorer(6), Logits(6, 3), ExpectedGain(6, np.array([0.0, 1.0, 3.0]))])
 def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, kind):
     data = both[1]
     loss = tr.losses.Multinomial(n_grades=3) if isinstance(kind, Logits) else tr.losses.ListNet()

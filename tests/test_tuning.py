@@ -29,7 +29,7 @@ from toprank.cli.main import app
 from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
-from toprank.rankers.watching import Watch
+from toprank.rankers.watching import TrainingWatch
 from toprank.systems import SYSTEMS, System
 
 L2 = {"l2": (1e-4, 100.0, "log")}
@@ -219,8 +219,10 @@ def test_networks(parts, folds):
 
 def test_trees_behind_the_others_are_pruned(parts, monkeypatch):
     rounds = []
-    tell = Watch._tell
-    monkeypatch.setattr(Watch, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1])
+    tell = TrainingWatch._tell
+    monkeypatch.setattr(
+        TrainingWatch, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
+    )
     tuned = tr.tune(
         "LambdaMART", *parts, trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
         space={"learning_rate": (1e-4, 0.3, "log"), "num_leaves": (2, 16)},
@@ -322,7 +324,7 @@ def test_ctrl_c_keeps_the_best_and_can_be_resumed(parts, monkeypatch, tmp_path):
 
 def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
     few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
-    monkeypatch.setattr(Watch, "_compare", after(13, Watch._compare, ctrl_c))
+    monkeypatch.setattr(TrainingWatch, "_compare", after(13, TrainingWatch._compare, ctrl_c))
     with pytest.warns(ConvergenceWarning) as said:
         tuned = tr.tune("LambdaMART", *parts, trials=6, **few)
     assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]

@@ -219,7 +219,7 @@ class PartitionRows:
 
     def _read(self, source: Any, home: str) -> Any:
         if isinstance(source, DataPart):
-            return self.runner.scatter(work.Rows(source.data, source.name, None), [home])
+            return self.runner.scatter(work.WorkerRows(source.data, source.name, None), [home])
         if isinstance(source, FramePart):
             frame = self.runner.client.compute(source.frame)
             return self.runner.submit(rows_of_frame, frame, source.name, source.roles, workers=[home])

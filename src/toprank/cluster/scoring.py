@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.cluster.work import Rows, in_sentences
+from toprank.cluster.work import WorkerRows, in_sentences
 from toprank.compute import FloatArray, IntArray
 from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
@@ -53,7 +53,7 @@ def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | No
 
 
 @in_sentences
-def settled_top(rows: Rows, unjudged: str) -> float:
+def settled_top(rows: WorkerRows, unjudged: str) -> float:
     """The largest label once the rule for unjudged documents is applied; -inf where nothing is left."""
     data = rows.present
     kept = _judged_part(data, unjudged)
@@ -63,7 +63,7 @@ def settled_top(rows: Rows, unjudged: str) -> float:
     return float(labels.max()) if len(labels) else -np.inf
 
 
-def judged_top(rows: Rows, metric: str, convention: str) -> float | None:
+def judged_top(rows: WorkerRows, metric: str, convention: str) -> float | None:
     """As `settled_top`; None where the metric does not take the labels."""
     try:
         Judge(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
@@ -74,7 +74,7 @@ def judged_top(rows: Rows, metric: str, convention: str) -> float | None:
 
 @in_sentences
 def part_values(
-    rows: Rows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
+    rows: WorkerRows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
 ) -> Values:
     """Evaluate a partition. `score` is a function of rows, or a ranker, which may look at the whole query."""
     data = rows.present
@@ -96,7 +96,7 @@ class Extremes(NamedTuple):
 
 
 @in_sentences
-def part_extremes(rows: Rows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
+def part_extremes(rows: WorkerRows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
     """What a partition adds to the answer whether a metric can choose; see `Judge.for_choosing`."""
     data = rows.present
     kept = _judged_part(data, convention.unjudged)
@@ -108,7 +108,7 @@ def part_extremes(rows: Rows, measure: Measure, convention: Convention, max_grad
 
 
 class PartScores(NamedTuple):
-    """Scores of a partition's documents, and where these stood when the data were given; see `Rows`."""
+    """Scores of a partition's documents, and where these stood when the data were given; see `WorkerRows`."""
 
     values: FloatArray
     order: IntArray | None
@@ -116,7 +116,7 @@ class PartScores(NamedTuple):
 
 
 @in_sentences
-def part_scores(rows: Rows, ranker: Ranker) -> PartScores:
+def part_scores(rows: WorkerRows, ranker: Ranker) -> PartScores:
     """Scores of a partition's documents, as they lie."""
     return PartScores(scores_of(ranker, rows.present), rows.order, rows.owners)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.cluster.work import Rows, in_sentences
+from toprank.cluster.work import WorkerRows, in_sentences
 from toprank.compute import IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
@@ -101,25 +101,25 @@ class FramePart:
 
 
 @in_sentences
-def load(source: FilePart | StorePart) -> Rows:
+def load(source: FilePart | StorePart) -> WorkerRows:
     """The rows of a file or of a range of a stored copy; runs on a worker."""
     data = source.load()
     # A file that was regrouped is known to its owner by its lines; a stored copy by its own order.
     by_lines = isinstance(source, FilePart) and source.kind != "store"
     order = data.source_rows if by_lines and data is not None else None
-    return Rows(data, source.name, (load, (source,)), order)
+    return WorkerRows(data, source.name, (load, (source,)), order)
 
 
 @in_sentences
-def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> Rows:
+def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> WorkerRows:
     """The rows of a partition of a Dask DataFrame; runs on a worker."""
     if len(frame) == 0:
-        return Rows(None, name, None)
+        return WorkerRows(None, name, None)
     try:
         data = from_frame(frame, **roles)
     except ToprankError as problem:
         raise DataError(f"In {name}: {problem}") from None
-    return Rows(data, name, None, data.source_rows)
+    return WorkerRows(data, name, None, data.source_rows)
 
 
 @in_sentences
@@ -166,7 +166,7 @@ class Guests(NamedTuple):
 
 
 @in_sentences
-def taken(rows: Rows, owner: int, qids: Array) -> Guests:
+def taken(rows: WorkerRows, owner: int, qids: Array) -> Guests:
     """The data of some queries of partition number `owner`."""
     data = rows.present
     chosen = np.isin(data.qids, qids)
@@ -174,7 +174,7 @@ def taken(rows: Rows, owner: int, qids: Array) -> Guests:
 
 
 @in_sentences
-def joined(rows: Rows, owner: int, gone: Array | None, *more: Guests) -> Rows:
+def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> WorkerRows:
     """Partition number `owner` without the queries that went, and with the rows that came.
 
     Queries that came stand behind those that were there; rows of a query stand in the order of the partitions.
@@ -185,16 +185,18 @@ def joined(rows: Rows, owner: int, gone: Array | None, *more: Guests) -> Rows:
     if stays.any():
         parts.insert(0, Guests(data.select(stays), owner, _order(rows)[data.queries.spread(stays)]))
     if not parts:
-        return Rows(None, rows.name, None)
+        return WorkerRows(None, rows.name, None)
     owners = np.concatenate([np.full(part.data.n_documents, part.owner) for part in parts])
     qid = np.concatenate([part.data.qid for part in parts])
     _, first, inverse = np.unique(qid, return_index=True, return_inverse=True)
     sorting = np.lexsort((owners, first[inverse.reshape(-1)]))  # stable: rows of one partition keep their order
     order = np.concatenate([part.order for part in parts])
-    return Rows(_stacked([part.data for part in parts], qid, sorting), rows.name, None, order[sorting], owners[sorting])
+    return WorkerRows(
+        _stacked([part.data for part in parts], qid, sorting), rows.name, None, order[sorting], owners[sorting]
+    )
 
 
-def _order(rows: Rows) -> IntArray:
+def _order(rows: WorkerRows) -> IntArray:
     return np.arange(rows.present.n_documents) if rows.order is None else rows.order
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank.cluster.allreduce import AllReduce, LeftAloneError
-from toprank.cluster.trees import Attempt, Checkpoint, Checkpoints, Place, Plan
-from toprank.cluster.work import Rows, bound_part, in_sentences
+from toprank.cluster.trees import BoostingPlan, Checkpoint, Checkpoints, Place, StartSign
+from toprank.cluster.work import WorkerRows, bound_part, in_sentences
 from toprank.compute import FloatArray
 from toprank.data.checks import check_finite
 from toprank.data.dataset import RankingData, concatenate
@@ -35,11 +35,11 @@ __all__ = ["train_share"]
 
 @in_sentences
 def train_share(
-    rows: Sequence[Rows], valid: Sequence[Rows], plan: Plan, place: Place, state: Checkpoint | None
+    rows: Sequence[WorkerRows], valid: Sequence[WorkerRows], plan: BoostingPlan, place: Place, state: Checkpoint | None
 ) -> Checkpoint | None:
     """Make the rounds together with the other trainers; the first returns the model."""
     client = needs("distributed", "cluster", "tr.cluster").get_client()
-    attempt = Attempt(place.attempt, client)
+    attempt = StartSign(place.attempt, client)
     if not attempt.begin(place.rank):
         raise LeftAloneError("the training was given up before this trainer began")
     data, held_out = _together(rows), _together(valid)
@@ -61,7 +61,7 @@ def train_share(
 def _make_rounds(
     own: TreeRanker,
     before: Grown | None,
-    plan: Plan,
+    plan: BoostingPlan,
     place: Place,
     data: RankingData,
     held_out: RankingData | None,
@@ -95,7 +95,7 @@ def _make_rounds(
     make_rounds(own, words, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
 
 
-def _together(rows: Sequence[Rows]) -> RankingData | None:
+def _together(rows: Sequence[WorkerRows]) -> RankingData | None:
     """The partitions of a worker as one; a single one as it lies, others copied side by side."""
     parts = [part.data for part in rows if part.data is not None]
     return concatenate(parts) if parts else None
@@ -132,7 +132,7 @@ def _network(place: Place) -> Iterator[None]:
 class _Company:
     """The other trainers, as an objective sees them."""
 
-    def __init__(self, all_reduce: AllReduce, plan: Plan) -> None:
+    def __init__(self, all_reduce: AllReduce, plan: BoostingPlan) -> None:
         self.all_reduce, self.rank = all_reduce, all_reduce.rank
         self.factor = float(plan.n_queries)  # the loss is a part of the mean over the queries of all data
         self._mean = plan.whole.weight / plan.n_queries
@@ -158,7 +158,12 @@ class _SharedWatch(RoundWatch):
     """A watch whose metrics are those of all trainers together, so that all stop after the same round."""
 
     def __init__(
-        self, company: _Company, plan: Plan, state: Checkpoint | None, attempt: Attempt, checkpoints: Checkpoints | None
+        self,
+        company: _Company,
+        plan: BoostingPlan,
+        state: Checkpoint | None,
+        attempt: StartSign,
+        checkpoints: Checkpoints | None,
     ) -> None:
         asked = plan.asked
         before = 0 if asked.init_model is None else asked.init_model.best_iteration_

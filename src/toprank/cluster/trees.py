@@ -38,7 +38,7 @@ from toprank.rankers.trees.training import (
     loss_on_labels,
     train_trees,
 )
-from toprank.rankers.watching import Progress, Round
+from toprank.rankers.watching import Round, TrainingProgress
 
 __all__ = ["Trainers", "WorkerLostWarning", "boost"]
 
@@ -112,7 +112,7 @@ class Checkpoints:
         self._stop.clear()
 
 
-class Attempt:
+class StartSign:
     """One start of the trainers, as a sign on the scheduler that stays up as long as the client wants them to go on.
 
     Who finds it taken down leaves. So the client need not reach a trainer to end it, not even one that is still in a
@@ -166,7 +166,7 @@ class Attempt:
             self._event(str(rank)).clear()
 
 
-class Plan(NamedTuple):
+class BoostingPlan(NamedTuple):
     """What is trained; the same for all trainers."""
 
     asked: TreeRanker
@@ -220,7 +220,7 @@ class Trainers:
     def __init__(self, runner: Runner, name: str, addresses: Sequence[str]) -> None:
         self.runner, self.name, self.addresses = runner, name, addresses
         self.futures: dict[str, Any] = {}
-        self._attempt = Attempt(name, runner.client)
+        self._attempt = StartSign(name, runner.client)
         self._late = dict(enumerate(addresses))
         self._began = self._looked = time.monotonic()
 
@@ -360,7 +360,7 @@ def boost(data: Placed, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
     return Start(plan.gains, plan.intercept, None, None), Boosted(*result)
 
 
-def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> Plan:
+def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> BoostingPlan:
     by_grade = asked.outputs == "grades" or built_in(asked.loss) is not None
     grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
     loss, gains = loss_on_labels(asked, grades)
@@ -383,7 +383,7 @@ def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> Plan:
         judge.value(_zeros)  # refuse now, not after the first tree
         if asked.early_stopping is not None:
             judge.check()
-    return Plan(asked, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+    return BoostingPlan(asked, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
 
 
 def _zeros(X: Any) -> Any:
@@ -393,11 +393,11 @@ def _zeros(X: Any) -> Any:
 class _Training:
     """Trainers started, watched, and started again."""
 
-    def __init__(self, data: Placed, valid: Placed | None, plan: Plan) -> None:
+    def __init__(self, data: Placed, valid: Placed | None, plan: BoostingPlan) -> None:
         self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
         self.name, self.trainers, self.starts = f"toprank-{secrets.token_hex(8)}", 1, 0
         self.checkpoints = Checkpoints(self.name, self.runner.client)
-        self.progress = Progress(plan.asked.metric) if plan.asked.verbose else None
+        self.progress = TrainingProgress(plan.asked.metric) if plan.asked.verbose else None
 
     def run(self) -> Checkpoint:
         """Until the rounds are made."""
@@ -526,6 +526,6 @@ class _Training:
             raise gone()
 
 
-def _here(rows: work.Rows) -> bool:
+def _here(rows: work.WorkerRows) -> bool:
     """Nothing but to have the rows made."""
     return rows.data is not None

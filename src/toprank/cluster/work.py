@@ -1,4 +1,4 @@
-"""What workers do with a partition: functions of a `Rows`, called by Dask.
+"""What workers do with a partition: functions of a `WorkerRows`, called by Dask.
 
 A partition sees only its own queries, but the objective is the mean over all of them. So a loss is bound to the
 partition's queries together with the grades and the query weight of the whole data: what it derives from the labels
@@ -26,7 +26,7 @@ from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 from toprank.scorers.linear import Scorer
 
-__all__ = ["Facts", "Rows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
+__all__ = ["Facts", "WorkerRows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,7 +35,7 @@ MOST_GRADES = 1 << 12
 """More distinct labels than this are not told one by one: they are no grades."""
 
 
-class Rows:
+class WorkerRows:
     """The data of a partition, where it lies, grouped by query; None where it has no rows.
 
     Where its content can be read anew, that is how it travels, to another worker or to the disk of one that is short of
@@ -60,7 +60,7 @@ class Rows:
         return self.data
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return self.again or (Rows, (self.data, self.name, None, self.order, self.owners))
+        return self.again or (WorkerRows, (self.data, self.name, None, self.order, self.owners))
 
     def __sizeof__(self) -> int:
         """What it holds in memory, for Dask's accounts: of arrays that are mapped from a file, nothing."""
@@ -121,7 +121,7 @@ _OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions")
 
 
 @in_sentences
-def facts_of(rows: Rows) -> Facts | None:
+def facts_of(rows: WorkerRows) -> Facts | None:
     """Look at a partition; None where it has no rows."""
     data = rows.data
     if data is None:
@@ -152,19 +152,19 @@ def facts_of(rows: Rows) -> Facts | None:
 
 
 @in_sentences
-def level_counts(rows: Rows, encoding: Encoding) -> tuple[FloatArray, ...]:
+def level_counts(rows: WorkerRows, encoding: Encoding) -> tuple[FloatArray, ...]:
     """How many documents of a partition have each level of each category."""
     return encoding.counts(rows.present.X)
 
 
 @in_sentences
-def filled_cells(rows: Rows) -> tuple[IntArray]:
+def filled_cells(rows: WorkerRows) -> tuple[IntArray]:
     """How many documents of a partition have a value, for each feature."""
     return (np.count_nonzero(~np.isnan(rows.present.X), axis=0),)
 
 
 @in_sentences
-def seen_through(rows: Rows, columns: Encoding | OneHot) -> Rows:
+def seen_through(rows: WorkerRows, columns: Encoding | OneHot) -> WorkerRows:
     """A partition with other columns: those of another encoding, or zeros and ones for the levels of categories."""
     data = rows.data
     if data is None:
@@ -176,17 +176,17 @@ def seen_through(rows: Rows, columns: Encoding | OneHot) -> Rows:
         X = columns.translated(data.X, data.known_columns())
         values = {"X": X, "feature_names": columns.names, "encoding": known}
     made = RankingData.trusted(**({one.name: getattr(data, one.name) for one in fields(RankingData)} | values))
-    return Rows(made, rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
+    return WorkerRows(made, rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
 
 
 @in_sentences
-def digest_of(rows: Rows) -> str:
+def digest_of(rows: WorkerRows) -> str:
     """A hash of everything in a partition: features, labels, queries, ids, weights."""
     return rows.present.fingerprint
 
 
 @in_sentences
-def moments_of(rows: Rows, shift: FloatArray, threads: int) -> Moments:
+def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
     """Sums over the rows, for the standardisation."""
     return Moments.of(rows.present.X, shift, threads=threads)
 
@@ -206,7 +206,7 @@ def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
 
 
 @in_sentences
-def bound_rows(rows: Rows, loss: Loss, whole: Whole) -> BoundLoss:
+def bound_rows(rows: WorkerRows, loss: Loss, whole: Whole) -> BoundLoss:
     """A loss bound to the rows of a partition, on its worker."""
     return bound_part(loss, rows.present, whole)
 
@@ -220,7 +220,7 @@ def constant_value(bound: BoundLoss, constant: float) -> tuple[float]:
 class PartObjective:
     """A partition's part of the mean loss over all queries: value, gradient and curvature, to be added up.
 
-    It travels as the arguments of `part_objective`, as `Rows` travel as a recipe.
+    It travels as the arguments of `part_objective`, as `WorkerRows` travel as a recipe.
     """
 
     def __init__(self, inner: RankingObjective, recipe: tuple[Any, ...]) -> None:
@@ -254,7 +254,7 @@ class Products:
 
 @in_sentences
 def part_objective(
-    rows: Rows,
+    rows: WorkerRows,
     scorer: Scorer,
     loss: Loss,
     standardisation: Standardisation,
@@ -294,7 +294,7 @@ def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
 
 @in_sentences
 def score_sums(
-    rows: Rows, standardisation: Standardisation, direction: FloatArray, about: float
+    rows: WorkerRows, standardisation: Standardisation, direction: FloatArray, about: float
 ) -> tuple[float, float, float]:
     """Number of documents, sum and sum of squares of their scores about a number."""
     features = Features(rows.present.X, standardisation, complete=standardisation.complete)

@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.explaining.columns import Feature, Features
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Course, with_rows
-from toprank.rankers.explanation import AskedQuery, Document
+from toprank.rankers.explanation import AskedQuery, ExplainedDocument
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["FeatureChange", "Changes", "changes", "changes_of"]
@@ -62,8 +62,8 @@ class Changes(Shown):
     """
 
     query: str
-    a: Document
-    b: Document
+    a: ExplainedDocument
+    b: ExplainedDocument
     changes: tuple[FeatureChange, ...]
     features: int
     exact: bool

@@ -15,7 +15,7 @@ from toprank.explaining.columns import Features
 from toprank.explaining.counterfactuals import Changes, changes_of
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
-from toprank.rankers.explanation import AskedQuery, Document, signed
+from toprank.rankers.explanation import AskedQuery, ExplainedDocument, signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
@@ -48,7 +48,7 @@ class QueryExplanation(Shown):
     """
 
     query: str
-    documents: tuple[Document, ...]
+    documents: tuple[ExplainedDocument, ...]
     features: tuple[str, ...]
     values: FloatArray
     errors: FloatArray | None

@@ -24,7 +24,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["AskedQuery", "Document", "Explanation", "cells", "explain_pair", "signed"]
+__all__ = ["AskedQuery", "ExplainedDocument", "Explanation", "cells", "explain_pair", "signed"]
 
 _NAMED = 3  # features that a sentence names
 _DRAWN = 15
@@ -35,7 +35,7 @@ _SEARCHED = 50_000  # ids among which similar ones are looked for
 OTHERS_FIXED = "The ranker looks at whole queries; the other documents of this one are held fixed."
 
 
-class Document(NamedTuple):
+class ExplainedDocument(NamedTuple):
     """A document of the query that is explained."""
 
     name: str
@@ -70,9 +70,9 @@ class AskedQuery:
         self.order = ranking(self.scores, self.part.queries, None).order.tolist()
         self.places = {row: place for place, row in enumerate(self.order, start=1)}
 
-    def document(self, row: int) -> Document:
+    def document(self, row: int) -> ExplainedDocument:
         """A row of the query."""
-        return Document(self.names[row], float(self.scores[row]), self.places[row])
+        return ExplainedDocument(self.names[row], float(self.scores[row]), self.places[row])
 
     def row_of(self, document: Any) -> int:
         """The row of a document, by its id, or its row in the data where documents have no ids."""
@@ -180,8 +180,8 @@ class Explanation(Shown):
     """
 
     query: str
-    a: Document
-    b: Document
+    a: ExplainedDocument
+    b: ExplainedDocument
     features: tuple[str, ...]
     values: FloatArray
     errors: FloatArray | None

@@ -198,7 +198,7 @@ _CALIBRATE = Remedy(
 )
 
 
-class Spread(NamedTuple):
+class SimulatedGains(NamedTuple):
     """The shortest interval of each query's value at a level, and draws of the mean over queries."""
 
     low: FloatArray
@@ -209,7 +209,7 @@ class Spread(NamedTuple):
 
 def simulate(
     P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, chance: float
-) -> Spread:
+) -> SimulatedGains:
     """Grades drawn as the calibration says, and what becomes of Σ weight·gain; `chance`: the level of the intervals."""
     rng, shared = np.random.default_rng(_SEED), calibration.shared
     everywhere = rng.standard_normal(_DRAWS) * np.sqrt(calibration.common)
@@ -233,7 +233,7 @@ def simulate(
             values[of_query[begins]] += np.add.reduceat(drawn, begins, axis=0)
         low[first:last], high[first:last] = _shortest(values, chance)
         total += values.sum(axis=0)
-    return Spread(low, high, total / len(queries), chance)
+    return SimulatedGains(low, high, total / len(queries), chance)
 
 
 def _shortest(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
@@ -255,7 +255,7 @@ class ExpectedValue:
 
     mean: FloatArray
     deviation: FloatArray
-    spread: Spread | None = None
+    spread: SimulatedGains | None = None
 
     def __iter__(self) -> Iterator[FloatArray]:
         return iter((self.mean, self.deviation))
@@ -277,7 +277,7 @@ class ExpectedValue:
         low, high = np.quantile(known.means, [(1 - known.level) / 2, (1 + known.level) / 2])
         return float(low), float(high)
 
-    def _known(self) -> Spread:
+    def _known(self) -> SimulatedGains:
         if self.spread is None:
             raise DataError(
                 "An interval needs to know how far the grades of one query hang together, which held-out queries show.",

@@ -1,7 +1,7 @@
 """A training that goes in rounds or epochs, watched: the metric after each, the best, when to stop, the time left.
 
-`Watch` is what they have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` and `LoopWatch` are told of
-each epoch or round by the loop that makes them.
+`TrainingWatch` is what they have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` and `LoopWatch` are
+told of each epoch or round by the loop that makes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 
     Asked: TypeAlias = TreeRanker | NeuralRanker
 
-__all__ = ["Epoch", "EpochWatch", "LoopWatch", "Progress", "Round", "RoundWatch", "Watch", "judges_of", "seconds_left"]
+__all__ = [
+    "Epoch",
+    "EpochWatch",
+    "LoopWatch",
+    "TrainingProgress",
+    "Round",
+    "RoundWatch",
+    "TrainingWatch",
+    "judges_of",
+    "seconds_left",
+]
 
 
 class Round(NamedTuple):
@@ -103,7 +113,7 @@ def seconds_left(seconds: float, made: int, more: int) -> float:
     return 0.0 if more == 0 else seconds / made * more if made else math.nan
 
 
-class Watch(ABC):
+class TrainingWatch(ABC):
     """Keeps the history and the best model, and says when to stop.
 
     Of `steps` to make; `first` were made before (continued training), and led to `first_model` and the `first_value` of
@@ -233,7 +243,7 @@ class Watch(ABC):
         return self.last_model, self.done, valid[-1] if valid else None
 
 
-class EpochWatch(Watch):
+class EpochWatch(TrainingWatch):
     """A watch of epochs; the models are copies of the weights."""
 
     unit = "epoch"
@@ -247,7 +257,7 @@ class EpochWatch(Watch):
         return Epoch(**what)
 
 
-class LoopWatch(Watch):
+class LoopWatch(TrainingWatch):
     """A watch of rounds that a loop here makes; the model is what the loop hands over."""
 
     unit = "round"
@@ -261,7 +271,7 @@ class LoopWatch(Watch):
         return Round(booster=None, **what)
 
 
-class RoundWatch(Watch):
+class RoundWatch(TrainingWatch):
     """A watch of rounds, and a callback of LightGBM's; the model is its booster, of which any beginning can be kept.
 
     But `dart` changes the weights of old trees, so that the best model is not the beginning of a later one and its text
@@ -323,7 +333,7 @@ class RoundWatch(Watch):
         return only_trees(text or self.booster.model_to_string(num_iteration=rounds)), rounds, valid
 
 
-class Progress:
+class TrainingProgress:
     """A callback that tells on standard error where the training stands, about once a second to who watches."""
 
     def __init__(self, metric: str | Measure) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["Linear", "Scored", "ScoredByClass", "ScoredOnce", "Scorer", "Thresholds"]
+__all__ = ["LinearScorer", "Scored", "ScoredByClass", "ScoredOnce", "Scorer", "Thresholds"]
 
 
 class Scored(Protocol):
@@ -59,7 +59,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearScorer:
     """s = w·z + b. The weights are (w, b); b is left out where the loss does not see shifts."""
 
     n_features: int

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from toprank.compute import IntArray
 
-__all__ = ["ACTIVATIONS", "Architecture", "Layout", "MLP", "SetAttention", "build", "expected_gain", "initialise"]
+__all__ = ["ACTIVATIONS", "Architecture", "QueryTable", "MLP", "SetAttention", "build", "expected_gain", "initialise"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,  # in place: neither a linear layer nor a norm asks for its output again
@@ -45,7 +45,7 @@ class Architecture:
     n_layers: int
 
 
-class Layout:
+class QueryTable:
     """Where the documents of ragged queries stand in a table with a row for each query, as long as the longest.
 
     >>> layout = Layout(np.array([2, 1]))
@@ -129,7 +129,7 @@ class MLP(nn.Module):
         self.input_norm = _norm("batch" if shape.norm == "batch" else "none", shape.n_inputs)
         self.output = nn.Linear(sizes[-1], shape.n_outputs)
 
-    def forward(self, rows: Tensor, layout: Layout | None = None, rng: torch.Generator | None = None) -> Tensor:
+    def forward(self, rows: Tensor, layout: QueryTable | None = None, rng: torch.Generator | None = None) -> Tensor:
         """(documents, features) -> (documents, outputs); a document's outputs depend on its own row alone."""
         del layout
         rows = self.input_norm(rows)
@@ -151,14 +151,14 @@ class AttentionBlock(nn.Module):
         self.mix = nn.Linear(width, width)
         self.wider, self.narrower = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
-    def forward(self, rows: Tensor, layout: Layout, rng: torch.Generator | None) -> Tensor:
+    def forward(self, rows: Tensor, layout: QueryTable, rng: torch.Generator | None) -> Tensor:
         """(documents, width) -> the same."""
         share = self.shape.dropout
         rows = rows + _dropout(self.mix(self._attend(self.attention_norm(rows), layout)), share, rng)
         inner = _dropout(self.activate(self.wider(self.mlp_norm(rows))), share, rng)
         return rows + _dropout(self.narrower(inner), share, rng)
 
-    def _attend(self, rows: Tensor, layout: Layout) -> Tensor:
+    def _attend(self, rows: Tensor, layout: QueryTable) -> Tensor:
         table = layout.table(self.query_key_value(rows))
         queries, longest, _ = table.shape
         # (queries, longest, 3, heads, width of a head) -> three tables (queries, heads, longest, width of a head)
@@ -182,9 +182,9 @@ class SetAttention(nn.Module):
         self.norm = nn.LayerNorm(shape.width)
         self.output = nn.Linear(shape.width, shape.n_outputs)
 
-    def forward(self, rows: Tensor, layout: Layout | None = None, rng: torch.Generator | None = None) -> Tensor:
+    def forward(self, rows: Tensor, layout: QueryTable | None = None, rng: torch.Generator | None = None) -> Tensor:
         """(documents, features) -> (documents, outputs); without a layout all documents are one query."""
-        layout = Layout(np.array([len(rows)]), rows.device) if layout is None else layout
+        layout = QueryTable(np.array([len(rows)]), rows.device) if layout is None else layout
         rows = _dropout(self.input(rows), self.shape.dropout, rng)
         for block in self.block:
             rows = block(rows, layout, rng)

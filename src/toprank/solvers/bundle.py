@@ -23,7 +23,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Penalty, Solution
-from toprank.solvers.run import Point, Run, Solver, counted
+from toprank.solvers.run import Point, Solver, SolverRun, counted
 
 __all__ = ["Bundle"]
 
@@ -68,7 +68,7 @@ class Bundle(Solver):
         if self.idle < 1:
             raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.idle}.")
 
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.has_kinks = True
         cuts = _Cuts(run.penalty, self.idle)
         best, zero = self._first_cuts(run, cuts)
@@ -102,7 +102,7 @@ class Bundle(Solver):
             best = run.best or best
             run.tell(best, f"the value may lie {_share(gap, best.value)} above the optimum")
 
-    def _first_cuts(self, run: Run, cuts: _Cuts) -> tuple[Point, Point]:
+    def _first_cuts(self, run: SolverRun, cuts: _Cuts) -> tuple[Point, Point]:
         """The start and zero, both as cuts: zero's value is needed for the certificate that nothing beats it."""
         start = run.begin()
         cuts.add(start)
@@ -111,7 +111,9 @@ class Bundle(Solver):
             cuts.add(zero)
         return (zero if zero.is_finite and zero.value <= start.value else start), zero
 
-    def _cut(self, run: Run, cuts: _Cuts, best: Point, target: FloatArray, part: float) -> tuple[Point | None, float]:
+    def _cut(
+        self, run: SolverRun, cuts: _Cuts, best: Point, target: FloatArray, part: float
+    ) -> tuple[Point | None, float]:
         """Evaluate on the way from the best point to the model's minimiser; also the part to go the next time."""
         way = target - best.weights
         for _ in range(50):
@@ -123,7 +125,7 @@ class Bundle(Solver):
             part /= 2
         return None, part
 
-    def _converged(self, run: Run, best: Point, zero: Point, tolerance: float) -> Solution:
+    def _converged(self, run: SolverRun, best: Point, zero: Point, tolerance: float) -> Solution:
         bound, steps = min(run.lower_bound, best.value), counted(run.iterations)
         certified = f"(certified lower bound {bound:.9g})"
         to_gain, gap, at_zero = zero.value - bound, best.value - bound, abs(zero.value)

@@ -20,7 +20,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution
-from toprank.solvers.run import Point, Run, Solver, backtrack, counted, descend, negligible, until_finite, wolfe
+from toprank.solvers.run import Point, Solver, SolverRun, backtrack, counted, descend, negligible, until_finite, wolfe
 
 __all__ = ["LBFGS", "GradientDescent"]
 
@@ -53,14 +53,14 @@ class LBFGS(Solver):
         if self.memory < 1:
             raise DataError(f"LBFGS needs a memory of at least 1 step, not {self.memory}.")
 
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
-        return descend(run, _Steps(run, self.memory).next, tolerance, max_iterations, ADVICE)
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
+        return descend(run, _LBFGSSteps(run, self.memory).next, tolerance, max_iterations, ADVICE)
 
 
-class _Steps:
+class _LBFGSSteps:
     """Steps along ``-H⁻¹g``, where H⁻¹ is what the last steps s and the changes y of the gradient imply."""
 
-    def __init__(self, run: Run, memory: int) -> None:
+    def __init__(self, run: SolverRun, memory: int) -> None:
         self.run = run
         self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=memory)
 
@@ -141,7 +141,7 @@ class GradientDescent(Solver):
         if self.keep not in ("best", "last"):
             raise UnknownNameError("choice of what to keep", self.keep, ("best", "last"))
 
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.keeps_last = self.keep == "last"
         point, rate = run.begin(), self.rate
         what = "the value changed by" if self.stop == "value" else "the gradient's norm is"
@@ -167,14 +167,14 @@ class GradientDescent(Solver):
         reason = f"{what} {change:.1e}" if point.grad.any() else "the gradient is zero"
         return run.solution(f"Converged in {counted(run.iterations)}: {reason}.", converged=point)
 
-    def _next(self, run: Run, point: Point, rate: float) -> Point | None:
+    def _next(self, run: SolverRun, point: Point, rate: float) -> Point | None:
         step = -rate * point.grad
         if self.backtracking:
             return backtrack(run, point, step, float(point.grad @ step))
         return until_finite(run, point, step)
 
 
-def _advice(run: Run, point: Point) -> str:
+def _advice(run: SolverRun, point: Point) -> str:
     """A growing value is no lack of iterations."""
     if run.best is not None and point.value > run.best.value:
         return f"The value has risen from {run.best.value:.6g} to {point.value:.6g}: lower the rate."

@@ -23,8 +23,8 @@ from toprank.errors import DataError
 from toprank.solvers.base import Solution, WithHessianTimes, offers
 from toprank.solvers.run import (
     Point,
-    Run,
     Solver,
+    SolverRun,
     Stuck,
     backtrack,
     counted,
@@ -83,13 +83,13 @@ class Newton(Solver):
     def defaults(self) -> tuple[float, int]:
         return (1e-4, 20) if self.plain else (1e-8, 100)
 
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         curvature = self._curvature(run)
         if self.plain:
             return _plain(run, curvature, tolerance, max_iterations)
-        return descend(run, _Steps(run, curvature).next, tolerance, max_iterations, ADVICE)
+        return descend(run, _NewtonSteps(run, curvature).next, tolerance, max_iterations, ADVICE)
 
-    def _curvature(self, run: Run) -> Callable[[FloatArray], Curved]:
+    def _curvature(self, run: SolverRun) -> Callable[[FloatArray], Curved]:
         objective, n = run.objective, run.objective.n_weights
         if offers(objective, "hessian") and n <= self.cholesky_limit:
             return partial(_by_matrix, run)
@@ -103,12 +103,12 @@ class Newton(Solver):
         raise DataError("Newton needs the curvature, but the objective offers no hessian; use LBFGS.")
 
 
-def _by_matrix(run: Run, weights: FloatArray) -> Curved:
+def _by_matrix(run: SolverRun, weights: FloatArray) -> Curved:
     hessian = hessian_of(run, weights)
     return lambda grad, shift, _: levenberg_step(hessian, grad, shift)
 
 
-def _by_products(run: Run, weights: FloatArray) -> Curved:
+def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
     times, l2 = cast(WithHessianTimes, run.objective).hessian_times(weights), run.penalty.l2
 
     def step(grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
@@ -175,10 +175,10 @@ def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], grad: FloatA
     return step
 
 
-class _Steps:
+class _NewtonSteps:
     """Newton steps with a line search; keeps the shift from one iteration to the next."""
 
-    def __init__(self, run: Run, curvature: Callable[[FloatArray], Curved]) -> None:
+    def __init__(self, run: SolverRun, curvature: Callable[[FloatArray], Curved]) -> None:
         self.run, self.curvature, self.shift = run, curvature, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
@@ -198,7 +198,9 @@ class _Steps:
         return None
 
 
-def _plain(run: Run, curvature: Callable[[FloatArray], Curved], tolerance: float, max_iterations: int) -> Solution:
+def _plain(
+    run: SolverRun, curvature: Callable[[FloatArray], Curved], tolerance: float, max_iterations: int
+) -> Solution:
     point = run.begin()
     length = math.inf
     while run.iterations < max_iterations:

@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers.base import Solution, offers
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
-from toprank.solvers.run import Point, Run, Solver, backtrack, descend, hessian_of, negligible
+from toprank.solvers.run import Point, Solver, SolverRun, backtrack, descend, hessian_of, negligible
 
 __all__ = ["Proximal"]
 
@@ -99,7 +99,7 @@ class Proximal(Solver):
         if self.method not in METHODS:
             raise UnknownNameError("proximal method", self.method, METHODS)
 
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         curved = offers(run.objective, "hessian")
         if self.method == "newton" and not curved:
             raise DataError("Proximal Newton needs the curvature, but the objective offers no hessian; use 'fista'.")
@@ -113,7 +113,7 @@ class Proximal(Solver):
 class _Newton:
     """Each step minimises ``g·(z - w) + ½ (z - w)ᵀH(z - w) + Σ l1 |z|``; H is shifted as in `Newton`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SolverRun) -> None:
         self.run, self.shift = run, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
@@ -141,7 +141,7 @@ class _Newton:
 class _Fista:
     """Accelerated proximal gradient steps; `bend` is the current guess of the gradient's Lipschitz constant."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SolverRun) -> None:
         self.run, self.bend, self.momentum = run, 0.0, 1.0
         self.previous: Point | None = None
 
@@ -196,7 +196,7 @@ def _soft(values: FloatArray, threshold: FloatArray) -> FloatArray:
     return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
 
 
-def _first_bend(run: Run, point: Point) -> float:
+def _first_bend(run: SolverRun, point: Point) -> float:
     """The curvature along the gradient, seen over a short step."""
     pull = run.penalty.subgradient(point.weights, point.grad)
     norm, length = float(np.linalg.norm(pull)), 1e-4 * (1 + float(np.linalg.norm(point.weights)))

@@ -1,10 +1,10 @@
 """One solve under way: what all solvers share.
 
-`Run` evaluates the penalised objective and remembers the best point; `Solver` wraps every method in the same promises
-about interruption; `descend` is the loop of the methods that go down until the gradient vanishes. How far to go along a
-direction is said by backtracking for Newton steps and by strong Wolfe conditions for quasi-Newton steps: both take a
-value that is not finite for "too far", and both forgive an increase that is mere rounding, since close to the optimum
-the sums behind a value are noisier than the decrease that a step promises.
+`SolverRun` evaluates the penalised objective and remembers the best point; `Solver` wraps every method in the same
+promises about interruption; `descend` is the loop of the methods that go down until the gradient vanishes. How far to
+go along a direction is said by backtracking for Newton steps and by strong Wolfe conditions for quasi-Newton steps:
+both take a value that is not finite for "too far", and both forgive an increase that is mere rounding, since close to
+the optimum the sums behind a value are noisier than the decrease that a step promises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Callback, Objective, Penalty, Solution, StopSolving, WithHessian
 
-__all__ = ["Point", "Run", "Solver", "backtrack", "counted", "descend", "hessian_of", "until_finite", "wolfe"]
+__all__ = ["Point", "SolverRun", "Solver", "backtrack", "counted", "descend", "hessian_of", "until_finite", "wolfe"]
 
 ROUNDING = 1e-15  # a change of the value by less than this part of it is beyond what its floating-point sum can show
 
@@ -51,7 +51,7 @@ class Stuck(Exception):  # noqa: N818 - never leaves a solve
     """A method that cannot go on; the text says why, and what to do."""
 
 
-class Run:
+class SolverRun:
     """One solve under way: evaluates the penalised objective and remembers the best point."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Solver(ABC):
             raise DataError(f"max_iterations must be at least 1, not {limit}.")
         if penalty.l1.any() and not self.takes_l1:
             raise DataError(f"{type(self).__name__} cannot handle an L1 penalty; use Proximal.")
-        run = Run(objective, start, penalty, callback)
+        run = SolverRun(objective, start, penalty, callback)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a trial may go too far; we look
                 return self._solve(run, tolerance, limit)
@@ -193,7 +193,7 @@ class Solver(ABC):
             )
 
     @abstractmethod
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         """The method itself."""
 
 
@@ -206,7 +206,7 @@ def counted(iterations: int) -> str:
     return f"{iterations} iteration{'' if iterations == 1 else 's'}"
 
 
-def hessian_of(run: Run, weights: FloatArray) -> FloatArray:
+def hessian_of(run: SolverRun, weights: FloatArray) -> FloatArray:
     """The Hessian of L plus the quadratic penalty, (d, d), a fresh array."""
     hessian = np.array(cast(WithHessian, run.objective).hessian(weights), dtype=np.float64)
     if not np.isfinite(hessian).all():
@@ -216,7 +216,11 @@ def hessian_of(run: Run, weights: FloatArray) -> FloatArray:
 
 
 def descend(
-    run: Run, next_point: Callable[[Point, float], Point | None], tolerance: float, max_iterations: int, advice: str
+    run: SolverRun,
+    next_point: Callable[[Point, float], Point | None],
+    tolerance: float,
+    max_iterations: int,
+    advice: str,
 ) -> Solution:
     """Go from point to point until the shortest subgradient is `tolerance` of what pulled at the start.
 
@@ -242,7 +246,7 @@ def descend(
         run.tell(point, f"gradient {run.relative_gradient(point):.1e} of what pulled at the start")
 
 
-def _ended(run: Run, point: Point, reason: str) -> Solution:
+def _ended(run: SolverRun, point: Point, reason: str) -> Solution:
     """Converged, unless there is nothing to converge to.
 
     Where a plane separates what a loss wants apart, and nothing holds the weights, the loss falls for ever, and its
@@ -270,7 +274,7 @@ NOISE = 1e-14
 TRIALS = 50
 
 
-def backtrack(run: Run, point: Point, direction: FloatArray, slope: float, trials: int = TRIALS) -> Point | None:
+def backtrack(run: SolverRun, point: Point, direction: FloatArray, slope: float, trials: int = TRIALS) -> Point | None:
     """The first of the steps 1, shorter, shorter … that lowers the value enough; None when none does.
 
     `slope` is the decrease per unit of the step that the caller's model promises, a negative number.
@@ -284,7 +288,7 @@ def backtrack(run: Run, point: Point, direction: FloatArray, slope: float, trial
     return None
 
 
-def _is_enough(run: Run, point: Point, trial: Point, direction: FloatArray, step: float, slope: float) -> bool:
+def _is_enough(run: SolverRun, point: Point, trial: Point, direction: FloatArray, step: float, slope: float) -> bool:
     """Whether the value fell enough or, where it changed by rounding only, the slope has not turned as steeply.
 
     For a parabola the two conditions are the same (Hager and Zhang 2005), and slopes are exact where values are not.
@@ -302,7 +306,7 @@ def _shorter(change: float, promised: float) -> float:
     return min(0.5, max(0.1, -0.5 * promised / bend)) if bend > 0 else 0.5
 
 
-def wolfe(run: Run, point: Point, direction: FloatArray, first: float = 1.0) -> Point | None:
+def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.0) -> Point | None:
     """A point with ``f ≤ f0 + 1e-4 t f0'`` and ``|f'| ≤ 0.9 |f0'|`` along the direction (smooth part only).
 
     The bracket [low, high] always holds such a point: at `low` the value is low enough but the slope is still steep,
@@ -344,7 +348,7 @@ def _between(low: float, high: float, low_slope: float, high_slope: float) -> fl
     return low + min(0.9, max(0.1, part)) * (high - low)
 
 
-def until_finite(run: Run, point: Point, step: FloatArray) -> Point | None:
+def until_finite(run: SolverRun, point: Point, step: FloatArray) -> Point | None:
     """The point after the whole step, or after a part of it where the objective is not finite; None without luck."""
     for _ in range(TRIALS):
         trial = run.at(point.weights + step)

@@ -20,7 +20,7 @@ from toprank.metrics.measure import Measure
 from toprank.rankers.linear.penalty_path import PathRanker, penalty_path, tolerances_of
 from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
-from toprank.scorers.linear import Linear
+from toprank.scorers.linear import LinearScorer
 from toprank.showing.progress import Told
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
 from toprank.solvers.base import Objective
@@ -145,7 +145,7 @@ class LinearRanker(WeightedSum, PathRanker):
     def fit_standardised(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
         """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
         source, standardisation, d, traits = source_of(data), self.standardisation_, data.n_features, loss.traits
-        scorer = Linear(d, intercept=not traits.shift_invariant)
+        scorer = LinearScorer(d, intercept=not traits.shift_invariant)
         objective = source.objective(scorer, loss, standardisation, self.threads)
         start, limit = self._start(objective.n_weights), self.max_iterations
         penalties, tolerances = penalty_path(self.l2, valid), tolerances_of(self.tolerance, valid)

@@ -25,7 +25,7 @@ from toprank.rankers.contributions import AdditiveTerms, Course, column_of
 from toprank.rankers.formula import Forest, Part, stump
 from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import Numbers
-from toprank.rankers.watching import LoopWatch, Progress
+from toprank.rankers.watching import LoopWatch, TrainingProgress
 from toprank.scorers.features import Features, Standardisation
 
 __all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
@@ -99,7 +99,7 @@ class WatchedRanker(Ranker):
     verbose: bool
 
     def _watch(self, steps: int, **options: Any) -> LoopWatch:
-        return LoopWatch(steps=steps, callbacks=[Progress(self.metric)] if self.verbose else [], **options)
+        return LoopWatch(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
 
     def _note(self, watch: LoopWatch) -> None:
         """Keep what the watch saw; say where the keyboard ended it."""

@@ -237,7 +237,7 @@ class NeuralRanker(GradeProbabilities):
         network = self.network_ if device.type == "cpu" else scoring.prediction_network(self.network_, device)
         with scoring.torch_threads(scoring.threads_for(self.threads, rows.shape[0], network)) as threads:
             source = rows if order is None else rows[order]
-            prepared = scoring.Rows(source, self.inputs_, device, threads, keep=False)
+            prepared = scoring.NetworkRows(source, self.inputs_, device, threads, keep=False)
             outputs = scoring.outputs_of(network, prepared, queries, twins=True)
         if order is None:
             return outputs

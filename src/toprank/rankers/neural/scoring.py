@@ -22,13 +22,13 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
 from toprank.rankers.neural.parameters import architecture, check_form
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
-from toprank.scorers.networks import Layout, SetAttention, build
+from toprank.scorers.networks import QueryTable, SetAttention, build
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
 __all__ = [
-    "Rows", "check_inputs", "chosen_device", "outputs_of", "prediction_network", "restored_network", "scores_of",
+    "NetworkRows", "check_inputs", "chosen_device", "outputs_of", "prediction_network", "restored_network", "scores_of",
     "threads_for", "torch_threads",
 ]  # fmt: skip
 
@@ -112,7 +112,7 @@ _CHUNK = 1 << 13  # documents that go through the network at a time
 _SHARE = 0.5  # of a GPU's free memory that the features may take
 
 
-class Rows:
+class NetworkRows:
     """Features as the network sees them: prepared once, or batch by batch where they are sparse or lie on a disk.
 
     `keep`: prepare all of them now, where X lies in memory.
@@ -148,7 +148,7 @@ def prediction_network(network: nn.Module, device: torch.device) -> nn.Module:
     return copy.eval().requires_grad_(False)
 
 
-def outputs_of(network: nn.Module, rows: Rows, queries: Queries, *, twins: bool = False) -> FloatArray:
+def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins: bool = False) -> FloatArray:
     """(documents, outputs) of a `prediction_network`; attention sees the documents of each query together.
 
     `twins`: documents of a query with equal rows get equal outputs. Left to itself a product of matrices rounds last
@@ -163,7 +163,7 @@ def outputs_of(network: nn.Module, rows: Rows, queries: Queries, *, twins: bool 
     with torch.inference_mode():
         for part in parts:
             where = plan.rows[plan.documents(part)] if plan else part
-            layout = Layout(plan.queries.sizes[slice(*part)], rows.device) if plan else None
+            layout = QueryTable(plan.queries.sizes[slice(*part)], rows.device) if plan else None
             taken = rows.take(where)
             if twins:
                 keys[where] = _keys(taken)
@@ -185,7 +185,7 @@ def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
     return keys
 
 
-def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: Rows, queries: Queries) -> None:
+def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: NetworkRows, queries: Queries) -> None:
     """Give documents whose rows equal those of an earlier one of their query the outputs of the first of these."""
     of_query = queries.document_query
     order = np.lexsort((keys, of_query))

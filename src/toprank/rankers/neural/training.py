@@ -18,7 +18,7 @@ from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite
 from toprank.rankers.neural.parameters import architecture
 from toprank.rankers.neural.scoring import (
-    Rows,
+    NetworkRows,
     chosen_device,
     outputs_of,
     prediction_network,
@@ -26,8 +26,8 @@ from toprank.rankers.neural.scoring import (
     threads_for,
     torch_threads,
 )
-from toprank.rankers.watching import EpochWatch, Progress, judges_of
-from toprank.scorers.networks import Layout, SetAttention, build, initialise
+from toprank.rankers.watching import EpochWatch, TrainingProgress, judges_of
+from toprank.scorers.networks import QueryTable, SetAttention, build, initialise
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
@@ -76,7 +76,7 @@ def train_network(
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
         judges = judges_of(ranker, data if ranker.train_metric else None, valid)
         run = _NetworkRun(ranker, data, device, threads, team)
-        held_out = {name: Rows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
+        held_out = {name: NetworkRows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
             held_out["train"] = run.rows
 
@@ -137,7 +137,7 @@ class _NetworkRun:
         self.network = self.network.to(device, torch.float32)
         # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
         self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
-        self.rows = Rows(data.X, self.inputs, device, threads)
+        self.rows = NetworkRows(data.X, self.inputs, device, threads)
         self.optimiser = _optimiser(self.network, ranker, device)
         self.dropout_rng = torch.Generator(device)
         self.resident = self._resident()
@@ -224,7 +224,7 @@ class _NetworkRun:
     def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
         """The loss of a batch; its gradient is left in the weights."""
         batch, attention = plan.batches[place], isinstance(self.network, SetAttention)
-        layout = Layout(plan.queries.sizes[slice(*batch)], self.device) if attention else None
+        layout = QueryTable(plan.queries.sizes[slice(*batch)], self.device) if attention else None
         rows = self.rows.take(plan.rows[plan.documents(batch)])
         loss: torch.Tensor = judge(place, self.network(rows, layout, self.dropout_rng))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -239,7 +239,7 @@ class _NetworkRun:
             loss = math.nan
         return team.add(self.network, loss)
 
-    def scores(self, network: nn.Module, rows: Rows, data: RankingData) -> FloatArray:
+    def scores(self, network: nn.Module, rows: NetworkRows, data: RankingData) -> FloatArray:
         """Scores of data by a copy of the network made for prediction."""
         scores = scores_of(outputs_of(network, rows, data.queries), self.objective.gains)
         if not np.isfinite(scores).all():
@@ -265,7 +265,7 @@ def _optimiser(network: nn.Module, ranker: NeuralRanker, device: torch.device) -
 
 def _watch(ranker: NeuralRanker, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
     before = ranker.init_model
-    progress = [Progress(ranker.metric)] if ranker.verbose else []
+    progress = [TrainingProgress(ranker.metric)] if ranker.verbose else []
     return EpochWatch(
         steps=ranker.epochs,
         first=0 if before is None else before.best_epoch_,

@@ -39,7 +39,7 @@ from toprank.rankers.trees.parameters import (
     grown,
     lightgbm_parameters,
 )
-from toprank.rankers.watching import Progress, RoundWatch, judges_of
+from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -224,7 +224,7 @@ def finished(trees: str, rounds: int) -> Any:
 
 def _watch(asked: TreeRanker, made: int, judge: Judge | None) -> RoundWatch:
     before = asked.init_model
-    progress = [Progress(asked.metric)] if asked.verbose else []
+    progress = [TrainingProgress(asked.metric)] if asked.verbose else []
     return RoundWatch(
         steps=asked.n_trees,
         first=made,

@@ -15,10 +15,10 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.foreign.ranker import Trained, WeightsRanker
 
-__all__ = ["Library", "library_of"]
+__all__ = ["WrappedLibrary", "library_of"]
 
 
-class Library:
+class WrappedLibrary:
     """Any estimator of scikit-learn's kind."""
 
     takes_categories = False
@@ -92,7 +92,7 @@ class Library:
         return WeightsRanker.of(self.name, flat, float(intercept[0]), facts={"library": "scikit-learn"})
 
 
-class _LightGBM(Library):
+class _LightGBM(WrappedLibrary):
     takes_categories = True
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
@@ -132,7 +132,7 @@ class _LightGBM(Library):
         return read(booster.model_to_string(num_iteration=self.estimator.best_iteration_ or -1).encode())
 
 
-class _XGBoost(Library):
+class _XGBoost(WrappedLibrary):
     takes_categories = True
     takes_sparse = False  # what is absent is 0 here, and missing there
 
@@ -182,7 +182,7 @@ class _XGBoost(Library):
         return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
 
 
-class _CatBoost(Library):
+class _CatBoost(WrappedLibrary):
     takes_categories = True
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
@@ -255,7 +255,7 @@ def _for_catboost(X: Any, categories: Sequence[int]) -> Any:
     return frame
 
 
-def library_of(estimator: Any) -> Library:
+def library_of(estimator: Any) -> WrappedLibrary:
     """What knows how to deal with the estimator, by the names of the classes that it inherits from."""
     for one in type(estimator).__mro__:
         room = one.__module__.partition(".")[0]
@@ -265,7 +265,7 @@ def library_of(estimator: Any) -> Library:
             return _XGBoost(estimator)
         if room == "catboost" and one.__name__ == "CatBoost":
             return _CatBoost(estimator)
-    return Library(estimator)
+    return WrappedLibrary(estimator)
 
 
 def _qid(data: RankingData) -> Any:
