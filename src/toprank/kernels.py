@@ -148,7 +148,7 @@ class Kernel:
         for writing, other in self._disjoint:
             if np.may_share_memory(arrays[writing], arrays[other]):  # both are contiguous: their bounds tell
                 raise ValueError(
-                    f"The kernel {self.name} writes {writing}, which shares memory with {other}; it needs one of its own."
+                    f"The kernel {self.name} writes {writing}, which shares memory with {other}; give it its own."
                 )
         result = self._function(*[sizes[name] for name in self.sizes], *passed)
         return self._ran_out() if self._can_run_out and result == _OUT_OF_MEMORY else result
