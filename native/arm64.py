@@ -37,7 +37,7 @@ SUBJECTS = (
 )
 """Of the tests, those that say most about kernels; the emulator is some ten times slower."""
 # The comparisons with what these packages compute are made here; there they would cost hundreds of megabytes.
-LEFT_OUT = {"test_losses_native.py", "test_metrics_trec.py"}
+LEFT_OUT = {"test_losses_triton.py", "test_metrics_trec.py"}
 
 
 def fetch_system(version: str) -> None:

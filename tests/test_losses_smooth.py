@@ -294,7 +294,7 @@ def test_every_set_of_instructions_gives_the_same_bits(monkeypatch, spread):
     names = ["smooth_ranks", "smooth_rank_push", "smooth_rank_flow", "expected_ndcg", "relaxed_ndcgs"]
     said = []
     for variant in used.variants[: used.variants.index(used.machine) + 1]:
-        library = kernels.Library(Path(used._library._name), variant)
+        library = kernels.KernelLibrary(Path(used._library._name), variant)
         for name in names:
             monkeypatch.setattr(kernels, name, library.get(name), raising=False)
         said.append([answers(loss, spread) for loss in LOSSES])

@@ -186,7 +186,7 @@ def test_results_are_the_same_bits_with_every_set_of_instructions(monkeypatch):
 
     best, library = list(values()), kernels.library()
     for variant in library.variants[: library.variants.index(library.machine) + 1]:
-        other = kernels.Library(Path(library.path), variant)
+        other = kernels.KernelLibrary(Path(library.path), variant)
         for name in {kernel.name.split("__")[0] for kernel in other.kernels()}:
             monkeypatch.setattr(kernels, name, other.get(name), raising=False)
         assert list(values()) == best, variant

@@ -18,7 +18,7 @@ import toprank as tr
 from forecasts import check_calibration, check_forecasts
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
-from toprank.losses.triton import native_names
+from toprank.losses.triton import gpu_loss_names
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.neural import resident as neural_resident
 from toprank.rankers.neural import training as neural_training
@@ -151,7 +151,7 @@ def test_steps_of_the_device_are_those_of_the_host(halves, loss, monkeypatch):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device on this machine")
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("loss", native_names())
+@pytest.mark.parametrize("loss", gpu_loss_names())
 def test_recorded_steps_are_those_taken_one_by_one(halves, loss, dropout, monkeypatch):
     train, _ = halves
     outputs = "grades" if loss == "Multinomial" else "score"

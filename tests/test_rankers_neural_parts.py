@@ -12,7 +12,7 @@ import toprank as tr
 from toprank import losses
 from toprank.errors import DataError
 from toprank.losses import triton as native_room
-from toprank.losses.triton import native_names
+from toprank.losses.triton import gpu_loss_names
 from toprank.rankers.neural import scoring as neural_scoring
 from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, plan_prediction
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
@@ -177,7 +177,7 @@ def test_native_batches_know_what_is_true_of_all_data(data, loss):
     np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", native_names())
+@pytest.mark.parametrize("name", gpu_loss_names())
 def test_only_nvidias_gpus_have_kernels(name, monkeypatch):
     """Elsewhere the bridge computes on the CPU."""
     loss, mps = losses.make(name), torch.device("mps")

@@ -260,6 +260,6 @@ class TestSimplex:
         found = []
         for variant in usable:
             alpha = start.copy()  # many cuts leave the support, each by a chain of rotations
-            kernels.Library(path, variant).get("minimise_on_simplex")(A @ A.T, b, alpha, 1e-12)
+            kernels.KernelLibrary(path, variant).get("minimise_on_simplex")(A @ A.T, b, alpha, 1e-12)
             found.append(alpha)
         assert all((alpha == found[0]).all() for alpha in found)

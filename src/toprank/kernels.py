@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Kernel", "Library", "library"]
+__all__ = ["Kernel", "KernelLibrary", "library"]
 
 _C_TYPES: dict[str, Any] = {
     **{name: getattr(ctypes, f"c_int{8 * int(name[1])}") for name in ("i1", "i2", "i4", "i8")},
@@ -319,7 +319,7 @@ def _numbered(members: str) -> SimpleNamespace:
     return SimpleNamespace(**numbers)
 
 
-class Library:
+class KernelLibrary:
     """The kernels of one variant of the library, by name."""
 
     def __init__(self, path: Path, variant: str | None = None) -> None:
@@ -396,11 +396,11 @@ class Library:
 
 
 @cache
-def library() -> Library:
+def library() -> KernelLibrary:
     """The library of this installation, in the variant that fits the machine."""
     name = {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(sys.platform, "_kernels.so")
     folder = Path(os.environ.get("TOPRANK_KERNELS_FOLDER") or Path(__file__).parent)
-    made = Library(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
+    made = KernelLibrary(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
     native = Path(__file__).parents[2] / "native"
     if (native / "build.py").exists() and made.identity != _identity(native):
         raise ImportError(

@@ -17,7 +17,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from inspect import signature
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -80,7 +79,7 @@ class Judgments:
                 f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
                 f"{labels[row]:g}. Give all of them."
             )
-        for name, needed in {**dict.fromkeys(_OF_DOCUMENTS, n), "query_weights": len(self.queries)}.items():
+        for name, needed in (("document_weights", n), ("teacher_scores", n), ("query_weights", len(self.queries))):
             values = getattr(self, name)
             if values is None:
                 continue
@@ -287,15 +286,6 @@ class BoundLoss(ABC):
         self.queries = judgments.queries
         self.scale = judgments.scale()
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        old = [name for name in ("block", "curvature_block") if name in cls.__dict__]
-        if old and cls.judge is BoundLoss.judge:
-            raise DataError(
-                f"{cls.__name__} defines `{old[0]}`, which nobody calls any more: value, gradient and curvature are "
-                "answered together, by `judge(self, block, scores, grad, want)`; see docs/your-own-loss.md."
-            )
-
     @abstractmethod
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         """The losses of the block's queries (one number each, not scaled), and the curvature where it is wanted.
@@ -358,15 +348,6 @@ class Loss(ABC, metaclass=PlainArguments):
     """Base of all losses: hyper-parameters and nothing else; its repr is its constructor."""
 
     traits: ClassVar[Traits]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        given = [one for one in signature(cls.bind).parameters.values() if one.default is one.empty]
-        if len(given) > 2:  # more than itself and the judgments
-            raise DataError(
-                f"`bind` of {cls.__name__} takes labels, queries and weights one by one; they come as one value now, "
-                "`bind(self, judgments)`; see docs/your-own-loss.md."
-            )
 
     @abstractmethod
     def bind(self, judgments: Judgments) -> BoundLoss:

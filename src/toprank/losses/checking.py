@@ -32,6 +32,7 @@ def check_loss(
     labels: npt.ArrayLike | None = None,
     queries: Queries | None = None,
     *,
+    document_weights: npt.ArrayLike | None = None,
     scores: npt.ArrayLike | None = None,
     seed: int = 0,
 ) -> list[str]:
@@ -50,6 +51,7 @@ def check_loss(
         loss: the loss to examine.
         labels: labels that it takes; by default grades 0 to 4 in queries of 1 to 7 documents.
         queries: their queries; by default all labels are one query. Whole queries up to about 200 documents are used.
+        document_weights: weights that it takes; by default none. That weights are used is checked in any case.
         scores: where to examine it, (n,), or (n, columns) for a loss in class space; by default random normal.
         seed: decides everything random.
 
@@ -58,7 +60,7 @@ def check_loss(
     []
     """
     try:
-        trial = _Trial.of(loss, labels, queries, scores, np.random.default_rng(seed))
+        trial = _Trial.of(loss, labels, queries, document_weights, scores, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
         return [f"The loss could not be bound to the labels: {_said(trouble)}"]
     found: list[str] = []
@@ -80,12 +82,15 @@ class _Trial:
     loss: Loss
     labels: FloatArray
     queries: Queries
+    document_weights: FloatArray | None
     scores: FloatArray
     rng: np.random.Generator
     bound: BoundLoss
 
     @classmethod
-    def of(cls, loss: Loss, labels: Any, queries: Queries | None, scores: Any, rng: np.random.Generator) -> _Trial:
+    def of(
+        cls, loss: Loss, labels: Any, queries: Queries | None, weights: Any, scores: Any, rng: np.random.Generator
+    ) -> _Trial:
         """The loss on its data, or on data of ours; see `check_loss`."""
         if labels is None:
             queries = Queries.from_sizes(_SIZES) if queries is None else queries
@@ -100,7 +105,13 @@ class _Trial:
         kept = Queries(queries.offsets[: last + 1])
         n = kept.n_documents
         where = rng.standard_normal(n) if scores is None else np.asarray(scores, dtype=np.float64)[:n]
-        return cls(loss, grades[:n], kept, where, rng, loss.bind(Judgments(grades[:n], kept)))
+        weights = None if weights is None else np.asarray(weights, dtype=np.float64)[:n]
+        return cls(loss, grades[:n], kept, weights, where, rng, loss.bind(Judgments(grades[:n], kept, weights)))
+
+    def on(self, labels: FloatArray, loss: Loss | None = None, order: Any = slice(None)) -> BoundLoss:
+        """The loss, or another one, on other labels; weights in this order."""
+        weights = None if self.document_weights is None else self.document_weights[order]
+        return (loss or self.loss).on(labels, self.queries, document_weights=weights)
 
     def elsewhere(self, spread: float) -> FloatArray:
         """Other scores, in the same region."""
@@ -199,25 +210,14 @@ def _blocks(trial: _Trial) -> Iterator[str]:
 
 def _curvature(trial: _Trial) -> Iterator[str]:
     """The curvature is symmetric, positive semi-definite, and what the traits say."""
-    now = trial.bound.at(trial.scores, curvature=True)
-    assert now.curvature is not None
-    matrix = _matrix(now.curvature, trial.scores)
-    size = float(np.abs(matrix).max(initial=1e-300))
-    worst = _worst(matrix, matrix.T, 1e-9)
-    if worst is not None:
-        yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
-        return
-    lowest = float(np.linalg.eigvalsh(matrix).min())
-    if lowest < -1e-10 * size * len(matrix):
-        yield (
-            f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
-            "down, and claim 'gauss-newton'."
-        )
-    if _worst(np.ravel(now.curvature.diagonal()), np.diag(matrix), 1e-9) is not None:
-        yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
-    owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
-    if matrix[owner[:, None] != owner].any():
-        yield "The curvature couples documents of different queries; a loss judges each query by itself."
+    for scores in (np.zeros_like(trial.scores), trial.scores):
+        now = trial.bound.at(scores, curvature=True)
+        assert now.curvature is not None
+        matrix = _matrix(now.curvature, scores)
+        troubles = list(_form(trial, matrix, now.curvature.diagonal()))
+        if troubles:
+            yield from troubles
+            return
     if trial.loss.traits.curvature != "exact":
         return
     changes = [(trial.bound.at(trial.scores + s).grad - trial.bound.at(trial.scores - s).grad) for s in trial.steps()]
@@ -229,6 +229,26 @@ def _curvature(trial: _Trial) -> Iterator[str]:
             f"{matrix[worst]:.6g}, and differences of the gradient give {hessian[worst]:.6g}. Mend it, or claim "
             "curvature='gauss-newton' or 'majoriser'."
         )
+
+
+def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[str]:
+    """What is wrong with a matrix, and with what is given as its diagonal."""
+    size = float(np.abs(matrix).max(initial=1e-300))
+    worst = _worst(matrix, matrix.T, 1e-9)
+    if worst is not None:
+        yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
+        return
+    lowest = float(np.linalg.eigvalsh(matrix).min())
+    if lowest < -1e-10 * size * len(matrix):
+        yield (
+            f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
+            "down, and claim 'gauss-newton'."
+        )
+    if diagonal.shape != trial.scores.shape or _worst(np.ravel(diagonal), np.diag(matrix), 1e-9) is not None:
+        yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
+    owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
+    if matrix[owner[:, None] != owner].any():
+        yield "The curvature couples documents of different queries; a loss judges each query by itself."
 
 
 def _words(trial: _Trial) -> Iterator[str]:
@@ -307,7 +327,7 @@ def _gains(trial: _Trial) -> Iterator[str]:
         return
     loss = replace(trial.loss, gain=None) if hasattr(trial.loss, "gain") else trial.loss  # type: ignore[call-arg]
     ends = trial.rng.uniform(-1.0, 3.0, (2, len(trial.labels)))
-    low, high, middle = (loss.on(one, trial.queries).at(trial.scores).grad for one in (*ends, ends.mean(axis=0)))
+    low, high, middle = (trial.on(gains, loss).at(trial.scores).grad for gains in (*ends, ends.mean(axis=0)))
     if _worst(middle, (low + high) / 2, 1e-9) is not None:
         yield (
             "The loss claims linear_in_gain=True, but for gains half-way between two others the gradient is not "
@@ -317,11 +337,14 @@ def _gains(trial: _Trial) -> Iterator[str]:
 
 def _order(trial: _Trial) -> Iterator[str]:
     """The order of a query's rows does not matter."""
-    for scores in (trial.scores, np.zeros_like(trial.scores)):
+    for scores in (trial.scores, np.round(trial.scores), np.zeros_like(trial.scores)):
         order = np.concatenate([trial.rng.permutation(np.arange(rows.start, rows.stop)) for rows in trial.queries])
-        before = trial.bound.at(scores)
-        after = trial.loss.on(trial.labels[order], trial.queries).at(scores[order])
-        pairs = ((after.value, before.value), (after.grad, before.grad[order]))
+        before = trial.bound.at(scores, curvature=True)
+        after = trial.on(trial.labels[order], order=order).at(scores[order], curvature=True)
+        assert before.curvature is not None
+        assert after.curvature is not None
+        diagonals = after.curvature.diagonal(), before.curvature.diagonal()[order]
+        pairs = ((after.value, before.value), (after.grad, before.grad[order]), diagonals)
         if any(_worst(ours, theirs, 1e-7, 1e-12) is not None for ours, theirs in pairs):
             tied = "" if scores is trial.scores else " where scores are tied"
             yield (
@@ -346,21 +369,31 @@ def _weights(trial: _Trial) -> Iterator[str]:
         bound = [trial.loss.on(trial.labels, trial.queries, document_weights=one) for one in given]
     except DataError:  # refused, in a sentence of its own
         return
-    plain = trial.bound.at(trial.scores).grad
-    ones, others = (weighted.at(trial.scores).grad for weighted in bound)
-    if _worst(ones, plain, 1e-9) is not None:
-        yield "Document weights that are all 1 change the gradient."
-    if plain.any() and _worst(others, plain, 1e-6) is None:
+    unweighted = trial.loss.on(trial.labels, trial.queries)
+    plain, ones, others = (weighted.at(trial.scores, curvature=True) for weighted in (unweighted, *bound))
+    assert plain.curvature is not None
+    assert ones.curvature is not None
+    diagonals = ones.curvature.diagonal(), plain.curvature.diagonal()
+    for name, ours, theirs in (
+        ("value", ones.value, plain.value),
+        ("gradient", ones.grad, plain.grad),
+        ("curvature", *diagonals),
+    ):
+        if _worst(ours, theirs, 1e-9) is not None:
+            yield f"Document weights that are all 1 change the {name}."
+    if plain.grad.any() and _worst(others.grad, plain.grad, 1e-6) is None:
         yield "Document weights are taken and not used. Use them, or refuse them with a DataError."
 
 
 def _extremes(trial: _Trial) -> Iterator[str]:
     """Scores of ±1e8 give finite numbers."""
     shape, rng = trial.scores.shape, trial.rng
-    for scores in (np.full(shape, 1e8), rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape)):
+    equal = (np.full(shape, 1e8), np.full(shape, -1e8))
+    apart = (rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape), 1e8 * rng.standard_normal(shape))
+    for scores in (*equal, *apart, 1e-300 * trial.scores):
         now = trial.bound.at(scores, curvature=True, threads=1)
         assert now.curvature is not None
-        product = now.curvature @ rng.standard_normal(shape)
+        product = np.append(now.curvature @ rng.standard_normal(shape), now.curvature.diagonal())
         parts: dict[str, Any] = {"value": now.value, "gradient": now.grad, "curvature": product}
         bad = [name for name, numbers in parts.items() if not np.isfinite(numbers).all()]
         if bad:

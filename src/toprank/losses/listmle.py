@@ -193,7 +193,7 @@ class CostSensitiveListMLE(PlackettLuce):
         return costs
 
 
-class Layout(NamedTuple):
+class GroupLayout(NamedTuple):
     """What depends on the labels alone."""
 
     order: IntArray  # the row of each document in the ideal order
@@ -204,13 +204,13 @@ class Layout(NamedTuple):
     group_weights: FloatArray  # w̄, the mean weight in each group
     groups: IntArray  # each query's first group; the number of groups at the end
 
-    def cut(self, block: Block) -> Layout:
+    def cut(self, block: Block) -> GroupLayout:
         """The part of a block: views, whose numbers still count from the first document and group of all."""
         first, last = self.groups[block.first], self.groups[block.last]
         of_documents = (self.order[block.rows], self.weights[block.rows])
         of_queries = (self.mass[block.queries], self.scale[block.queries])
         of_groups = (self.starts[first : last + 1], self.group_weights[first:last])
-        return Layout(*of_documents, *of_queries, *of_groups, self.groups[block.first : block.last + 1])
+        return GroupLayout(*of_documents, *of_queries, *of_groups, self.groups[block.first : block.last + 1])
 
 
 class _BoundLikelihood(BoundLoss):
@@ -223,7 +223,7 @@ class _BoundLikelihood(BoundLoss):
         queries, ends = self.queries, np.append(starts, len(order))
         means = np.add.reduceat(weights, starts) / np.diff(ends)
         groups = np.searchsorted(starts, queries.offsets)
-        self.layout = Layout(order, weights, queries.sum(weights), self.scale, ends, means, groups)
+        self.layout = GroupLayout(order, weights, queries.sum(weights), self.scale, ends, means, groups)
         self.efron = efron
 
     @override
@@ -242,7 +242,7 @@ class _BoundLikelihood(BoundLoss):
 class _RiskCurvature(Curvature):
     """Σ over terms of weight·(diag(p) − p pᵀ), p the softmax over the term's risk set: suffix sums, O(m) a column."""
 
-    layout: Layout
+    layout: GroupLayout
     exponentials: FloatArray
     sums: FloatArray
     """What `native/listmle.c` keeps of each group."""

@@ -323,7 +323,7 @@ class ImportanceWeightedSquared(Targeted):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return _Bound(self, judgments, self._importance(judgments))
+        return _BoundImportance(self, judgments, self._importance(judgments))
 
 
 def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, FloatArray]:
@@ -335,7 +335,7 @@ def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, Fl
     return better, size
 
 
-class _Bound(BoundTargets):
+class _BoundImportance(BoundTargets):
     def __init__(self, loss: ImportanceWeightedSquared, judgments: Judgments, importance: FloatArray) -> None:
         super().__init__(loss, judgments)
         self.delta, self.held_down = loss.delta, loss.u * self.weights * (importance < 1.0)

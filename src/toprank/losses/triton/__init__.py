@@ -1,12 +1,12 @@
 """The common losses on a GPU: the same values and gradients as the reference, as a few kernels in Triton.
 
-`native(loss)` gives the native version, or None where there is none with exactly these hyper-parameters. Bound to whole
+`gpu_loss(loss)` gives its version for GPUs, or None where there is none with these hyper-parameters. Bound to whole
 queries it maps scores to the mean over queries, in the dtype of the labels:
 
-    bound = native(losses.ListNet()).bind(labels, offsets)     # tensors on a GPU
+    bound = gpu_loss(losses.ListNet()).bind(labels, offsets)     # tensors on a GPU
     bound(scores).backward()
 
-What depends on the labels alone is prepared once for all data (`Native.on`); a batch takes its part of that. The
+What depends on the labels alone is prepared once for all data (`GpuLoss.on`); a batch takes its part of that. The
 labels must be ones that the loss takes: `loss.on(labels, queries)` checks that; here nothing looks at them, since that
 would make the host wait for the device.
 
@@ -37,7 +37,7 @@ from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BoundNative, Frame, Part, Prepared
+from toprank.losses.triton.frame import BoundGpuLoss, Frame, FramePart, Prepared
 from toprank.losses.triton.gains import rank_table
 from toprank.losses.triton.listwise import (
     has_likelihood,
@@ -61,7 +61,7 @@ from toprank.losses.triton.pointwise import has_targets, multinomial, query_squa
 from toprank.losses.triton.ranks import by_rank
 from toprank.losses.triton.triton_parts import HAS_TRITON, interpreted
 
-__all__ = ["BoundNative", "Frame", "Native", "Part", "Prepared", "available", "native", "native_names"]
+__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "FramePart", "Prepared", "available", "gpu_loss", "gpu_loss_names"]
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ _VERSIONS: dict[type[Loss], _Version] = {
 
 
 @dataclass(frozen=True)
-class Native:
-    """A loss of ours as kernels; made by `native`."""
+class GpuLoss:
+    """A loss of ours as kernels; made by `gpu_loss`."""
 
     loss: Loss
 
@@ -109,7 +109,7 @@ class Native:
         query_weights: Tensor | None = None,
         *,
         max_grade: float | None = None,
-    ) -> BoundNative:
+    ) -> BoundGpuLoss:
         """The loss on whole queries.
 
         Args:
@@ -123,24 +123,24 @@ class Native:
             A callable from scores (n,), or (n, K) for `Multinomial`, to the scalar mean over queries.
         """
         frame = Frame(labels, offsets, document_weights, max_grade)
-        return BoundNative(frame, self.on(frame), query_weights)
+        return BoundGpuLoss(frame, self.on(frame), query_weights)
 
 
-def native(loss: Loss) -> Native | None:
-    """The native version of a loss, or None where there is none with exactly these hyper-parameters.
+def gpu_loss(loss: Loss) -> GpuLoss | None:
+    """The version of a loss for GPUs, or None where there is none with exactly these hyper-parameters.
 
     >>> from toprank import losses
-    >>> native(losses.ListNet(top_k=2)) is None
+    >>> gpu_loss(losses.ListNet(top_k=2)) is None
     True
     """
     version = _VERSIONS.get(type(loss))  # a subclass of yours may be another loss
     if version is None or not (version.exists is None or version.exists(loss)):
         return None
-    return Native(loss)
+    return GpuLoss(loss)
 
 
-def native_names() -> tuple[str, ...]:
-    """The names of the losses with a native version, for some hyper-parameters at least."""
+def gpu_loss_names() -> tuple[str, ...]:
+    """The names of the losses with a version for GPUs, for some hyper-parameters at least."""
     return tuple(kind.__name__ for kind in _VERSIONS)
 
 

@@ -169,7 +169,7 @@ class NetworkObjective:
         return value
 
     def _gpu_epoch(self, plan: EpochPlan) -> BatchLoss:
-        from toprank.losses.triton import Part
+        from toprank.losses.triton import FramePart
 
         prepared, longest = self.prepared, int(self.data.queries.sizes.max())
         rows, order = torch.from_numpy(plan.rows).to(self.device), torch.from_numpy(plan.order).to(self.device)
@@ -181,7 +181,7 @@ class NetworkObjective:
             first, last = plan.batches[number]
             documents = plan.documents((first, last))
             count = documents.stop - documents.start
-            part = Part(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
+            part = FramePart(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
             result: Tensor = prepared.value(self.judged(outputs), part, prepared.take(rows[documents]))
             return result
 
@@ -210,9 +210,9 @@ def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) 
     """The loss as kernels of the GPU, where it has them and Triton works; ``auto`` leaves them to NVIDIA's GPUs."""
     if wanted is False or (wanted == "auto" and device.type != "cuda"):
         return None
-    from toprank.losses.triton import available, native
+    from toprank.losses.triton import available, gpu_loss
 
-    found = native(loss)
+    found = gpu_loss(loss)
     if wanted is True and found is None:
         raise DataError(f"{loss!r} has no version for GPUs; use gpu_loss='auto', which then takes the bridge.")
     if not available(device):

@@ -1,4 +1,4 @@
-"""Native PyTorch losses against the reference: value and gradient, for every loss, shape and dtype."""
+"""Losses for GPUs against the reference: value and gradient, for every loss, shape and dtype."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import Loss
 
-torch = pytest.importorskip("torch", reason="native losses need PyTorch: pip install 'toprank[neural]'")
+torch = pytest.importorskip("torch", reason="losses for GPUs need PyTorch: pip install 'toprank[neural]'")
 
-pytest.importorskip("triton", reason="native losses are kernels in Triton, which comes with PyTorch for CUDA on Linux")
+pytest.importorskip("triton", reason="losses for GPUs are Triton kernels; it comes with PyTorch for CUDA on Linux")
 
 from toprank.losses import triton as room  # noqa: E402 - only where torch is
-from toprank.losses.triton import available, native, native_names  # noqa: E402
+from toprank.losses.triton import available, gpu_loss, gpu_loss_names  # noqa: E402
 
 MORE = [
     ("approx-dcg", losses.ApproxMetric("dcg@2", temperature=0.5, gain=(0.0, 1.0, 1.0, 3.0, 5.0)), {"silent": True}),
@@ -29,8 +29,8 @@ MORE = [
     ("lambdarank-options", losses.LambdaRank("ndcg@4", truncation=2, sigma=0.3, norm=True), {"silent": True}),
     ("lambdarank-gains", losses.LambdaRank("ndcg(gain=linear,discount=letor)", truncation=3), {"silent": True}),
 ]
-CASES = [case for case in [*LOSSES, *MORE] if native(case[1]) is not None]
-WITHOUT = [case for case in LOSSES if native(case[1]) is None]
+CASES = [case for case in [*LOSSES, *MORE] if gpu_loss(case[1]) is not None]
+WITHOUT = [case for case in LOSSES if gpu_loss(case[1]) is None]
 SILENT = [case for case in CASES if case[2].get("silent")]
 PLAIN = [case for case in CASES if not case[2].get("random")]  # others draw by row
 SMOOTH = [case for case in CASES if case[1].traits.smooth and case[1].traits.exact_gradient]
@@ -45,13 +45,13 @@ def tensors(device="cpu", dtype=torch.float64, *arrays):
 
 def bound(loss, labels, queries, weights=(None, None), dtype=torch.float64, device="cpu"):
     offsets = torch.tensor(queries.offsets.copy(), device=device)
-    version = native(loss)
+    version = gpu_loss(loss)
     assert version is not None
     return version.bind(*tensors(device, dtype, labels), offsets, *tensors(device, dtype, *weights))
 
 
 def judged(bound_loss, scores, dtype=torch.float64, device="cpu"):
-    """Value and gradient of a native loss."""
+    """Value and gradient of a loss for a GPU."""
     (leaf,) = tensors(device, dtype, scores)
     leaf.requires_grad_()
     value = bound_loss(leaf)
@@ -68,7 +68,7 @@ def agree(value, grad, expected, tolerance):
 
 
 def same_as_reference(loss, labels, queries, scores, weights, kind, device="cpu"):
-    """The reference works in float64 on the very numbers that the native loss is given."""
+    """The reference works in float64 on the very numbers that it is given."""
     dtype, tolerance = DTYPES[kind]
     if device == "cuda":
         tolerance = max(tolerance, 1e-6)  # a compiled kernel takes its constants in single precision
@@ -133,14 +133,14 @@ def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
     labels, scores = tensors("cpu", torch.float64, problem.labels, problem.scores)
     queries, offsets = problem.queries, torch.tensor(problem.queries.offsets.copy())
     frame = room.Frame(labels, offsets)
-    whole = native(loss).on(frame)
+    whole = gpu_loss(loss).on(frame)
     _, grad = whole.judge(scores, frame.part, whole.columns)
     chosen, n = range(len(queries) - 1, -1, -2), queries.n_documents
     rows = np.concatenate([np.arange(*queries.offsets[q : q + 2]) for q in chosen])
     expected = sum(whole.judge(*alone(whole, scores, queries, q))[0] for q in chosen)
     ends = np.cumsum([0, *(queries.sizes[q] for q in chosen)])
     spare = torch.tensor([*rows, 0, 0, 0])
-    part = room.Part(
+    part = room.FramePart(
         torch.tensor([*ends, ends[-1], ends[-1]]),
         torch.tensor([1.0] * len(chosen) + [0.0, 0.0], dtype=torch.float64),
         len(spare),
@@ -157,7 +157,7 @@ def alone(whole, scores, queries, q):
     """One query as a part of its own."""
     rows = torch.arange(*queries.offsets[q : q + 2])
     offsets = torch.tensor([0, len(rows)])
-    return scores[rows], room.Part(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
+    return scores[rows], room.FramePart(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
 
 
 @pytest.mark.parametrize(("name", "loss", "options"), PLAIN, ids=[case[0] for case in PLAIN])
@@ -214,7 +214,7 @@ def test_it_is_a_node_like_any_other(loss):
 
 
 def test_whole_number_labels_are_taken_as_float32():
-    made = native(losses.ListNet()).bind(torch.tensor([1, 0]), torch.tensor([0, 2]))
+    made = gpu_loss(losses.ListNet()).bind(torch.tensor([1, 0]), torch.tensor([0, 2]))
     assert made(torch.zeros(2, dtype=torch.float64)).dtype == torch.float32
 
 
@@ -222,14 +222,14 @@ def test_whole_number_labels_are_taken_as_float32():
 
 
 def test_the_common_losses_have_a_native_version():
-    assert set(native_names()) <= set(losses.names())
-    for name in native_names():
-        assert native(losses.make(name)) is not None
+    assert set(gpu_loss_names()) <= set(losses.names())
+    for name in gpu_loss_names():
+        assert gpu_loss(losses.make(name)) is not None
 
 
 @pytest.mark.parametrize(("name", "loss", "options"), WITHOUT, ids=[case[0] for case in WITHOUT])
 def test_the_others_have_none(name, loss, options):
-    """Only these hyper-parameters keep a loss with a native version from having one."""
+    """Only these hyper-parameters keep a loss with a version for GPUs from having one."""
     exceptions = {
         "ListNet": loss.__dict__.get("top_k") != 1,
         "LambdaRank": loss.__dict__.get("metric") != "ndcg",
@@ -239,7 +239,7 @@ def test_the_others_have_none(name, loss, options):
         "PListMLE": loss.__dict__.get("ties") in ("random", "file") or loss.__dict__.get("discount") == "published",
     }
     kind = type(loss).__name__
-    assert kind not in native_names() or exceptions[kind]
+    assert kind not in gpu_loss_names() or exceptions[kind]
 
 
 class Louder(losses.ListNet):
@@ -264,11 +264,11 @@ class Louder(losses.ListNet):
 )
 def test_hyper_parameters_without_a_native_version_give_none(loss):
     assert isinstance(loss, Loss)
-    assert native(loss) is None
+    assert gpu_loss(loss) is None
 
 
 def test_wrong_shapes_are_refused_in_a_sentence():
-    version, labels, offsets = native(losses.ListNet()), torch.tensor([1.0, 0.0]), torch.tensor([0, 2])
+    version, labels, offsets = gpu_loss(losses.ListNet()), torch.tensor([1.0, 0.0]), torch.tensor([0, 2])
     with pytest.raises(DataError, match="3 scores for 2 documents"):
         version.bind(labels, offsets)(torch.zeros(3))
     with pytest.raises(DataError, match="document_weights must have the shape"):
@@ -276,9 +276,9 @@ def test_wrong_shapes_are_refused_in_a_sentence():
     with pytest.raises(DataError, match="query_weights must have the shape"):
         version.bind(labels, offsets, None, torch.ones(2))
     with pytest.raises(DataError, match="needs scores with 3 columns"):
-        native(losses.Multinomial(n_grades=3)).bind(labels, offsets)(torch.zeros(2, 2))
+        gpu_loss(losses.Multinomial(n_grades=3)).bind(labels, offsets)(torch.zeros(2, 2))
     with pytest.raises(DataError, match="as many columns as there are grades"):
-        native(losses.Multinomial()).bind(labels, offsets)(torch.zeros(2))
+        gpu_loss(losses.Multinomial()).bind(labels, offsets)(torch.zeros(2))
 
 
 # --- on a GPU -------------------------------------------------------------------------------------------------------
