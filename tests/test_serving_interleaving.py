@@ -91,7 +91,7 @@ def test_interleaved_lists_and_their_clicks(folder):
         client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids})
         (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
         assert (comparison["ties"], comparison["lists"], comparison["p"]) == (1, 1, None)  # two clicks for each team
-        refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "leave model out")
+        refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "unknown field model")
         assert client.post("/v1/interleave", json={"documents": []}).json()["ranking"] == []
     with serving(folder, "linear") as client:
         refused(client.post("/v1/interleave", json={"documents": []}), 404, "--interleave")

@@ -18,7 +18,7 @@ from toprank.serving.counting import Counters
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.requests import RankRequest, understood
-from toprank.serving.rows import Columns
+from toprank.serving.rows import ModelColumns
 from toprank.serving.running import read_token
 from toprank.serving.watching import DriftWatch
 
@@ -125,7 +125,7 @@ def test_a_shadow_without_time_skips_and_is_asked_again_later(folder, monkeypatc
 
 def test_orders_of_columns_that_are_remembered_have_a_limit():
     names = [f"f{number}" for number in range(100)]
-    columns = Columns(names, 100)
+    columns = ModelColumns(names, 100)
     for turn in range(rows_module._PLANS + 1):
         columns._order(tuple(names[turn:] + names[:turn]), False)
         assert len(columns._plans) == (turn + 1 if turn < rows_module._PLANS else 1)

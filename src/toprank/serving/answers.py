@@ -3,42 +3,161 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.serving.models import Served
-from toprank.serving.requests import ExplainRequest, RankRequest, RefusedError, check_ids
-from toprank.serving.rows import Rows
+from toprank.serving.requests import (
+    ExplainRequest,
+    Id,
+    InterleaveRequest,
+    RankRequest,
+    RefusedError,
+    ScoreRequest,
+    check_ids,
+)
+from toprank.serving.rows import RequestRows
 
-__all__ = ["Done", "both", "explained", "ranked"]
+__all__ = [
+    "Comparisons", "Counted", "Done", "InterleavedList", "ModelList", "PairExplanation", "PlacedDocument", "Ranking",
+    "Refusal", "Scores", "Status", "both", "explained", "ranked", "scored",
+]  # fmt: skip
 
 
-class _Scored(Struct, gc=False):
-    id: Any
+class ScoredDocument(Struct, gc=False):
+    """A document and its score."""
+
+    id: Id
     score: float
 
 
-class _Ranked(Struct, gc=False):
-    id: Any
+class RankedDocument(Struct, gc=False):
+    """A document, its score and its rank, from 1."""
+
+    id: Id
     score: float
     rank: int
 
 
-class _Ranking(Struct):
+class Ranking(Struct):
+    """Documents in order of rank, and the model that ranked them."""
+
     model: str
     version: str
-    ranking: list[_Ranked]
+    ranking: list[RankedDocument]
 
 
-class _Scores(Struct):
+class Scores(Struct):
+    """Documents in the order of the request, and the model that scored them."""
+
     model: str
     version: str
-    scores: list[_Scored]
+    scores: list[ScoredDocument]
+
+
+class ExplainedDocument(Struct):
+    """A document of the pair that is explained."""
+
+    id: Id
+    name: str
+    score: float
+    place: int
+
+
+class FeatureContribution(Struct):
+    """What a feature contributes to the difference of the scores, and the values of both documents."""
+
+    feature: str
+    a: str
+    b: str
+    contribution: float
+    error: float
+
+
+class PairExplanation(Struct):
+    """Why document a has another score than document b."""
+
+    model: str
+    version: str
+    query: Id | None
+    a: ExplainedDocument
+    b: ExplainedDocument
+    total: float
+    summary: str
+    contributions: list[FeatureContribution]
+    exact: bool
+    method: str
+    notes: list[str]
+
+
+class PlacedDocument(Struct):
+    """A document of an interleaved list."""
+
+    id: Id
+    rank: int
+
+
+class InterleavedList(Struct):
+    """A list of two models, and the impression that its clicks name."""
+
+    impression: str
+    ranking: list[PlacedDocument]
+
+
+class Counted(Struct):
+    """That clicks were counted."""
+
+    counted: bool
+
+
+class VersionComparison(Struct):
+    """What clicks say of two versions; share, interval and p are null where no list had a winner."""
+
+    versions: list[str]
+    names: list[str]
+    method: str
+    lists: int
+    wins: int
+    losses: int
+    ties: int
+    unclicked: int
+    share: float | None
+    interval: list[float] | None
+    p: float | None
+    credit: float
+    confidence: float
+    summary: str
+
+
+class Comparisons(Struct):
+    """Which of two models users prefer, for each pair of versions that was shown."""
+
+    models: list[str]
+    comparisons: list[VersionComparison]
+
+
+class ModelList(Struct):
+    """The models that serve."""
+
+    primary: str
+    models: list[dict[str, Any]]
+
+
+class Status(Struct):
+    """How the process is."""
+
+    status: str
+
+
+class Refusal(Struct):
+    """Why a request was refused."""
+
+    error: Annotated[str, Meta(description="What is wrong, in a sentence.")]
 
 
 class Done(NamedTuple):
@@ -54,7 +173,7 @@ class Done(NamedTuple):
 _encode = msgspec.json.Encoder().encode
 
 
-def read(model: Served, asked: RankRequest | ExplainRequest, limit: int) -> tuple[list[Any], Rows]:
+def read(model: Served, asked: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
     """The ids of the documents and their rows."""
     ids = check_ids(asked.documents, limit)
     if asked.query is None and model.ranker.sees_queries:
@@ -66,24 +185,24 @@ def read(model: Served, asked: RankRequest | ExplainRequest, limit: int) -> tupl
     return ids, model.columns.rows(asked.documents, asked.features)
 
 
-def ranked(model: Served, asked: RankRequest, limit: int, ordered: bool) -> Done:
-    """The documents in order of rank, or the scores in the order of the request."""
+def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
+    """The scores in the order of the request."""
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
-    values, missing = scores.tolist(), int(np.isnan(X).sum())
-    if not ordered:
-        if asked.top is not None:
-            raise RefusedError(
-                422, "/v1/score gives all scores, in the order of the documents; top belongs to /v1/rank."
-            )
-        found = [_Scored(one, score) for one, score in zip(ids, values, strict=True)]
-        return Done(X, scores, unseen, missing, _encode(_Scores(model.name, model.version, found)))
-    order = model.order(scores, asked.top) if ids else []
-    listed = [_Ranked(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
-    return Done(X, scores, unseen, missing, _encode(_Ranking(model.name, model.version, listed)))
+    listed = [ScoredDocument(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)))
 
 
-def both(models: tuple[Served, Served], asked: RankRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:
+def ranked(model: Served, asked: RankRequest, limit: int) -> Done:
+    """The documents in order of rank."""
+    ids, (X, unseen) = read(model, asked, limit)
+    scores = model.scores(X) if ids else np.empty(0)
+    order, values = model.order(scores, asked.top) if ids else [], scores.tolist()
+    listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Ranking(model.name, model.version, listed)))
+
+
+def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:
     """The ids, and how two models rank them."""
     if not asked.documents:
         return [], [], []
@@ -111,4 +230,4 @@ def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
     told |= {"model": model.name, "version": model.version, "query": asked.query}
     told["a"] |= {"id": asked.a}
     told["b"] |= {"id": asked.b}
-    return _encode(told)
+    return _encode(msgspec.convert(told, PairExplanation))

@@ -23,7 +23,7 @@ from toprank.errors import DataError, FormatError, ToprankError, nearest
 from toprank.metrics.ranking import rank_block
 from toprank.rankers.model_files import load
 from toprank.serving.requests import RefusedError
-from toprank.serving.rows import Columns
+from toprank.serving.rows import ModelColumns
 
 __all__ = ["Models", "Served", "named_files", "write_check"]
 
@@ -43,7 +43,7 @@ class Served:
     ranker: Any
     version: str
     """The first digits of the SHA-256 of its file."""
-    columns: Columns
+    columns: ModelColumns
     slow: bool
     """Whether scoring takes so long, or may for many documents, that others should not wait for it."""
     signature: tuple[Any, ...]
@@ -198,7 +198,7 @@ def read_model(name: str, path: Path) -> Served:
             break
     else:
         raise FormatError("The file changes while it is read.", path=path)
-    columns = Columns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_, ranker.encoding_)
+    columns = ModelColumns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_, ranker.encoding_)
     _self_test(ranker, path, digest)
     X = np.zeros((_ROWS, columns.count))
     _scores(ranker, X)  # what is made at first use is made before the first request

@@ -14,7 +14,10 @@ from msgspec import Meta, Raw, Struct
 
 from toprank.errors import ToprankError
 
-__all__ = ["Clicks", "Document", "ExplainRequest", "Id", "RankRequest", "RefusedError", "understood"]
+__all__ = [
+    "Candidate", "Clicks", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError", "ScoreRequest",
+    "understood",
+]  # fmt: skip
 
 _SAFE = 2**53 - 1  # beyond it, a number of JSON is another one in JavaScript
 Id = Annotated[int, Meta(ge=-_SAFE, le=_SAFE)] | str
@@ -28,32 +31,56 @@ class RefusedError(ToprankError):
         super().__init__(sentence)
 
 
-class Document(Struct, forbid_unknown_fields=True, gc=False):
+_VALUE = {"anyOf": [{"type": kind} for kind in ("number", "boolean", "string", "null")]}
+_VALUES = {"anyOf": [{"type": "array", "items": _VALUE}, {"type": "object", "additionalProperties": _VALUE}]}
+_ABOUT_VALUES = "An array in the order of training (or of `features`), or an object by name; null: missing."
+
+
+def _about(words: str) -> Meta:
+    return Meta(description=words)
+
+
+class Candidate(Struct, forbid_unknown_fields=True, gc=False):
     """A document: its id, and the text of its values."""
 
     id: Id
-    values: Raw
+    values: Annotated[Raw, Meta(description=_ABOUT_VALUES, extra_json_schema=_VALUES)]
 
 
-class RankRequest(Struct, forbid_unknown_fields=True):
-    """The documents of one query, to be scored or ranked."""
+class _Candidates(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The documents of one query."""
 
-    documents: list[Document]
-    model: str | None = None
-    query: Id | None = None
-    features: list[str] | None = None
-    top: Annotated[int, Meta(ge=1, le=_SAFE)] | None = None
+    documents: list[Candidate]
+    query: Annotated[Id | None, _about("Models that look at whole queries ask for it.")] = None
+    features: Annotated[list[str] | None, _about("Names of the values, where they are arrays in another order.")] = None
 
 
-class ExplainRequest(Struct, forbid_unknown_fields=True):
+class ScoreRequest(_Candidates, kw_only=True):
+    """The documents of one query, to be scored in the order given."""
+
+    model: Annotated[str | None, _about("Its name; the primary model where none is given.")] = None
+
+
+Top = Annotated[Annotated[int, Meta(ge=1, le=_SAFE)] | None, _about("So many of the best; all by default.")]
+
+
+class RankRequest(ScoreRequest, kw_only=True):
+    """The documents of one query, to be ranked."""
+
+    top: Top = None
+
+
+class ExplainRequest(ScoreRequest, kw_only=True):
     """The documents of one query, and the two of them whose order is to be explained."""
 
-    documents: list[Document]
     a: Id
     b: Id
-    model: str | None = None
-    query: Id | None = None
-    features: list[str] | None = None
+
+
+class InterleaveRequest(_Candidates, kw_only=True):
+    """The documents of one query, to be ranked by two models at once; the service was told which."""
+
+    top: Top = None
 
 
 class Clicks(Struct, forbid_unknown_fields=True):
@@ -63,8 +90,8 @@ class Clicks(Struct, forbid_unknown_fields=True):
     clicked: list[Id]
 
 
-Asked = TypeVar("Asked", RankRequest, ExplainRequest, Clicks)
-_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (RankRequest, ExplainRequest, Clicks)}
+Asked = TypeVar("Asked", RankRequest, ScoreRequest, ExplainRequest, InterleaveRequest, Clicks)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in Asked.__constraints__}
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 
 
@@ -119,7 +146,7 @@ def first_twice(values: Sequence[Any]) -> Any:
     return next(one for one in values if one in seen or seen.add(one))  # type: ignore[func-returns-value]
 
 
-def check_ids(documents: Sequence[Document], limit: int) -> list[Any]:
+def check_ids(documents: Sequence[Candidate], limit: int) -> list[Any]:
     """The ids of the documents; refused where there are too many, or two documents share one."""
     if len(documents) > limit:
         raise RefusedError(413, f"There are {len(documents):,} documents; this service takes {limit:,} at a time.")

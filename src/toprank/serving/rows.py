@@ -20,9 +20,9 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import nearest
-from toprank.serving.requests import Document, RefusedError, first_twice, malformed, plain_fault
+from toprank.serving.requests import Candidate, RefusedError, first_twice, malformed, plain_fault
 
-__all__ = ["Columns", "Rows"]
+__all__ = ["ModelColumns", "RequestRows"]
 
 _END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
 _PLANS = 64  # orders of columns that are remembered
@@ -35,7 +35,7 @@ _PLACE = re.compile(r" at \$\[(\d+)\](?:\[(\d+|\.\.\.)\])?$")
 _NOTHING: Mapping[str, int] = {}
 
 
-class Rows(NamedTuple):
+class RequestRows(NamedTuple):
     """The documents of a request as a model sees them."""
 
     X: FloatArray
@@ -43,11 +43,11 @@ class Rows(NamedTuple):
     """How often a category had a level that the training data did not have, by feature; it counts as missing."""
 
 
-class Columns:
+class ModelColumns:
     """The columns that a model takes.
 
-    >>> raw = msgspec.json.Decoder(list[Document]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
-    >>> Columns(("a", "b"), 2).rows(raw, None).X
+    >>> raw = msgspec.json.Decoder(list[Candidate]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
+    >>> ModelColumns(("a", "b"), 2).rows(raw, None).X
     array([[ 2., nan]])
     """
 
@@ -60,7 +60,7 @@ class Columns:
             place: _READERS[column.kind](column) for place, column in enumerate(kinds) if column.kind in _READERS
         }
 
-    def take_the_same(self, other: Columns) -> bool:
+    def take_the_same(self, other: ModelColumns) -> bool:
         """Whether a request to one of them says the same to the other."""
         kinds = [
             None if one.encoding is None else [column.kind for column in one.encoding.columns] for one in (self, other)
@@ -77,7 +77,9 @@ class Columns:
             told.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
         return {"columns": told}
 
-    def rows(self, documents: Sequence[Document], features: Sequence[str] | None, *, select: bool = False) -> Rows:
+    def rows(
+        self, documents: Sequence[Candidate], features: Sequence[str] | None, *, select: bool = False
+    ) -> RequestRows:
         """The documents as rows of the model's columns.
 
         Args:
@@ -91,7 +93,7 @@ class Columns:
             X = np.empty((len(documents), width))
             text = b",".join([document.values for document in documents]) + _END
             if kernels.json_rows(np.frombuffer(text, np.uint8), X) == -1:
-                return Rows(X if order is None else np.ascontiguousarray(X[:, order]))
+                return RequestRows(X if order is None else np.ascontiguousarray(X[:, order]))
         return self._long_way(documents, width, order, select)
 
     def _order(self, features: tuple[str, ...], select: bool) -> IntArray:
@@ -131,7 +133,9 @@ class Columns:
 
     # ---- the long way ----
 
-    def _long_way(self, documents: Sequence[Document], width: int, order: IntArray | None, select: bool) -> Rows:
+    def _long_way(
+        self, documents: Sequence[Candidate], width: int, order: IntArray | None, select: bool
+    ) -> RequestRows:
         decoded = _decoded(documents)
         X, unseen = np.empty((len(decoded), self.count)), Counter[str]()
         known: set[frozenset[str]] = set()
@@ -151,9 +155,9 @@ class Columns:
             else:
                 values = row if order is None else [row[place] for place in order.tolist()]
             X[number] = self._numbers(values, document, unseen)
-        return Rows(X, unseen)
+        return RequestRows(X, unseen)
 
-    def _numbers(self, values: list[Any], document: Document, unseen: Counter[str]) -> list[Any]:
+    def _numbers(self, values: list[Any], document: Candidate, unseen: Counter[str]) -> list[Any]:
         """The values as numbers, None where missing; levels become their codes."""
         found = list(values)
         for place, value in enumerate(values):
@@ -215,7 +219,7 @@ def _days(value: Any) -> float | None:
 _READERS: dict[str, Callable[[Column], Reader]] = {"text": _texts, "whole": _wholes, "date": _dates}
 
 
-def _decoded(documents: Sequence[Document]) -> list[Any]:
+def _decoded(documents: Sequence[Candidate]) -> list[Any]:
     text = b"[" + b",".join([document.values for document in documents]) + b"]"
     try:
         rows: list[Any] = _LONG_WAY.decode(text)

@@ -24,7 +24,15 @@ from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, Served
-from toprank.serving.requests import Clicks, ExplainRequest, RankRequest, RefusedError, understood
+from toprank.serving.requests import (
+    Clicks,
+    ExplainRequest,
+    InterleaveRequest,
+    RankRequest,
+    RefusedError,
+    ScoreRequest,
+    understood,
+)
 from toprank.serving.settings import Limits
 from toprank.serving.shadowing import Shadow
 
@@ -48,6 +56,7 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Result = TypeVar("Result")
+Ranks = TypeVar("Ranks", RankRequest, ScoreRequest)
 
 
 class Answer(NamedTuple):
@@ -105,8 +114,8 @@ class Service:
         self._watch = None if reference is None else _watch(reference, models, self.counters)
         self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
         self._routes: dict[str, tuple[str, Callable[..., Awaitable[Answer]]]] = {
-            "/v1/rank": ("POST", partial(self._ranked, ordered=True)),
-            "/v1/score": ("POST", partial(self._ranked, ordered=False)),
+            "/v1/rank": ("POST", partial(self._ranked, RankRequest, answers.ranked)),
+            "/v1/score": ("POST", partial(self._ranked, ScoreRequest, answers.scored)),
             "/v1/explain": ("POST", self._explained),
             "/v1/interleave": ("POST", self._interleaved),
             "/v1/clicks": ("POST", self._clicked),
@@ -218,18 +227,21 @@ class Service:
             raise RefusedError(413, f"The body is larger than {limit:,} bytes, which is all that this service reads.")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _work(self, function: Callable[[], Result], asked: RankRequest, size: int, *models: Served) -> Result:
+    async def _work(
+        self, function: Callable[[], Result], asked: ScoreRequest | InterleaveRequest, size: int, *models: Served
+    ) -> Result:
         """The result of a function, made here and now, or on a thread where that may take long."""
         aside = size > _LARGE or len(asked.documents) > _MANY or any(model.slow for model in models)
         return await self._threads.result(function, self.limits.seconds) if aside else function()
 
     # ---- endpoints ----
 
-    async def _ranked(self, body: bytes, *, ordered: bool) -> Answer:
-        asked = understood(RankRequest, body)
+    async def _ranked(
+        self, kind: type[Ranks], answer: Callable[[Served, Ranks, int], answers.Done], body: bytes
+    ) -> Answer:
+        asked = understood(kind, body)
         model = self.models.get(asked.model)
-        ranked = partial(answers.ranked, model, asked, self.limits.documents, ordered)
-        done = await self._work(ranked, asked, len(body), model)
+        done = await self._work(partial(answer, model, asked, self.limits.documents), asked, len(body), model)
         name, n = model.name, len(done.scores)
         self.counters.documents.labels(name).observe(n)
         if done.missing:
@@ -254,9 +266,7 @@ class Service:
 
     async def _interleaved(self, body: bytes) -> Answer:
         interleaving = self._known_interleaving()
-        asked = understood(RankRequest, body)
-        if asked.model is not None:
-            raise RefusedError(422, "An interleaved list is of two models that the service was told; leave model out.")
+        asked = understood(InterleaveRequest, body)
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
         both = partial(answers.both, models, asked, self.limits.documents)
         ids, *rankings = await self._work(both, asked, len(body), *models)
@@ -264,15 +274,15 @@ class Service:
             models, (rankings[0], rankings[1]), ids, asked.top or len(ids), asked.query
         )
         self.counters.impressions.inc()
-        ranking = [{"id": one, "rank": rank} for rank, one in enumerate(listed, start=1)]
-        return Answer(200, _json({"impression": impression, "ranking": ranking}), told={"documents": len(ids)})
+        ranking = [answers.PlacedDocument(one, rank) for rank, one in enumerate(listed, start=1)]
+        return Answer(200, _json(answers.InterleavedList(impression, ranking)), told={"documents": len(ids)})
 
     async def _clicked(self, body: bytes) -> Answer:
         interleaving = self._known_interleaving()
         asked = understood(Clicks, body)
         for name in interleaving.click(asked.impression, asked.clicked):
             self.counters.clicks.labels(name).inc()
-        return Answer(200, _json({"counted": True}))
+        return Answer(200, _json(answers.Counted(True)))
 
     async def _analysed(self) -> Answer:
         analysis = self._known_interleaving().analysis
@@ -287,7 +297,7 @@ class Service:
         return self._interleaving
 
     async def _listed(self) -> Answer:
-        return Answer(200, _json({"primary": self.models.primary, "models": [one.described() for one in self.models]}))
+        return Answer(200, _json(answers.ModelList(self.models.primary, [one.described() for one in self.models])))
 
     async def _counted(self) -> Answer:
         text = await self._telling.result(self.counters.text, self.limits.seconds)
@@ -297,12 +307,12 @@ class Service:
         return Answer(200, _json(openapi.document(token=self._token is not None)))
 
     async def _healthy(self) -> Answer:
-        return Answer(200, _json({"status": "alive"}))
+        return Answer(200, _json(answers.Status("alive")))
 
     async def _ready(self) -> Answer:
         if self.draining:
             raise RefusedError(503, "The service is stopping.")
-        return Answer(200, _json({"status": "ready"}))
+        return Answer(200, _json(answers.Status("ready")))
 
     async def _shown(self, path: str) -> Answer:
         kind, content = page.part(path)
@@ -356,7 +366,7 @@ def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...
     more = _LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
     if len(sentence) > 2 * _SAID:  # an id or a word may be as long as the body
         sentence = f"{sentence[:_SAID]} … {sentence[-_SAID:]}"
-    return Answer(status, _json({"error": sentence}), headers=(*headers, *more))
+    return Answer(status, _json(answers.Refusal(sentence)), headers=(*headers, *more))
 
 
 def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:

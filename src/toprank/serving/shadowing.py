@@ -8,7 +8,7 @@ from threading import Semaphore
 from toprank.compute import FloatArray
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
-from toprank.serving.requests import RankRequest
+from toprank.serving.requests import ScoreRequest
 
 __all__ = ["Shadow"]
 
@@ -23,7 +23,7 @@ class Shadow:
         self.name, self._models, self._counters = name, models, counters
         self._pool, self._room = ThreadPoolExecutor(1, thread_name_prefix="shadow"), Semaphore(_WAITING)
 
-    def look(self, model: Served, asked: RankRequest, X: FloatArray, scores: FloatArray) -> None:
+    def look(self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
         """Score the documents of a request that `model` answered, some time soon."""
         pair = (model.name, self.name)
         if not self._room.acquire(blocking=False):
@@ -32,7 +32,7 @@ class Shadow:
         self._pool.submit(self._compare, model, asked, X, scores, pair)
 
     def _compare(
-        self, model: Served, asked: RankRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
+        self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
     ) -> None:
         counters = self._counters
         try:
@@ -52,7 +52,7 @@ class Shadow:
         counters.shadow_overlap.labels(*pair).observe(len({*before[:top]} & {*now[:top]}) / top)
         counters.shadowed.labels(*pair).inc()  # last: who reads it may rely on the others
 
-    def _rows(self, asked: RankRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
+    def _rows(self, asked: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
         mine, theirs = shadow.columns, model.columns
         if (mine.names, mine.count, mine.encoding) == (theirs.names, theirs.count, theirs.encoding):
