@@ -120,7 +120,7 @@ def test_json_holds_everything_said(linear):
     read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert {row["feature"]: row["contribution"] for row in read["contributions"]} == found.contributions
     assert (read["query"], read["a"]["name"], read["total"], read["exact"]) == ("q3", "d1", found.total, True)
-    assert read["sentence"] in str(found)
+    assert read["summary"] in str(found)
 
 
 def test_documents_are_chosen_where_none_are_named(linear):
@@ -298,7 +298,7 @@ def test_no_single_feature_can():
     lower, higher = int(np.argmin(same)), int(np.argmax(same))
     said = tr.explaining.changes(flat, data, a=higher, b=lower)
     assert said.changes == ()  # a stump: the lower one can be made equal, never higher
-    assert said.sentence.startswith("No single feature can lift")
+    assert said.summary.startswith("No single feature can lift")
 
 
 def test_a_value_beyond_the_data_is_told_as_such():
@@ -306,7 +306,7 @@ def test_a_value_beyond_the_data_is_told_as_such():
     ranker = tr.LinearRanker("ListNet").fit(data)
     found = tr.explaining.changes(ranker, data, a=0, b=1)
     assert not found.changes[0].seen
-    assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.sentence
+    assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.summary
 
 
 def test_other_rankers_are_searched_within_the_data():
@@ -533,8 +533,8 @@ def test_a_difference_that_no_feature_makes_is_called_rounding():
     a, b = ExplainedDocument("a", 1.0 + 1e-7, 1), ExplainedDocument("b", 1.0, 2)
     values = {"values": np.zeros(2), "errors": None, "a_values": ("1", "2"), "b_values": ("1", "2"), "method": "exact"}
     found = Explanation("q", a, b, ("x", "y"), **values)
-    assert found.sentence == "a stands above b by the rounding of the scores alone."
-    assert Explanation("q", b, a, ("x", "y"), **values).sentence.startswith("b stands below a by the rounding")
+    assert found.summary == "a stands above b by the rounding of the scores alone."
+    assert Explanation("q", b, a, ("x", "y"), **values).summary.startswith("b stands below a by the rounding")
 
 
 # ---- the command line ----

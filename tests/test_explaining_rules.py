@@ -41,13 +41,13 @@ def an_importance(p, drops, confidence=0.95):
 def test_a_feature_matters_where_its_loss_is_both_significant_and_above_nothing():
     found = an_importance([0.05, 0.0501, 0.01, 0.01], [0.3, 0.2, 0.0, -0.1])
     assert found.shown_by_test == ("f00",)
-    assert found.sentence == (
+    assert found.summary == (
         "f00 matters most: shuffled, ndcg loses 0.3000 of 0.5000 [0.2900, 0.3100]. 1 of 4 features are shown to matter."
     )
-    assert an_importance([0.01], [0.3]).sentence.endswith("1 of 1 feature is shown to matter.")
-    assert an_importance([0.01], [0.0]).sentence == "No feature is shown to matter to ndcg on these queries."
+    assert an_importance([0.01], [0.3]).summary.endswith("1 of 1 feature is shown to matter.")
+    assert an_importance([0.01], [0.0]).summary == "No feature is shown to matter to ndcg on these queries."
     second = an_importance([0.9, 0.01, 0.02], [0.3, 0.2, 0.1])
-    assert second.sentence.startswith("f01 matters most: shuffled, ndcg loses 0.2000 of 0.5000 [0.1900, 0.2100]. 2 of")
+    assert second.summary.startswith("f01 matters most: shuffled, ndcg loses 0.2000 of 0.5000 [0.1900, 0.2100]. 2 of")
     assert an_importance([0.1], [0.3], confidence=0.9).shown_by_test == ("f00",)  # 1 - 0.9 is a little below 0.1
 
 
@@ -216,9 +216,9 @@ def some_changes(*seen, exact=True):
 
 
 def test_the_smallest_change_with_a_value_of_the_data_is_told():
-    assert some_changes().sentence == "No single feature can lift b above a."
-    assert some_changes(False, True, True).sentence == "b would stand above a if its f1 were above 1 (now 1)."
-    assert some_changes(False, False).sentence == (
+    assert some_changes().summary == "No single feature can lift b above a."
+    assert some_changes(False, True, True).summary == "b would stand above a if its f1 were above 1 (now 1)."
+    assert some_changes(False, False).summary == (
         "No single feature can lift b above a with a value of these data; "
         "b would stand above a if its f0 were above 0 (now 1)."
     )

@@ -217,7 +217,10 @@ def test_the_expected_dcg_and_its_fall(calibrated, parts):
 
 def test_why_no_dcg_is_expected(parts):
     train, _, reference, new = parts
-    assert "gives scores, not P(grade | x)" in tr.monitor(tr.LinearRanker("ListNet").fit(train), reference, new).untold
+    assert (
+        "gives scores, not P(grade | x)"
+        in tr.monitor(tr.LinearRanker("ListNet").fit(train), reference, new).no_dcg_reason
+    )
     uncalibrated = tr.monitor(tr.ExpectedGainRanker().fit(train), reference, new)
     assert uncalibrated.expected_dcg is None
     assert "calibrate" in str(uncalibrated)
@@ -307,7 +310,7 @@ def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
         return json.loads(done.stdout)
 
     assert trained("--system", "PlugIn").exit_code == 0
-    assert "--calibrate" in expected()["untold"]
+    assert "--calibrate" in expected()["no_dcg_reason"]
     assert trained("--system", "PlugIn", "--calibrate", held_out).exit_code == 0
     value, ranker = expected()["expected_dcg"], tr.load(model)
     data = tr.read(new)

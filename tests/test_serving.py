@@ -133,7 +133,7 @@ def test_explanations_are_those_of_the_library(folder, client, model):
     assert told["total"] == wanted.total == told["a"]["score"] - told["b"]["score"]
     assert sum(one["contribution"] for one in told["contributions"]) == pytest.approx(told["total"])
     assert (told["a"]["id"], told["b"]["id"], told["exact"]) == ("d4", "d1", True)
-    assert "d4" in told["sentence"]
+    assert "d4" in told["summary"]
     for a, b, words in (("d4", "x", "'x' is not among"), ("d1", "d1", "the same")):
         refused(client.post("/v1/explain", json={**asked, "a": a, "b": b}), 422, words)
 

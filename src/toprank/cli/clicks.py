@@ -118,7 +118,7 @@ def _known_documents(data: Path, quiet: bool, reading: options.Reading) -> Ranki
 @reads_log
 def fit(
     log: Log,
-    model: Annotated[str, typer.Option(help=_MODELS)] = "PBM",
+    click_model: Annotated[str, typer.Option(help=_MODELS)] = "PBM",
     holdout: Annotated[
         float, typer.Option(help="Share of sessions, above 0 and below 1, that the model is judged by.")
     ] = 0.2,
@@ -145,7 +145,7 @@ def fit(
     For example:
 
     \b
-      toprank clicks fit log.parquet --model DBN
+      toprank clicks fit log.parquet --click-model DBN
       toprank clicks fit log.parquet --compare --html models.html
     """
     from toprank.clicks import compare_models
@@ -156,7 +156,7 @@ def fit(
         raise typer.BadParameter(f"--holdout takes a share above 0 and below 1, not {holdout:g}.")
     if groups == 1:
         raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
-    kind, asked = model_named(model), None if prior is None else _prior(prior)
+    kind, asked = model_named(click_model), None if prior is None else _prior(prior)
     found = read_log(log, quiet, columns)
     if skip_doubled and found.doubled.any():
         common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
@@ -219,7 +219,7 @@ def simulate(
     data: Annotated[Path, typer.Argument(help="Labelled data: what users like.")],
     scores: Annotated[list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions take turns.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
-    model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
+    click_model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
     examination: Annotated[
         str | None,
         typer.Option(
@@ -254,7 +254,7 @@ def simulate(
 
     \b
       toprank clicks simulate test.txt bm25.scores model.scores -o log.parquet --examination 1,0.5,0.3 --k 3
-      toprank clicks simulate test.txt bm25.scores -o log.csv --model DBN --continuation 0.8 --exploration 0.1
+      toprank clicks simulate test.txt bm25.scores -o log.csv --click-model DBN --continuation 0.8 --exploration 0.1
     """
     from toprank.clicks import simulate as simulated
     from toprank.clicks import write
@@ -263,7 +263,7 @@ def simulate(
 
     common.check_writable(output, "log.parquet")
     written_as(output)
-    users, believed = _known(model, examination, continuation, k), _numbers(trust, "--trust") if trust else None
+    users, believed = _known(click_model, examination, continuation, k), _numbers(trust, "--trust") if trust else None
     if believed is not None and len(believed) < k:
         raise typer.BadParameter(f"--trust gives {len(believed)} positions, and --k {k}; give one for each.")
     documents = common.read_data(data, quiet, reading)
@@ -306,7 +306,7 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
         return CCM.known(numbers)
     wanted = {DBN: "one number", DCM: f"{k} numbers, one for each position", CCM: "three numbers"}
     if kind not in wanted:
-        raise typer.BadParameter(f"--model takes PBM, UBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")
+        raise typer.BadParameter(f"--click-model takes PBM, UBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")
     raise typer.BadParameter(f"{kind.__name__} needs --continuation with {wanted[kind]}.")
 
 

@@ -32,7 +32,8 @@ Offsets = Annotated[
 Clip = Annotated[
     float | None,
     typer.Option(
-        help="The least propensity to divide by. Default: 0 where they are given; else, and with dr, 10/√sessions.",
+        help="The least propensity to divide by, which caps the weight of a click. Default: 0 where they are given; "
+        "else, and with dr, 10/√sessions.",
         show_default=False,
     ),
 ]

@@ -53,7 +53,7 @@ def monitor(
     sides = [_read(path, quiet, reading, ranker) for path in (reference, new)]
     with common.progress("Comparing …", quiet):
         drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
-    drift = replace(drift, untold=common.as_told(drift.untold))
+    drift = replace(drift, no_dcg_reason=common.as_told(drift.no_dcg_reason))
     if html is not None:
         from toprank.report.drift import write_drift
 

@@ -49,6 +49,7 @@ class LogReport(Shown):
         columns = self._columns()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {
+            "summary": self.summary,
             "log": self.sizes,
             "findings": [asdict(one) | {"examples": list(one.examples)} for one in self.findings],
             "positions": rows,
@@ -97,10 +98,21 @@ class LogReport(Shown):
         rows = [(f"{edge.first} and {edge.second}", f"{edge.pairs:,}", f"{edge.impressions:,}") for edge in edges]
         return Table(("positions", "documents at both", "impressions of them"), rows, names=1)
 
+    @property
+    def summary(self) -> str:
+        """What the log has, and how much was found."""
+        problems = sum(one.severity == "problem" for one in self.findings)
+        found = (
+            f"{len(self.findings)} findings, {problems} of them problems." if self.findings else "Nothing was found."
+        )
+        return f"{self._sizes()} {found}"
+
+    def _sizes(self) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in self.sizes.items()) + "."
+
     def _parts(self) -> Sequence[Part]:
         found = tuple(str(one) for one in self.findings)
-        said = ", ".join(f"{count:,} {name}" for name, count in self.sizes.items())
-        parts: list[Part] = [said[0].upper() + said[1:] + ".", found or "Nothing was found.", self.table()]
+        parts: list[Part] = [self._sizes(), found or "Nothing was found.", self.table()]
         if not self.graph.edges:
             return parts
         groups, edges = self.graph.components, len(self.graph.edges)

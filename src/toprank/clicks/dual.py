@@ -40,7 +40,7 @@ class Dual:
         log: sessions.
         data: features of its documents.
         ranker: learns f; its loss is replaced by the softmax loss, `Multicategory`.
-        clip: the largest weight of a click.
+        clip: the least ratio of propensities to divide a click by, so that none counts more than 1/clip.
     """
 
     def __init__(self, log: ClickLog, data: RankingData | None, ranker: Any, clip: float) -> None:
@@ -81,7 +81,7 @@ class Dual:
         return Solved(np.exp(logits - logits[0]), ranker, converged)
 
     def _clipped(self, logarithm: FloatArray) -> FloatArray:
-        return np.exp(np.minimum(logarithm, np.log(self.clip)))
+        return np.exp(np.minimum(logarithm, np.log(1 / self.clip)))
 
     def _propensities(self, place: IntArray, choice: IntArray, mass: FloatArray) -> FloatArray:
         """The logits that make the weighted clicks most likely, each a choice among the positions of its list."""

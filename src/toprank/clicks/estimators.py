@@ -51,7 +51,7 @@ def propensities(
     resamples: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-    clip: float = 100.0,
+    clip: float = 0.01,
     tolerance: float | None = None,
     max_steps: int | None = None,
 ) -> Propensities:
@@ -70,7 +70,7 @@ def propensities(
             for ``trust``, 20 where a ranker learns.
         confidence: of the intervals.
         seed: of the draws.
-        clip: the largest weight of a click in ``dual``.
+        clip: the least ratio of propensities that ``dual`` divides a click by, so that none counts more than 1/clip.
         tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
             in ``dual`` no propensity moves by more than 1e-4 of itself.
         max_steps: and after so many steps in any case; None: 200 (``trust``: 5,000).
@@ -96,7 +96,7 @@ def propensities(
         return harvested(log, method, resamples=count, confidence=confidence, seed=seed)
     check_whole("resamples", count, 2)
     check_number("confidence", confidence, above=0, below=1)
-    check_number("clip", clip, least=1)
+    check_number("clip", clip, above=0, most=1)
     tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if tolerance is None else tolerance
     check_number("tolerance", tolerance, above=0)
     max_steps = (5_000 if method == "trust" else 200) if max_steps is None else max_steps

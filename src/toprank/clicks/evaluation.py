@@ -120,7 +120,7 @@ class Estimates(Shown):
     def to_dict(self) -> dict[str, Any]:
         """For JSON; an end that is not known is None."""
         return {
-            "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
+            "summary": self.summary, "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
             "intervals": {name: plain(list(one)) for name, one in self.intervals.items()},
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
@@ -156,15 +156,20 @@ class Estimates(Shown):
             for name, mean in self.mean.items()
         ]  # fmt: skip
         head = ("metric", "estimate", f"{self.confidence:.0%} interval", "effective impressions", "never shown")
-        notes = []
+        return [*self._sentences(), Table(head, rows, names=1)]
+
+    @property
+    def summary(self) -> str:
+        """What was estimated from what, what was left out, and what is doubtful."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
+        words = [f"Estimated from {self.impressions:,} impressions by {self.estimator}."]
         if any(self.unseen.values()):
             worth = "what the regression says" if self.estimator == "dr" else "nothing: the estimate is too low by them"
-            notes.append(f"Documents that were never shown where it tells something count as worth {worth}.")
-        return [
-            f"Estimated from {self.impressions:,} impressions by {self.estimator}.", *notes,
-            *left_out(self.unknown, self.uncorrected), *clipped(self.clip, self.clipped, self.estimator), *self.doubts,
-            Table(head, rows, names=1),
-        ]  # fmt: skip
+            words.append(f"Documents that were never shown where it tells something count as worth {worth}.")
+        words += left_out(self.unknown, self.uncorrected) + clipped(self.clip, self.clipped, self.estimator)
+        return words + self.doubts
 
 
 def left_out(unknown: int, uncorrected: int) -> list[str]:

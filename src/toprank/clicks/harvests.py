@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.conditional import relative_examinations
-from toprank.clicks.intervals import in_words, redrawn
+from toprank.clicks.intervals import in_words, plain, redrawn
 from toprank.clicks.log import ClickLog, check_compared, check_log
 from toprank.clicks.models import UnidentifiedWarning, sums
 from toprank.compute import FloatArray, IntArray
@@ -169,26 +169,38 @@ class Propensities(Shown):
             columns = {**columns, "offset": self.offsets.tolist(), **ends}
         return frame_of({**columns, "identified": self.identified.tolist()}, kind)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; what the log cannot tell is None."""
+        columns = self.to_frame("arrow").to_pydict()
+        rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+        return {"method": self.method, "summary": self.summary, "confidence": self.confidence, "positions": rows}
+
+    @property
+    def summary(self) -> str:
+        """How they were found, and what the log cannot tell."""
+        lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
+        heading = f"Propensities by {self.method}, relative to the first position."
+        if np.isnan(self.values[self.identified]).any():
+            return f"{heading} Nothing was clicked at the first position that others could be compared with."
+        if not lost:
+            return heading
+        if not np.isnan(self.values).any():
+            return f"{heading} {assumed(self.method, lost)}"
+        return (
+            f"{heading} No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the "
+            "first: the log cannot tell how likely they are looked at. Show some documents at other positions: swap "
+            "neighbours, or shuffle the top for a share of the sessions."
+        )
+
     def _parts(self) -> Sequence[Part]:
         pairs = [(self.values, self.intervals)]
         if self.offsets is not None and self.offset_intervals is not None:
             pairs.append((self.offsets, self.offset_intervals))
         rows = [(str(k + 1), *(cell for pair in pairs for cell in _cells(k, *pair))) for k in range(len(self.values))]
-        lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
-        words = (
-            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first: the "
-            "log cannot tell how likely they are looked at. Show some documents at other positions: swap neighbours, "
-            "or shuffle the top for a share of the sessions."
-        )
-        if lost and not np.isnan(self.values).any():
-            words = assumed(self.method, lost)
-        elif np.isnan(self.values[self.identified]).any():
-            words, lost = "Nothing was clicked at the first position that others could be compared with.", ["1"]
-        heading = f"Propensities by {self.method}, relative to the first position."
         columns = ["position"]
         for name in ("propensity", "offset")[: len(pairs)]:
             columns += [name, f"{self.confidence:.0%} interval"]
-        return [heading, *([words] if lost else []), Table(tuple(columns), rows, names=0)]
+        return [self.summary, Table(tuple(columns), rows, names=0)]
 
 
 def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple[str, str]:

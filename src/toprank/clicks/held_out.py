@@ -91,7 +91,12 @@ class ComparedModels(Shown):
         """Plain values for JSON; what is infinite or not known is None."""
         columns = self.to_frame("arrow").to_pydict() | {"by_rank": [values.tolist() for values in self.by_rank]}
         rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
-        return {"held_out_sessions": self.sessions[0], "best_rate": self.best_rate, "models": rows}
+        return {
+            "summary": self.summary,
+            "held_out_sessions": self.sessions[0],
+            "best_rate": self.best_rate,
+            "models": rows,
+        }
 
     def table(self) -> Table:
         """One row for each model, in words."""
@@ -106,14 +111,19 @@ class ComparedModels(Shown):
         names = ("model", "log-likelihood", "perplexity", "gain", f"{self.confidence:.0%} interval")
         return Table(names, rows, names=1)
 
-    def _parts(self) -> Sequence[Part]:
-        said = [
+    @property
+    def summary(self) -> str:
+        """What the models were judged by, and how to read the numbers."""
+        words = (
             f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted to. "
             "Log-likelihood: of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
-        ]
-        if not np.isfinite(self.log_likelihoods).all():
-            said.append("A log-likelihood of -inf: the model holds something that happened for impossible.")
-        return [*said, self.table()]
+        )
+        if np.isfinite(self.log_likelihoods).all():
+            return words
+        return f"{words} A log-likelihood of -inf: the model holds something that happened for impossible."
+
+    def _parts(self) -> Sequence[Part]:
+        return [self.summary, self.table()]
 
 
 def compare_models(

@@ -50,7 +50,7 @@ from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees.ranker import TreeRanker
-from toprank.showing.tables import Part, Shown, Table
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, bootstrap_interval
 
 __all__ = ["Trained", "train"]
@@ -138,18 +138,21 @@ class Trained(Shown):
     def to_dict(self) -> dict[str, Any]:
         """For JSON: what was trained, and the rankers side by side."""
         facts: dict[str, Any] = {
-            "correction": self.correction, "loss": str(self.loss[0]), "asked": str(self.loss[1]),
+            "summary": self.summary, "correction": self.correction, "loss": str(self.loss[0]),
+            "asked": str(self.loss[1]),
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
             "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
         }  # fmt: skip
-        told = {"dcg@10": self.estimates, "gain": self.gains, "valid_ndcg@10": self.metrics}
-        for name, worth in (told | {"valid_gain": self.valid_gains}).items():
+        for name, worth in self._numbers().items():
             facts[name] = {ranker: numbers(one) for ranker, one in worth.items()} or None
         return facts
 
     @property
-    def words(self) -> list[str]:
-        """What was trained on what, what must hold, and what was left out, in sentences."""
+    def summary(self) -> str:
+        """What was trained on what, what must hold, what was left out, and which ranker to take."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
         counts, (used, asked) = self.counts, self.loss
         words = [
             f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
@@ -171,14 +174,15 @@ class Trained(Shown):
         if counts["never_shown"]:
             known = "worth what the regression says" if self.correction == "dr" else "left out"
             words.append(f"{counts['never_shown']:,} documents of these queries were never shown: {known}.")
+            if self.estimates:
+                words.append("DCG@10 here is over the documents that the log showed.")
         if counts["clickless_sessions"]:
             words.append(
                 f"{counts['clickless_sessions']:,} sessions have no click; they count as what they are: skips."
             )
-        return words if self.correction == "none" else [*words, self.verdict]
+        return words if self.correction == "none" else [*words, self._verdict()]
 
-    @property
-    def verdict(self) -> str:
+    def _verdict(self) -> str:
         """Whether the debiased ranker is shown to be better than the naive one, and so which to take."""
         grounds = [("On held-out queries", "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
         told = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
@@ -198,6 +202,25 @@ class Trained(Shown):
         if self.correction != "dr":
             words.append("Where clicks are few, the correction 'dr' with a linear model is the safer one.")
         return " ".join(words)
+
+    def _numbers(self) -> dict[str, dict[str, Interval]]:
+        of_clicks = {"dcg@10": self.estimates, "gain": self.gains}
+        return of_clicks | {"valid_ndcg@10": self.metrics, "valid_gain": self.valid_gains}
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each ranker: its metrics and gains with the ends of their intervals; None where not known."""
+        names = list(dict.fromkeys(("naive", self.correction, *self.estimates, *self.metrics)))
+        columns: dict[str, list[Any]] = {"model": [name for name in names if name != "none"]}
+        told = {
+            "dcg@10": self.estimates,
+            "gain": self.gains,
+            "valid_ndcg@10": self.metrics,
+            "valid_gain": self.valid_gains,
+        }
+        for metric, worth in told.items():
+            rows = [numbers(worth[name]) if name in worth else {} for name in columns["model"]]
+            columns |= {f"{metric} {side}": [row.get(side) for row in rows] for side in ("value", "low", "high")}
+        return frame_of(columns, kind)
 
     def table(self) -> Table | None:
         """The rankers side by side, with intervals over queries; None where nothing compares them."""
@@ -220,7 +243,7 @@ class Trained(Shown):
 
     def _parts(self) -> Sequence[Part]:
         table = self.table()
-        return [*self.words, *([] if table is None else [table])]
+        return [*self._sentences(), *([] if table is None else [table])]
 
 
 def train(
@@ -254,8 +277,8 @@ def train(
         propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
             fitted PBM; None or the name of a method: found from the log (``dual`` and ``regression-em`` learn them with
             this ranker).
-        clip: the least propensity to divide by; None: 0 where propensities are given, 10/√sessions where they are
-            found from the log, and under ``dr``.
+        clip: the least propensity to divide by, so that no click counts more than 1/clip; None: 0 where propensities
+            are given, 10/√sessions where they are found from the log, and under ``dr``.
         regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
         within: of ``safe``.

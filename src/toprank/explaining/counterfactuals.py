@@ -70,7 +70,7 @@ class Changes(Shown):
     notes: tuple[str, ...] = ()
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """The smallest change, or that there is none."""
         within = [change for change in self.changes if change.seen]
         if not self.changes:
@@ -93,7 +93,7 @@ class Changes(Shown):
             f"{(_FINER - 1.0) ** -_ROUNDS / (_GRID - 1):.0e} of that range"
         )  # fmt: skip
         said = f"{len(self.changes)} of {self.features} features can do it alone ({how})."
-        return [self.sentence, *([Table(header, rows, names=3)] if rows else []), said, *self.notes]
+        return [self.summary, *([Table(header, rows, names=3)] if rows else []), said, *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each change."""
@@ -105,7 +105,7 @@ class Changes(Shown):
             "query": self.query,
             "a": self.a._asdict(),
             "b": self.b._asdict(),
-            "sentence": self.sentence,
+            "summary": self.summary,
             "changes": [one._asdict() for one in self.changes],
             "exact": self.exact,
             "notes": list(self.notes),
@@ -127,7 +127,7 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
-    >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).sentence)
+    >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).summary)
     1 would stand above 2 if its sales were above 2 (now 1).
     """
     asked = AskedQuery(ranker, data, qid)

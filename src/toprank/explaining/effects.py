@@ -49,19 +49,23 @@ class Effect(Shown):
     is_category: bool
     how: str
 
-    def _parts(self) -> Sequence[Part]:
+    @property
+    def summary(self) -> str:
+        """Where the score is highest and lowest."""
         low, high = int(np.argmin(self.means)), int(np.argmax(self.means))
-        sentence = f"The score hardly depends on {self.feature}, other features being as they are."
-        if self.means[low] != self.means[high]:
-            sentence = (
-                f"Other features being as they are, the score is highest at {self.feature} = {self.shown[high]} "
-                f"({signed(self.means[high])}) and lowest at {self.shown[low]} ({signed(self.means[low])})."
-            )
+        if self.means[low] == self.means[high]:
+            return f"The score hardly depends on {self.feature}, other features being as they are."
+        return (
+            f"Other features being as they are, the score is highest at {self.feature} = {self.shown[high]} "
+            f"({signed(self.means[high])}) and lowest at {self.shown[low]} ({signed(self.means[low])})."
+        )
+
+    def _parts(self) -> Sequence[Part]:
         rows = [
             (self.shown[i], signed(self.means[i]), signed(self.lows[i]), signed(self.highs[i]))
             for i in range(len(self.values))
         ]
-        return [sentence, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
+        return [self.summary, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each value of the feature."""
@@ -72,7 +76,13 @@ class Effect(Shown):
         """As JSON holds it."""
         columns = zip(self.shown, self.means.tolist(), self.lows.tolist(), self.highs.tolist(), strict=True)
         rows = [dict(zip(("value", "score", "low", "high"), row, strict=True)) for row in columns]
-        return {"feature": self.feature, "category": self.is_category, "values": rows, "how": self.how}
+        return {
+            "feature": self.feature,
+            "summary": self.summary,
+            "category": self.is_category,
+            "values": rows,
+            "how": self.how,
+        }
 
     def plot(self) -> Picture:
         """A curve with its band, or a bar for each category."""

@@ -69,7 +69,7 @@ class Importance(Shown):
         return list(zip(self.features, *numbers, strict=True))
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """What it comes to."""
         known = self.shown_by_test
         if not known:
@@ -90,7 +90,7 @@ class Importance(Shown):
         table = Table(header, rows, names=1)
         left = len(self.features) - _SHOWN
         more = f" {left:,} more features are in to_frame()." if left > 0 else ""
-        return [self.sentence, table, self.how + more]
+        return [self.summary, table, self.how + more]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the most important first."""
@@ -102,7 +102,7 @@ class Importance(Shown):
         """As JSON holds it; an interval without an end is null."""
         rows = self.to_frame("arrow").to_pylist()
         ended = [{key: _finite(value) for key, value in row.items()} for row in rows]
-        said = {"sentence": self.sentence, "features": ended, "confidence": self.confidence, "how": self.how}
+        said = {"summary": self.summary, "features": ended, "confidence": self.confidence, "how": self.how}
         return {"metric": self.metric, "base": self.base, **said}
 
     def plot(self) -> Picture:

@@ -69,8 +69,16 @@ class QueryExplanation(Shown):
         which = [j for j in _largest(self.values[row]) if self.values[row, j] != 0][:_NAMED]
         return ", ".join(f"{self.features[j]} {signed(self.values[row, j])}" for j in which) or "nothing"
 
+    @property
+    def summary(self) -> str:
+        """What stands first, and what moved it there."""
+        first = self.documents[0].name
+        return (
+            f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score. "
+            f"{first} stands first: {self._moved(0)}."
+        )
+
     def _parts(self) -> Sequence[Part]:
-        heading = f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score."
         rows = [
             (str(one.place), one.name, f"{one.score:.4g}", signed(one.score - self.mean), self._moved(i))
             for i, one in enumerate(self.documents[:_SHOWN])
@@ -82,7 +90,7 @@ class QueryExplanation(Shown):
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
             + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
         )  # fmt: skip
-        return [heading, table, said, tuple(one.sentence for one in self.changes), *self.notes]
+        return [self.summary, table, said, tuple(one.summary for one in self.changes), *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each document and feature."""
@@ -105,6 +113,7 @@ class QueryExplanation(Shown):
         """As JSON holds it."""
         return {
             "query": self.query,
+            "summary": self.summary,
             "mean": self.mean,
             "against": self.against,
             "documents": [

@@ -102,11 +102,11 @@ class Drift(Shown):
     Attributes:
         features: a `Shift` for each feature, the farthest first.
         scores: the `Shift` of the scores.
-        expected_dcg: how the DCG to expect has changed; None where the ranker cannot tell, and `untold` says why.
+        expected_dcg: how the DCG to expect has changed; None where the ranker cannot tell.
         shadow: how far a second ranker disagrees, where there is one.
         queries: how many there are, before and after.
         confidence: of all intervals.
-        untold: why there is no expected DCG; empty where there is.
+        no_dcg_reason: why there is no expected DCG; empty where there is.
     """
 
     features: tuple[Shift, ...]
@@ -115,7 +115,7 @@ class Drift(Shown):
     shadow: Disagreement | None
     queries: tuple[int, int]
     confidence: float
-    untold: str
+    no_dcg_reason: str
     cells: tuple[CellCounts, ...] = field(repr=False, compare=False, default=())
     """What the shifts were counted from: that of the scores, then those of `features`."""
 
@@ -139,9 +139,10 @@ class Drift(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = {name: getattr(self, name) for name in ("queries", "confidence", "untold")}
+        plain = {name: getattr(self, name) for name in ("queries", "confidence", "no_dcg_reason")}
         parts = {name: getattr(self, name) for name in ("scores", "expected_dcg", "shadow")}
         return {
+            "summary": self.summary,
             "alarms": list(self.alarms),
             "features": [_facts(shift) for shift in self.features],
             **{name: None if part is None else _facts(part) for name, part in parts.items()},
@@ -177,12 +178,18 @@ class Drift(Shown):
         header = ("", "PSI", f"{self.confidence:.0%} interval", "KS", "p", "missing", "outside")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
+    @property
+    def summary(self) -> str:
+        """The alarms, and what to expect."""
+        expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
+        return " ".join([*(self.alarms or ["No alarm."]), expected])
+
     def _parts(self) -> Sequence[Part]:
         before, after = self.queries
         opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
         if max(self.queries) > MOST_QUERIES:
             opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
-        said = [self.untold if self.expected_dcg is None else str(self.expected_dcg)]
+        said = [self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)]
         said += [] if self.shadow is None else [str(self.shadow)]
         said += ["PSI and KS are less what sampling alone adds to them; p holds for all rows together."]
         more = len(self.features) + 1 - _ROWS
@@ -267,7 +274,7 @@ def monitor(
     scores = [ranker.predict(data) for data in sides]
     names = [name for name, *_ in columns]
     tests = [measure(one, draws, confidence) for one in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))]
-    values, untold = _expected(ranker, sides, scores, k, confidence)
+    values, no_dcg_reason = _expected(ranker, sides, scores, k, confidence)
     statistics = [(test.met, test.by_chance) for test in tests]
     statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
     p = corrected(statistics)
@@ -277,7 +284,7 @@ def monitor(
     return Drift(
         tuple(shift for shift, _ in pairs), of_scores, expected,
         None if shadow is None else _disagreement(shadow, scores[1], sides[1], k, confidence, seed),
-        (reference.n_queries, new.n_queries), confidence, untold,
+        (reference.n_queries, new.n_queries), confidence, no_dcg_reason,
         (tests[-1].cells, *(counted for _, counted in pairs)),
     )  # fmt: skip
 

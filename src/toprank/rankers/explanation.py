@@ -206,7 +206,7 @@ class Explanation(Shown):
         return [i for i in order.tolist() if everything or self.values[i] != 0]
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """What it comes to."""
 
         def because(which: list[int]) -> str:
@@ -250,7 +250,7 @@ class Explanation(Shown):
         if silent:
             verb = "makes" if silent == 1 else "make"
             said += f" {silent} of {len(self.features)} features {verb} no difference between the two."
-        return [heading, self.sentence, *([table] if rows else []), said, *self.notes]
+        return [heading, self.summary, *([table] if rows else []), said, *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the largest contribution first."""
@@ -275,7 +275,7 @@ class Explanation(Shown):
             "a": self.a._asdict(),
             "b": self.b._asdict(),
             "total": self.total,
-            "sentence": self.sentence,
+            "summary": self.summary,
             "contributions": rows,
             "exact": self.errors is None,
             "method": self.method,

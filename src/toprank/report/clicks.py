@@ -142,7 +142,7 @@ def _surprise(models: ComparedModels) -> Markup:
 
 def rankers_section(done: Trained) -> Extra:
     """Naive against debiased against full information, and what the clicks were corrected by."""
-    said = tag("ul", *(tag("li", words) for words in done.words), cls="verdicts")
+    said = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
     compared = {
         "DCG@10 by clicks on held-out queries": done.estimates,
         "and its gain over the naive ranker": done.gains,

@@ -33,7 +33,7 @@ def explained_ranker(
     ranker = rankers[known[0]]
     pair = _pair(ranker, data, part.hardest)
     found = _importance(ranker, data, part.comparison.metrics[0], options)
-    said = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).sentence
+    said = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).summary
     return None if found is None and pair is None else Explained(known[0], found, pair, said)
 
 
@@ -68,11 +68,11 @@ def _shown(part: Part, _: str) -> Markup | None:
         return None
     panels = []
     if found.importance is not None:
-        words = tag("p", f"{found.importance.sentence} {found.importance.how}", cls="remark")
+        words = tag("p", f"{found.importance.summary} {found.importance.how}", cls="remark")
         panels.append(panel(f"Importance of features to {found.system}", found.importance.plot().figure(), words))
     pair = found.pair
     if pair is not None:
-        words = tag("p", f"{pair.sentence} {found.change} {' '.join(pair.notes)}", cls="remark")
+        words = tag("p", f"{pair.summary} {found.change} {' '.join(pair.notes)}", cls="remark")
         drawn = [pair.plot().figure()] if pair.values.any() else []
         heading = f"{found.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
         panels.append(panel(heading, *drawn, words))

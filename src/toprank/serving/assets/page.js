@@ -123,7 +123,7 @@ async function explain(a, b) {
   try {
     const told = await ask("/v1/explain", { ...sent, a, b });
     at("why-title").textContent = `Why ${a} is above ${b}: the scores differ by ${told.total.toPrecision(4)}`;
-    at("sentence").textContent = told.sentence;
+    at("sentence").textContent = told.summary;
     at("a").textContent = a;
     at("b").textContent = b;
     const count = told.contributions.filter(one => one.contribution !== 0);
