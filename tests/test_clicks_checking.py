@@ -15,6 +15,7 @@ from toprank.cli.main import app
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.findings import unlikely
 from toprank.clicks.held_out import MODELS, model_named
+from toprank.clicks.intervals import numbers
 from toprank.clicks.models import rate_prior
 from toprank.drawing import tag
 from toprank.errors import DataError, ToprankError, UnknownNameError

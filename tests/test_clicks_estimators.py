@@ -263,7 +263,7 @@ def test_dual_learning_rests_where_both_losses_do():
     """At its end each position has Σ clicks · F₁/F_k in the proportion of the propensities: the formula itself."""
     data = world()
     log = clicked(data, 3_000, likes=exponential)
-    solved = Dual(log, data, linear, 100.0).solve(np.ones(log.n_queries), np.ones(4), 1e-8, 500)
+    solved = Dual(log, data, linear, 0.01).solve(np.ones(log.n_queries), np.ones(4), 1e-8, 500)
     assert solved.converged
     scores = solved.ranker.predict(data)[log.pair].reshape(-1, 4)
     mass = (log.clicks.reshape(-1, 4) * np.exp(scores[:, :1] - scores)).sum(axis=0)
