@@ -19,6 +19,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toprank"))
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Two test processes on two cores: OpenMP's threads, which by default spin for milliseconds after each tree or matrix
+# product, then keep each other from working (a round of trees takes 10 to 40 times as long). Read when a library loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 def pytest_configure(config):
     """Let Ctrl-C be heard, whoever started the tests."""
