@@ -12,15 +12,14 @@ import numpy as np
 
 from toprank.exporting import format_named
 from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.formats import Format, Target
-from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
+from toprank.exporting.formats import Format, Prepared
+from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_compare
 from toprank.rankers.formula import (
     MISSING_NAN,
     Blend,
     Forest,
-    Formula,
-    Grades,
-    Linear,
+    GradeGains,
+    LinearFunction,
     Network,
     Part,
     Tree,
@@ -44,12 +43,12 @@ def changes(part: Part, rng: np.random.Generator, each: int, single: bool) -> It
             yield f"member {place} turned round", blended(term, -factor), np.inf
             for what, new, bound in changes(term, rng, each, single):
                 yield f"member {place}: {what}", blended(new), abs(factor) * bound
-    elif isinstance(part, Wide | Grades):
+    elif isinstance(part, Wide | GradeGains):
         for what, inner, _ in changes(part.part, rng, each, single):
             if isinstance(part, Wide) and "missing side" in what:
                 continue  # a column of zeros and ones is never missing
             yield what, replace(part, part=inner), np.inf
-        if isinstance(part, Grades):
+        if isinstance(part, GradeGains):
             yield (
                 "gain doubled",
                 replace(part, gains=part.gains * np.where(np.arange(len(part.gains)), 2.0, 1.0)),
@@ -57,7 +56,7 @@ def changes(part: Part, rng: np.random.Generator, each: int, single: bool) -> It
             )
     elif isinstance(part, Forest):
         yield from of_forest(part, rng, each, single)
-    elif isinstance(part, Linear):
+    elif isinstance(part, LinearFunction):
         for what, weights in of_weights(part.weights, rng, each):
             yield what, replace(part, weights=weights), np.inf
         yield "scale", replace(part, scale=part.scale * 1.01), np.inf
@@ -226,58 +225,50 @@ def _leaves(tree: Tree, node: int) -> Any:
 class Check:
     """The check of an export, on the rows that it makes for the right model."""
 
-    formula: Formula
-    kept: Format
-    settled: Format
-    told: Target
-    rows: Rows
-    right: bytes
+    format: Format
+    server: str | None
+    right: Prepared
+    rows: ComparedRows
 
     @classmethod
-    def of(cls, ranker: Any, to: str, version: str | None = None, data: Any = None) -> Check:
-        formula, kept, told = formula_of(ranker), format_named(to), Target("m", version)
-        kept.check(formula, told)
-        settled = kept.settled(formula, told, data)
-        rows = rows_to_compare(ranker, formula, data, settled)
-        return cls(formula, kept, settled, told, rows, kept.files(formula, told)[""])
+    def of(cls, ranker: Any, to: str, server: str | None = None, data: Any = None) -> Check:
+        format = format_named(to)
+        right = format.prepared(formula_of(ranker, "m"), server, data)
+        return cls(format, server, right, rows_to_compare(ranker, right, data))
 
     def parity(self, part: Part) -> Parity | None:
         """What the check finds in the file of another part; None where that is the same file, or none."""
-        formula = replace(self.formula, part=part)
-        if self.kept.refuses(formula, self.told) is not None:
+        files = self._files(part)
+        if files is None or files[""] == self.right.files[""]:
             return None
-        files = self.kept.files(formula, self.told)
-        if files[""] == self.right:
-            return None
-        name = f"m{self.kept.suffix}"
         with tempfile.TemporaryDirectory() as folder:
-            for beside, content in files.items():
-                (Path(folder) / (f"m{beside}" if beside else name)).write_bytes(content)
-            return compared(self.formula, self.settled, Path(folder) / name, self.rows)
+            return compared(self.format.name, self.right, self._written(files, folder), self.rows)
 
     def moved(self, before: Part, after: Part) -> bool | None:
         """Whether the check would tell one tree of the model from another: its sum moves beyond the tolerance.
 
         None where both have the same file, or none. A model of one tree is scored in no time.
         """
-        found = []
-        for part in (before, after):
-            formula = replace(self.formula, part=part)
-            if self.kept.refuses(formula, self.told) is not None:
-                return None
-            found.append(self.kept.files(formula, self.told))
-        if found[0][""] == found[1][""]:
+        files = [self._files(part) for part in (before, after)]
+        if files[0] is None or files[1] is None or files[0][""] == files[1][""]:
             return None
-        scores = [self._scores(files) for files in found]
-        counted = ~np.isin(self.rows.kinds, list(self.settled.apart))
-        limit = self.settled.tolerance_for(self.formula) * np.maximum(1.0, np.abs(self.rows.expected))
+        scores = [self._scores(one) for one in files]
+        counted = ~np.isin(self.rows.kinds, list(self.right.excluded))
+        limit = self.right.tolerance * np.maximum(1.0, np.abs(self.rows.expected))
         return bool((np.abs(scores[0] - scores[1]) > limit)[counted].any())
+
+    def _files(self, part: Part) -> Any:
+        formula = replace(self.right.formula, part=part)
+        refused = self.format.refusal(formula, self.server) is not None
+        return None if refused else self.format.prepared(formula, self.server).files
+
+    def _written(self, files: Any, folder: str) -> Path:
+        for beside, content in files.items():
+            (Path(folder) / (f"m{beside}" if beside else f"m{self.format.suffix}")).write_bytes(content)
+        return Path(folder) / f"m{self.format.suffix}"
 
     def _scores(self, files: Any) -> Any:
         with tempfile.TemporaryDirectory() as folder:
-            for beside, content in files.items():
-                (Path(folder) / (f"m{beside}" if beside else f"m{self.kept.suffix}")).write_bytes(content)
-            path = Path(folder) / f"m{self.kept.suffix}"
-            return np.concatenate(
-                [self.settled.scores(path, X, self.formula.names) for X in self.rows.blocks() if len(X)]
-            )
+            path, features = self._written(files, folder), self.right.formula.features
+            assert self.right.score is not None
+            return np.concatenate([self.right.score(path, X, features) for X in self.rows.blocks() if len(X)])

@@ -20,12 +20,21 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.errors import DataError
 from toprank.exporting import elastic, export, format_named, solr, splits, vespa
-from toprank.exporting.export import DifferenceError, DifferenceWarning
+from toprank.exporting.exporter import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import single_below
-from toprank.exporting.formats import Target
-from toprank.exporting.parity import Rows, changed_rankings, compared
-from toprank.exporting.probe_rows import TINY, probe_rows
-from toprank.rankers.formula import MISSING_NAN, MISSING_NONE, MISSING_ZERO, Forest, Formula, Linear, Tree, formula_of
+from toprank.exporting.parity import ComparedRows, changed_rankings, compared
+from toprank.exporting.probe_rows import probe_rows
+from toprank.rankers.formula import (
+    MISSING_NAN,
+    MISSING_NONE,
+    MISSING_ZERO,
+    TINY,
+    Forest,
+    Formula,
+    LinearFunction,
+    Tree,
+    formula_of,
+)
 
 ENGINES = [
     ("elasticsearch", None), ("elasticsearch", "7.10"), ("elasticsearch", "8.11"), ("elasticsearch", "8.15.2"),
@@ -79,7 +88,7 @@ def network(**more: Any) -> tr.NeuralRanker:
 
 
 def predicted(name: str, X: np.ndarray) -> np.ndarray:
-    return np.asarray(ranker(name).predict(tr.RankingData(X, feature_names=formula_of(ranker(name)).names)))
+    return np.asarray(ranker(name).predict(tr.RankingData(X, feature_names=formula_of(ranker(name)).features)))
 
 
 # ---- every pair ----
@@ -89,8 +98,7 @@ def predicted(name: str, X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", RANKERS)
 def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, version: str | None, tmp_path: Path) -> None:
     model = ranker(name)
-    formula, told = formula_of(model), Target("m", version)
-    reason = format_named(engine).refuses(formula, told)
+    reason = format_named(engine).refusal(formula_of(model), version)
     if reason is not None:
         with pytest.raises(DataError, match=REFUSED[name, engine]):
             export(model, engine, tmp_path / "m.json", server_version=version)
@@ -98,7 +106,7 @@ def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, versio
         return
     parity = export(model, engine, tmp_path / "m.json", server_version=version)
     assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
-    counted = {kind.kind for kind in parity.kinds if not kind.apart}
+    counted = {kind.kind for kind in parity.kinds if not kind.excluded}
     assert {"usual", "zeros"} <= counted
     if engine != "ranklib" or isinstance(formula_of(model).part, Forest):
         assert "missing" in counted, "a missing value is part of the model"
@@ -121,7 +129,7 @@ def test_which_versions_take_models_of_missing_values() -> None:
     formula = formula_of(ranker("trees with holes"))
 
     def taken(engine: str, version: str | None) -> bool:
-        return format_named(engine).refuses(formula, Target("m", version)) is None
+        return format_named(engine).refusal(formula, version) is None
 
     expected = {
         ("elasticsearch", None): False, ("elasticsearch", "7.10"): False, ("elasticsearch", "8.11"): False,
@@ -133,9 +141,9 @@ def test_which_versions_take_models_of_missing_values() -> None:
     assert {key: taken(*key) for key in expected} == expected
     for engine in ("elasticsearch", "opensearch", "solr"):
         with pytest.raises(DataError, match="The version of a server is like"):
-            format_named(engine).check(formula, Target("m", "latest"))
+            format_named(engine).prepared(formula, "latest")
     with pytest.raises(DataError, match="does not depend on a server"):
-        format_named("vespa").check(formula, Target("m", "8"))
+        format_named("vespa").prepared(formula, "8")
 
 
 # ---- random forests ----
@@ -198,14 +206,15 @@ def by_the_rule(forest: Forest, X: np.ndarray) -> np.ndarray:
 
 def scores_of(engine: str, formula: Formula, version: str | None, X: np.ndarray) -> np.ndarray | None:
     """What the engine makes of the files of a formula; None where it refuses it."""
-    kept, target = format_named(engine), Target("m", version)
-    if kept.refuses(formula, target) is not None:
+    format = format_named(engine)
+    if format.refusal(formula, version) is not None:
         return None
+    prepared = format.prepared(formula, version)
+    assert prepared.score is not None
     with tempfile.TemporaryDirectory() as folder:
-        for beside, content in kept.files(formula, target).items():
+        for beside, content in prepared.files.items():
             (Path(folder) / (f"m{beside}" if beside else "m.json")).write_bytes(content)
-        settled = kept.settled(formula, target, None)
-        return np.asarray(settled.scores(Path(folder) / "m.json", X, formula.names)) + settled.constant
+        return np.asarray(prepared.score(Path(folder) / "m.json", X, formula.features)) + prepared.constant
 
 
 @pytest.mark.parametrize(("engine", "version"), [(e, v) for e, v in ENGINES if v is None or e != "elasticsearch"])
@@ -230,7 +239,7 @@ def test_forests_of_all_missing_types(engine: str, version: str | None, forest: 
 def test_engines_without_missing_values_take_what_needs_none(forest: Forest) -> None:
     formula = Formula(("a", "b"), forest)
     for engine, version in ENGINES:
-        assert format_named(engine).refuses(formula, Target("m", version)) is None, (engine, version)
+        assert format_named(engine).refusal(formula, version) is None, (engine, version)
 
 
 # ---- numbers ----
@@ -306,17 +315,17 @@ def test_slack_that_is_not_undone_is_caught(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> None:
-    formula, target = formula_of(ranker("trees with holes")), Target("m", "3.8")
-    for beside, content in format_named("opensearch").files(formula, target).items():
+    formula = formula_of(ranker("trees with holes"))
+    for beside, content in format_named("opensearch").prepared(formula, "3.8").files.items():
         (tmp_path / (f"m{beside}" if beside else "m.json")).write_bytes(content)
     X = probe_rows(formula, single=True).X
     found = {
-        rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, formula.names) for rule in ("node", "right")
+        rule: elastic._scores(frozenset({rule}), tmp_path / "m.json", X, formula.features) for rule in ("node", "right")
     }
     expected = predicted("trees with holes", X)
     assert np.abs(found["node"] - expected).max() < 1e-5
     assert np.abs(found["right"] - expected).max() > 1e-2
-    both = elastic._scores(frozenset({"node", "right"}), tmp_path / "m.json", X, formula.names)
+    both = elastic._scores(frozenset({"node", "right"}), tmp_path / "m.json", X, formula.features)
     assert np.isnan(both[found["node"] != found["right"]]).all()
 
 
@@ -324,7 +333,7 @@ def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> N
 
 
 def refusal(part: Any, engine: str, names: tuple[str, ...] = ("a", "b"), version: str | None = None) -> str:
-    return format_named(engine).refuses(Formula(names, part), Target("m", version)) or ""
+    return format_named(engine).refusal(Formula(names, part), version) or ""
 
 
 def chain(depth: int, kind: int = MISSING_NONE) -> Forest:
@@ -361,9 +370,9 @@ def test_zeros_that_double_too_much() -> None:
 
 def test_missing_values_right_only_where_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     formula = formula_of(ranker("trees with holes"))
-    assert not refusal(formula.part, "opensearch", formula.names, "3.5")
+    assert not refusal(formula.part, "opensearch", formula.features, "3.5")
     monkeypatch.setattr(elastic, "_GROWTH", 1)
-    assert "sends every missing value to the right" in refusal(formula.part, "opensearch", formula.names, "3.5")
+    assert "sends every missing value to the right" in refusal(formula.part, "opensearch", formula.features, "3.5")
 
 
 def test_categories_and_grades_and_names() -> None:
@@ -376,7 +385,7 @@ def test_categories_and_grades_and_names() -> None:
     assert by_category.by_category
     grades = formula_of(trees(loss="Multinomial", outputs="grades").fit(made)).part
     for engine in ("elasticsearch", "opensearch", "solr", "vespa", "ranklib"):
-        assert "categories" in refusal(by_category, engine, formula_of(ranker("trees")).names)
+        assert "categories" in refusal(by_category, engine, formula_of(ranker("trees")).features)
         assert "grades" in refusal(grades, engine) or "ONNX" in refusal(grades, engine)
     tree = chain(2)
     assert not refusal(tree, "vespa", ("attribute(price)", "bm25(title)"))
@@ -385,8 +394,8 @@ def test_categories_and_grades_and_names() -> None:
 
 
 def test_ten_thousand_features() -> None:
-    def linear(d: int) -> Linear:
-        return Linear(np.zeros(d), np.ones(d), np.ones((1, d)), np.zeros(1), np.zeros((1, d)))
+    def linear(d: int) -> LinearFunction:
+        return LinearFunction(np.zeros(d), np.ones(d), np.ones((1, d)), np.zeros(1), np.zeros((1, d)))
 
     for engine in ("elasticsearch", "opensearch"):
         assert not refusal(linear(10_000), engine, tuple(map(str, range(10_000))))
@@ -422,13 +431,13 @@ def test_attention_depends_on_the_query(tmp_path: Path) -> None:
 def test_the_body_of_a_request(tmp_path: Path) -> None:
     parity = export(ranker("linear"), "elasticsearch", tmp_path / "my.model.json", check=data(True))
     body = json.loads((tmp_path / "my.model.json").read_text())["model"]
-    names = list(formula_of(ranker("linear")).names)
+    names = list(formula_of(ranker("linear")).features)
     assert (body["name"], body["model"]["type"]) == ("my.model", "model/linear")
     assert (tmp_path / "my.model.features.json").exists()
-    assert any(remark.startswith("my.model.features.json makes a feature set 'my.model'") for remark in parity.remarks)
+    assert any(remark.startswith("my.model.features.json makes a feature set 'my.model'") for remark in parity.caveats)
     assert list(json.loads(body["model"]["definition"])) == names
     negative = int((data(True).X < 0).any(axis=1).sum())
-    assert any(f"{negative:,} of {data(True).n_documents:,} rows" in remark for remark in parity.remarks)
+    assert any(f"{negative:,} of {data(True).n_documents:,} rows" in remark for remark in parity.caveats)
     kept = json.loads((tmp_path / "my.model.json.check.json").read_text())
     rows = np.array(kept["rows"], dtype=float)
     found = elastic._scores(frozenset({"node"}), tmp_path / "my.model.json", rows, tuple(names))
@@ -443,14 +452,14 @@ def test_data_to_check_on_may_have_their_columns_in_another_order(tmp_path: Path
     X[4, 2] = -1.0
     turned = trained.replace(X=X, feature_names=["c", "b", "a"])
     parity = export(tr.LinearRanker().fit(trained), "elasticsearch", tmp_path / "m.json", check=turned)
-    assert any("row 4 from 0, 'a'" in remark for remark in parity.remarks)
+    assert any("row 4 from 0, 'a'" in remark for remark in parity.caveats)
 
 
 def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:
     model = ranker("linear far from zero")
     parity = export(model, "solr", tmp_path / "m.json")
-    assert any("lack the constant" in remark for remark in parity.remarks)
-    far = format_named("solr").settled(formula_of(model), Target("m"), None)
+    assert any("lack the constant" in remark for remark in parity.caveats)
+    far = format_named("solr").prepared(formula_of(model))
     folded = formula_of(model).part.folded()
     means = np.float32(formula_of(model).part.centre).astype(float)
     assert far.constant == pytest.approx(folded.intercepts[0] + folded.weights[0] @ means)
@@ -480,7 +489,7 @@ def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp
         "class": "org.apache.solr.ltr.model.DefaultWrapperModel", "name": "large_wrapper", "store": model["store"],
         "params": {"resource": "large.json"},
     }  # fmt: skip
-    assert any("ZooKeeper takes 1 MB" in remark for remark in parity.remarks)
+    assert any("ZooKeeper takes 1 MB" in remark for remark in parity.caveats)
 
 
 def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -491,14 +500,14 @@ def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.
     monkeypatch.setattr(target, "_TREE", 4)
     parity = export(ranker("trees with holes"), "vespa", tmp_path / "m.json")
     assert (parity.tolerance, parity.rows_beyond, parity.rankings_changed) == (1e-5, 0, 0)
-    assert any("single precision" in remark for remark in parity.remarks)
+    assert any("single precision" in remark for remark in parity.caveats)
 
 
 def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
     part = formula_of(ranker("trees")).part
     raised = Forest(part.trees, np.array([0.75]), part.flushes)
-    formula = Formula(formula_of(ranker("trees")).names, raised)
-    text = json.loads(format_named("vespa").files(formula, Target("m"))[""])
+    formula = Formula(formula_of(ranker("trees")).features, raised)
+    text = json.loads(format_named("vespa").prepared(formula).files[""])
     assert text["objective"] == "lambdarank"
     X = data(False).X
     for engine in ("vespa", "elasticsearch", "solr", "ranklib"):
@@ -509,11 +518,11 @@ def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
 
 def test_ranklib_numbers_features_from_one(tmp_path: Path) -> None:
     parity = export(ranker("trees"), "ranklib", tmp_path / "m.txt")
-    names = formula_of(ranker("trees")).names
-    assert any(f"1 is '{names[0]}', {len(names)} is '{names[-1]}'" in remark for remark in parity.remarks)
+    names = formula_of(ranker("trees")).features
+    assert any(f"1 is '{names[0]}', {len(names)} is '{names[-1]}'" in remark for remark in parity.caveats)
     parity = export(ranker("linear"), "ranklib", tmp_path / "m.txt")
-    assert [kind.kind for kind in parity.kinds if kind.apart] == ["missing"]
-    assert any("takes a missing value for 0" in remark for remark in parity.remarks)
+    assert [kind.kind for kind in parity.kinds if kind.excluded] == ["missing"]
+    assert any("takes a missing value for 0" in remark for remark in parity.caveats)
 
 
 def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
@@ -525,7 +534,7 @@ def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
     table = tr.RankingData.from_frame(frame)
     for engine in ("elasticsearch", "solr", "vespa", "ranklib"):
         parity = export(trees().fit(table), engine, tmp_path / "m.json", check=table)
-        assert "Give 'added' as days since 1970-01-01 UTC." in parity.remarks
+        assert "Give 'added' as days since 1970-01-01 UTC." in parity.caveats
         assert parity.rows_beyond == 0
     frame["brand"] = rng.choice(["Acme", "Borg"], len(frame))
     with pytest.raises(DataError, match="columns of 0 and 1"):
@@ -546,7 +555,7 @@ def test_rows_of_the_data_are_never_counted_apart(tmp_path: Path) -> None:
         parity = export(model, "solr", tmp_path / "m.json", check=small)
     found = {kind.kind: kind for kind in parity.kinds}
     assert found["data"].rows == 400
-    assert not found["data"].apart
+    assert not found["data"].excluded
     assert found["data"].rankings_changed > 30
     assert not parity.holds
     with pytest.raises(DifferenceError, match="Nothing was written") as caught:
@@ -560,16 +569,17 @@ def test_documents_closer_than_the_tolerance_are_rounding(tmp_path: Path) -> Non
     X = np.repeat(np.arange(1.0, 6.0), 2)[:, None] * 1e3
     X[1::2] += 2.0**-6  # which single precision holds
     weights = np.array([[1e-7]])
-    part = Linear(np.zeros(1), np.ones(1), weights, np.array([1.0]), np.zeros((1, 1)))
+    part = LinearFunction(np.zeros(1), np.ones(1), weights, np.array([1.0]), np.zeros((1, 1)))
     close = tr.RankingData(X, qid=np.repeat(np.arange(5), 2))
     expected = 1.0 + X[:, 0] * 1e-7
     found = changed_rankings(expected, np.float32(expected).astype(float), close.queries)
     assert found.all()
     assert not changed_rankings(expected, np.float32(expected).astype(float), close.queries, 1e-5).any()
-    rows = Rows(X, np.zeros((0, 1)), np.full(10, "data"), close.queries, expected, None, False)
+    rows = ComparedRows(X, np.zeros((0, 1)), np.full(10, "data"), close.queries, expected, None, False)
     (tmp_path / "m.json").write_text("{}")
-    rounding = replace(format_named("ranklib"), scores=lambda path, X, names: np.float32(1.0 + X[:, 0] * 1e-7))
-    parity = compared(Formula(("a",), part), rounding, tmp_path / "m.json", rows)
+    exact = format_named("ranklib").prepared(Formula(("a",), part))
+    rounding = replace(exact, score=lambda path, X, features: np.float32(1.0 + X[:, 0] * 1e-7))
+    parity = compared("ranklib", rounding, tmp_path / "m.json", rows)
     assert (parity.rankings_changed, parity.rankings_rounded, parity.holds) == (0, 5, True)
     assert "0 of 5 rankings changed, 5 by documents closer than that." in str(parity)
 
@@ -605,13 +615,13 @@ def test_values_that_single_precision_cannot_hold_are_told(tmp_path: Path) -> No
     X[:, 0] = 1.7e9 + np.round(1e5 * X[:, 1] + 10 * rng.random(len(X)))
     late = made.replace(X=X, feature_names=["time", *(f"f{j}" for j in range(1, X.shape[1]))])
     for model in (trees().fit(late), tr.LinearRanker().fit(late)):
-        [said] = [remark for remark in export(model, "solr", tmp_path / "m.json").remarks if "Single" in remark]
+        [said] = [remark for remark in export(model, "solr", tmp_path / "m.json").caveats if "Single" in remark]
         assert "'time' (about 1.7e+09, in steps of 1.3e+02)" in said
-        assert not any("Single" in remark for remark in export(model, "python", tmp_path / "m.py").remarks)
-    assert not any("Single" in remark for remark in export(ranker("trees"), "solr", tmp_path / "m.json").remarks)
+        assert not any("Single" in remark for remark in export(model, "python", tmp_path / "m.py").caveats)
+    assert not any("Single" in remark for remark in export(ranker("trees"), "solr", tmp_path / "m.json").caveats)
     frame = made.to_frame()
     for unit, told in (("D", 0), ("s", 1)):
         frame["added"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(rng.integers(0, 300, len(frame)), unit="D")
         frame["added"] += pd.to_timedelta(np.round(made.labels * 100) * (unit == "s"), unit="s")
-        remarks = export(trees().fit(tr.RankingData.from_frame(frame)), "solr", tmp_path / "m.json").remarks
+        remarks = export(trees().fit(tr.RankingData.from_frame(frame)), "solr", tmp_path / "m.json").caveats
         assert sum("'added' (about" in remark for remark in remarks) == told

@@ -17,13 +17,13 @@ import foreign_models as other
 import toprank as tr
 from toprank.errors import DataError
 from toprank.exporting import c_source, format_named, names, refusals
-from toprank.exporting.formats import Target
 from toprank.rankers.formula import before_rounding, formula_of
 
 VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8.0", "solr": "9.7"}  # which know missing values
 TREES = {"elasticsearch", "opensearch", "solr", "vespa", "xgboost", "lightgbm"}
 LINES = {"elasticsearch", "opensearch", "solr", "ranklib", "json"}
 EVERYTHING = {"onnx", "c", "python"}
+SINGLE = {"elasticsearch", "opensearch", "solr", "xgboost", "ranklib"}
 
 
 def data(holes: bool = True) -> tr.RankingData:
@@ -98,13 +98,13 @@ def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> 
         return
     parity = tr.export(model, format, path, check=data(holes=name != "Ridge"), server_version=version)
     assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
-    single = format_named(format).precision == "single"
+    single = format in SINGLE
     adds_otherwise = formula.single_sums and format not in ("c", "python")
     assert parity.tolerance == (1e-5 if single or adds_otherwise else 1e-9)
-    assert any("rounds its sum" in remark for remark in parity.remarks) == (adds_otherwise and not single)
+    assert any("rounds its sum" in remark for remark in parity.caveats) == (adds_otherwise and not single)
     if format in ("c", "python") and formula.forest is not None:
         assert parity.largest == 0.0
-    found = {kind.kind: kind.apart for kind in parity.kinds}
+    found = {kind.kind: kind.excluded for kind in parity.kinds}
     assert "missing" in found or name == "Ridge", "a missing value is part of the model"
     assert found["usual"] is False
     if formula.forest is not None:
@@ -132,8 +132,9 @@ def test_a_library_reads_its_own_model_again_with_the_same_bits(tmp_path: Path) 
 def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rounding after each tree c would be as far away as the formats that add in double precision."""
     right = format_named("c")
-    [content] = right.files(formula_of(ranker("XGBoost")), Target("m")).values()
-    wrong = replace(right, files=lambda formula, target: {"": content.replace(b"(double)(float)out", b"out")})
+    made = right.prepared(formula_of(ranker("XGBoost")))
+    content = made.files[""].replace(b"(double)(float)out", b"out")
+    wrong = replace(right, prepare=lambda *_: replace(made, files={"": content}))
     monkeypatch.setattr(c_source, "FORMATS", [wrong])
     with pytest.raises(DataError, match="was not written"):
         tr.export(ranker("XGBoost"), "c", tmp_path / "m.c")

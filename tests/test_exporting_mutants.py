@@ -70,9 +70,9 @@ CASES = [
 def survivors(name: str, to: str, each: int, given: Any = None) -> tuple[int, list[str]]:
     """How many mistakes were made, and those that the check did not find though they can move a score."""
     check = Check.of(ranker(name), to, VERSIONS.get(to), given)
-    single, tried, left = check.settled.precision == "single", 0, []
+    single, tried, left = check.right.single, 0, []
     size = np.maximum(1.0, np.abs(check.rows.expected)).min()
-    for what, part, bound in changes(check.formula.part, np.random.default_rng(0), each, single):
+    for what, part, bound in changes(check.right.formula.part, np.random.default_rng(0), each, single):
         parity = check.parity(part)
         if parity is None or bound <= parity.tolerance * size:
             continue  # the same file, or below the tolerance wherever it is met
@@ -125,9 +125,9 @@ def test_hundreds_of_mistakes_in_a_large_model(to: str) -> None:
     check = Check.of(large(to != "ranklib"), to, VERSIONS.get(to))
     assert check.rows.nodes is not None
     assert check.rows.nodes.met == check.rows.nodes.reachable
-    forest, rng = check.formula.part, np.random.default_rng(0)
+    forest, rng = check.right.formula.part, np.random.default_rng(0)
     assert isinstance(forest, Forest)
-    single, tolerance = check.settled.precision == "single", check.settled.tolerance_for(check.formula)
+    single, tolerance = check.right.single, check.right.tolerance
     tried, caught, listed = Counter[str](), Counter[str](), []
     for place in rng.permutation(len(forest.trees))[: 8 if to in COMPILED else 60].tolist():
         one = replace(forest, trees=(forest.trees[place],), intercepts=np.zeros(1))

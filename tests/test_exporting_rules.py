@@ -12,13 +12,13 @@ import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError
 from toprank.exporting import parity as module
-from toprank.exporting.formats import Format
-from toprank.exporting.parity import OfKind, Parity, Rows, _runs, _some, _taken, changed_rankings, compared
-from toprank.exporting.walking import Nodes
+from toprank.exporting.formats import Prepared
+from toprank.exporting.parity import ComparedRows, OfKind, Parity, _runs, _some, _taken, changed_rankings, compared
+from toprank.exporting.walking import SplitCounts
 
 
-def of_kind(kind="data", rows=10, largest=0.0, beyond=0, rankings=2, changed=0, rounded=0, apart=False):
-    return OfKind(kind, rows, largest, beyond, rankings, changed, rounded, apart)
+def of_kind(kind="data", rows=10, largest=0.0, beyond=0, rankings=2, changed=0, rounded=0, excluded=False):
+    return OfKind(kind, rows, largest, beyond, rankings, changed, rounded, excluded)
 
 
 def parity(*kinds, **more):
@@ -34,7 +34,7 @@ def parity(*kinds, **more):
         (of_kind(beyond=1), False),
         (of_kind(changed=1), False),
         (of_kind(rows=0), False),
-        (of_kind(apart=True), False),  # nothing is left to hold
+        (of_kind(excluded=True), False),  # nothing is left to hold
     ],
 )
 def test_a_file_holds_where_rows_were_compared_none_is_beyond_and_no_ranking_changed(kind, holds):
@@ -44,38 +44,38 @@ def test_a_file_holds_where_rows_were_compared_none_is_beyond_and_no_ranking_cha
 def test_what_is_counted_apart_is_left_out_of_totals():
     found = parity(
         of_kind(largest=0.25, rounded=1), of_kind("usual", 5, 0.5, rankings=1),
-        of_kind("huge", 7, 9.0, 3, 4, 2, 2, apart=True),
+        of_kind("huge", 7, 9.0, 3, 4, 2, 2, excluded=True),
     )  # fmt: skip
     assert found.holds
     assert (found.rows, found.largest, found.rows_beyond) == (15, 0.5, 0)
     assert (found.rankings, found.rankings_changed, found.rankings_rounded) == (3, 0, 1)
     assert parity().largest == 0.0
     assert not parity().holds
-    assert str(found).count("(counted apart)") == 1
+    assert str(found).count("(excluded)") == 1
 
 
 def test_what_a_parity_says_of_splits_and_of_rounding():
     plain = parity(of_kind())
-    assert plain._summary() == (
+    assert plain._result() == (
         "json, scored by somebody: 10 rows checked against predict, largest difference 0, 0 rows beyond 1e-06; "
         "0 of 2 rankings changed."
     )
     assert plain.to_dict()["nodes"] is None
-    rounded = parity(of_kind(rounded=2), nodes=Nodes(3, 4, 0))
-    assert rounded._summary().endswith(
+    rounded = parity(of_kind(rounded=2), nodes=SplitCounts(3, 4, 0))
+    assert rounded._result().endswith(
         "rankings changed, 2 by documents closer than that. Rows stand at 3 of the 4 splits that a row can come to."
     )
-    drawn = parity(of_kind(), nodes=Nodes(3, 4, 5), sampled=True)
-    assert "can come to (at 5 more none can arrive). They were drawn" in drawn._summary()
+    drawn = parity(of_kind(), nodes=SplitCounts(3, 4, 5), sampled=True)
+    assert "can come to (5 more cannot be reached). They were drawn" in drawn._result()
     assert drawn.to_dict()["nodes"] == {"met": 3, "reachable": 4, "unreachable": 5, "sampled": True}
-    nobody = parity(remarks=("A remark.",))
+    nobody = parity(caveats=("A remark.",))
     assert str(nobody).startswith("json: not checked, since there is no somebody here to score it.")
     assert "A remark." in str(nobody)
 
 
-def target(scores, **more):
-    settings = {"precision": "double", "interpreter": lambda: "somebody"} | more
-    return Format("json", "t", ".json", files=None, scores=lambda _path, X, _names: scores(X), **settings)
+def prepared(scores, **more):
+    score = None if scores is None else lambda _path, X, _features: scores(X)
+    return Prepared(formula=FORMULA, files={}, score=score, interpreter="somebody", **more)
 
 
 def rows_of(expected, sizes, kinds, made=0):
@@ -83,14 +83,14 @@ def rows_of(expected, sizes, kinds, made=0):
     X = np.array(expected, dtype=float)[:, None]
     n = len(X) - made
     queries = Queries(np.concatenate([[0], np.cumsum(sizes)]))
-    return Rows(X[:n], X[n:], np.array(kinds), queries, X[:, 0], None, False)
+    return ComparedRows(X[:n], X[n:], np.array(kinds), queries, X[:, 0], None, False)
 
 
-FORM = SimpleNamespace(names=("a",), has_network=False, single_sums=False)
+FORMULA = SimpleNamespace(features=("a",), has_network=False, single_sums=False)
 
 
 def compare_with(rows, scores, **more):
-    return compared(FORM, target(scores, **more), Path("none"), rows)
+    return compared("json", prepared(scores, **more), Path("none"), rows)
 
 
 def test_differences_are_shares_of_the_score_or_of_one():
@@ -102,7 +102,7 @@ def test_differences_are_shares_of_the_score_or_of_one():
 
 def test_what_differs_by_the_tolerance_is_not_beyond_it():
     rows = rows_of([0.0, 1.0], [1, 1], ["data"] * 2)
-    limit = target(None).tolerance
+    limit = prepared(None).tolerance
     assert compare_with(rows, lambda X: np.where(X[:, 0] == 0, limit, X[:, 0])).rows_beyond == 0
     found = compare_with(rows, lambda X: np.where(X[:, 0] == 0, 1.001 * limit, X[:, 0]))
     assert (found.rows_beyond, found.holds) == (1, False)
@@ -126,7 +126,7 @@ def test_each_kind_has_its_own_rows_and_rankings(monkeypatch):
         asked.append(len(X))
         return X[:, 0] if len(asked) < 3 else -X[:, 0]
 
-    found = compare_with(rows, wrong_for_the_made, apart=frozenset(["huge"]))
+    found = compare_with(rows, wrong_for_the_made, excluded=frozenset(["huge"]))
     assert asked == [3, 1, 5]  # data by blocks, then what was made
     by_kind = {one.kind: one for one in found.kinds}
     assert list(by_kind) == ["data", "usual", "huge"]
@@ -137,7 +137,7 @@ def test_each_kind_has_its_own_rows_and_rankings(monkeypatch):
 
 
 def test_a_ranking_is_rounded_where_only_close_documents_change_places():
-    close = 1 + 0.5 * target(None).tolerance
+    close = 1 + 0.5 * prepared(None).tolerance
     rows = rows_of([1.0, close, 1.0, 2.0], [2, 2], ["data"] * 4)
     found = compare_with(rows, lambda X: np.where(X[:, 0] == close, 1.0, X[:, 0]))
     assert (found.rankings_changed, found.rankings_rounded, found.holds) == (0, 1, True)
@@ -162,7 +162,7 @@ def test_a_ranking_changes_by_documents_further_apart_than_the_tolerance(before,
 
 def test_nobody_to_score_means_nothing_was_compared():
     rows = rows_of([1.0], [1], ["data"])
-    found = compare_with(rows, None, available=lambda: False)
+    found = compare_with(rows, None)
     assert (found.kinds, found.holds, found.interpreter) == ((), False, "somebody")
 
 

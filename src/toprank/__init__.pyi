@@ -37,7 +37,7 @@ from toprank.doctor import check as check
 from toprank.errors import ToprankError as ToprankError
 from toprank.experiment import Experiment as Experiment
 from toprank.explaining import importance as importance
-from toprank.exporting.export import export as export
+from toprank.exporting.exporter import export as export
 from toprank.metrics.evaluation import evaluate as evaluate
 from toprank.metrics.runs import evaluate_run as evaluate_run
 from toprank.monitoring import monitor as monitor

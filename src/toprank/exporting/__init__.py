@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toprank.exporting.export import DifferenceError, DifferenceWarning, export, refusals
+from toprank.exporting.exporter import DifferenceError, DifferenceWarning, export, refusals
 from toprank.exporting.formats import Format, format_named, names
 from toprank.exporting.parity import Parity
 

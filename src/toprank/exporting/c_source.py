@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ import numpy.typing as npt
 
 from toprank import __version__
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporting.c_functions import FUNCTIONS, HEAD, TAIL
-from toprank.exporting.formats import Format, Target
-from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
+from toprank.exporting.formats import Format, Prepared
+from toprank.rankers.formula import Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
 
-class _Writer:
+class _CWriter:
     """Formulas as expressions of x, the features of a document; what they need goes into constants and functions."""
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class _Writer:
             return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
         if isinstance(part, Wide):
             return self.score(part.part, self._wide(part, x))
-        if not isinstance(part, Grades):
+        if not isinstance(part, GradeGains):
             return f"{self.outputs(part, x)}[0]"
         self.functions |= {"sigmoid", "expected_gain"}
         a, b = np.array(part.steps).T if part.steps is not None else (np.zeros(0), np.zeros(0))
@@ -71,11 +73,11 @@ class _Writer:
             self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
         return name
 
-    def outputs(self, part: Linear | Forest | Network, x: str) -> str:
+    def outputs(self, part: LinearFunction | Forest | Network, x: str) -> str:
         """The array that will hold the outputs."""
         name = self._name("outputs")
         self.steps.append(f"double {name}[{part.outputs}];")
-        if isinstance(part, Linear):
+        if isinstance(part, LinearFunction):
             self.functions.add("linear")
             parts = ("centre", "scale", "weights", "intercepts", "missing")
             tables = ", ".join(self.array(table, getattr(part, table)) for table in parts)
@@ -103,9 +105,9 @@ class _Writer:
                     words.append(packed)
                     begin, count = n_words, len(packed)
                     n_words += len(packed)
-                what = (tree.feature[node], sides[0][node], sides[1][node], begin, count, tree.missing[node])
-                asked = f"{', '.join(str(int(one)) for one in what)}, {int(tree.default_left[node])}"
-                rows.append(f"{{{_number(float(tree.threshold[node]))}, {asked}}}")
+                numbers = (tree.feature[node], sides[0][node], sides[1][node], begin, count, tree.missing[node])
+                rest = f"{', '.join(str(int(number)) for number in numbers)}, {int(tree.default_left[node])}"
+                rows.append(f"{{{_number(float(tree.threshold[node]))}, {rest}}}")
             leaves.append(tree.values)
             n_leaves += len(tree.values)
         name = self._name("nodes")
@@ -160,14 +162,14 @@ def _listed(words: Iterable[str]) -> str:
     return "\n    " + "\n    ".join([*lines, line.rstrip(", ")])
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    writer = _Writer()
+def _source(formula: Formula) -> bytes:
+    writer = _CWriter()
     score = writer.score(formula.part)
-    name = _identifier(target.name)
-    most = max((len(part.gains) for part in _grades(formula.part)), default=0)
+    name = _identifier(formula.name)
+    most = max((len(function.grades.gains) for function in formula.functions if function.grades), default=0)
     steps = [f"double P[{2 * most}];", *writer.steps] if most else writer.steps
     known = {"name": name, "version": __version__, "d": formula.n_features}
-    features = ", ".join(_text(one) for one in formula.names)
+    features = ", ".join(map(_text, formula.features))
     pieces = [
         HEAD.format(**known, features=features),
         *_levels(name, formula),
@@ -175,27 +177,19 @@ def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
         *writer.constants,
         TAIL.format(**known, steps="\n    ".join(steps), score=score),
     ]
-    return {"": "\n".join(pieces).encode()}
+    return "\n".join(pieces).encode()
 
 
 def _levels(name: str, formula: Formula) -> list[str]:
     """The levels of categories, a table each."""
     if not formula.levels:
         return []
-    said = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
-    return [said] + [
-        f"const char *const {name}_levels_{formula.names.index(feature)}[] = "
+    comment = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
+    return [comment] + [
+        f"const char *const {name}_levels_{formula.features.index(feature)}[] = "
         f"{{{', '.join(map(_text, levels)) or '0'}}};"
         for feature, levels in formula.levels.items()
     ]
-
-
-def _grades(part: Part) -> list[Grades]:
-    if isinstance(part, Blend):
-        return [found for _, term in part.terms for found in _grades(term)]
-    if isinstance(part, Wide):
-        return _grades(part.part)
-    return [part] if isinstance(part, Grades) else []
 
 
 def _identifier(name: str) -> str:
@@ -219,16 +213,13 @@ def _text(name: str) -> str:
 
 def _compiler() -> str | None:
     named = os.environ.get("CC", "").split()
-    return next((found for one in (*named[:1], "cc", "gcc", "clang") if (found := shutil.which(one))), None)
+    return next((path for name in (*named[:1], "cc", "gcc", "clang") if (path := shutil.which(name))), None)
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    del names
-    compiler = _compiler()
-    if compiler is None:
-        raise DataError("No C compiler was found.")
+def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         library = Path(folder) / "model.so"
+        # a product and a sum joined in one instruction would round once where predict rounds twice
         strict = ["-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
         done = subprocess.run(
             [compiler, *strict, "-xc", str(path), "-xnone", "-o", str(library), "-lm"],
@@ -238,25 +229,24 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
         )
         if done.returncode:
             raise DataError(f"{compiler} refuses the exported file: {done.stderr[:2000]}")
-        found = re.search(r"^void (\w+)_scores\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert found is not None
-        score = getattr(ctypes.CDLL(str(library)), f"{found[1]}_scores")
+        function = re.search(r"^void (\w+)_scores\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert function is not None
+        score = getattr(ctypes.CDLL(str(library)), f"{function[1]}_scores")
         score.argtypes, score.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p), None
         rows, scores = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
         score(rows.ctypes.data, len(rows), scores.ctypes.data)
     return scores
 
 
-FORMATS = [
-    Format(
-        name="c",
-        title="one C99 file without dependencies",
-        suffix=".c",
-        precision="double",
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    compiler = _compiler()
+    return Prepared(
+        formula=formula,
+        files={"": _source(formula)},
+        score=None if compiler is None else partial(_scores, compiler),
+        interpreter="C compiler" if compiler is None else f"a C compiler ({compiler})",
         rounds_sums=True,
-        files=_files,
-        scores=_scores,
-        interpreter=lambda: f"a C compiler ({_compiler()})" if _compiler() else "C compiler",
-        available=lambda: _compiler() is not None,
     )
-]
+
+
+FORMATS = [Format(name="c", title="one C99 file without dependencies", suffix=".c", prepare=_prepare)]

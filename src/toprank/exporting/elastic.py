@@ -8,8 +8,6 @@ the server; a file is refused where it would go elsewhere than in the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Target, as_rows, release, table_remarks
+from toprank.exporting.formats import Format, Prepared, as_rows, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
 from toprank.exporting.splits import (
@@ -32,7 +30,7 @@ from toprank.exporting.splits import (
     plain_trees,
     single_text,
 )
-from toprank.exporting.weights import linear_remarks, weights_of
+from toprank.exporting.weights import CentredWeights, linear_remarks, weights_of
 from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS", "missing_rules"]
@@ -51,7 +49,7 @@ _RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
     "elasticsearch": (((8, 13), Rules({"node"})), ((8, 11), Rules({"zero", "node"})), ((0, 0), Rules({"zero"}))),
     "opensearch": (((3, 8), Rules({"node"})), ((3, 2), Rules({"right"})), ((0, 0), Rules({"zero"}))),
 }
-_SAID: dict[Missing, str] = {
+_WORDS: dict[Missing, str] = {
     "zero": "takes a missing value for 0",
     "right": "sends every missing value to the right",
     "node": "sends a missing value where each split says",
@@ -114,47 +112,52 @@ def _missing_right(node: Node, present: frozenset[int], gone: frozenset[int], ro
     return Split(feature, _CEILING, False, asked, without)
 
 
-def _refuses(engine: str, formula: Formula, target: Target) -> str | None:
-    rules, title = missing_rules(engine, target.version), _TITLES[engine]
+def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
+    """Which server does what with a missing value; `anyone` stands for one whose version is not known."""
+    does = " or ".join(_WORDS[rule] for rule in sorted(missing_rules(engine, server)))
+    return f"{anyone if server is None else f'{_TITLES[engine]} {server}'} {does}"
+
+
+def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
+    rules, title = missing_rules(engine, server), _TITLES[engine]
     if formula.n_features > _FEATURES:
         return f"it has {formula.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
-    if weights_of(formula) is not None:
+    if formula.linear is not None:
         return None
     if (reason := forest_refusal(formula, f"a model of {title}")) is not None:
         return reason
     if _trees(formula, rules) is not None:
         return None
-    known = "the server" if target.version is None else f"{title} {target.version}"
-    does = " or ".join(_SAID[rule] for rule in sorted(rules))
     newest = ".".join(map(str, _RULES[engine][0][0]))
     remedy = (
         f"Say which version it is; {newest} and later take any of our trees."
-        if target.version is None
+        if server is None
         else f"Use {title} {newest} or later, or train on data whose missing values are filled in as in the index."
     )
-    return f"its splits send missing values left and right, and {known} {does}. {remedy}"
+    return (
+        f"its splits send missing values left and right, and {_what_servers_do(engine, server, 'the server')}. {remedy}"
+    )
 
 
-def _files(engine: str, formula: Formula, target: Target) -> Mapping[str, bytes]:
-    linear = weights_of(formula)
+def _files(formula: Formula, linear: CentredWeights | None, rules: Rules) -> dict[str, bytes]:
     inner: dict[str, Any]
     if linear is not None:
-        weights = {name: _number(weight) for name, weight in zip(formula.names, linear.weights, strict=True)}
+        weights = {name: _number(weight) for name, weight in zip(formula.features, linear.weights, strict=True)}
         inner = {"type": "model/linear", "definition": _json(weights)}
-        means = {name: mean for name, mean in zip(formula.names, linear.means, strict=True) if mean}
+        means = {name: mean for name, mean in zip(formula.features, linear.means, strict=True) if mean}
         if means:
             inner["feature_normalizers"] = {
                 name: {"standard": {"mean": _number(mean), "standard_deviation": 1.0}} for name, mean in means.items()
             }
     else:
-        trees = _trees(formula, missing_rules(engine, target.version))
+        trees = _trees(formula, rules)
         assert trees is not None
         definition = (
-            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, formula.names) for tree in trees) + "]}"
+            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, formula.features) for tree in trees) + "]}"
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
-    body = {"model": {"name": target.name, "model": inner}}
-    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(formula, target)).encode()}
+    body = {"model": {"name": formula.name, "model": inner}}
+    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(formula, linear)).encode()}
 
 
 def _number(value: float) -> float:
@@ -182,12 +185,11 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
     return written(tree, next(numbers), 0)
 
 
-def _feature_set(formula: Formula, target: Target) -> dict[str, Any]:
+def _feature_set(formula: Formula, linear: CentredWeights | None) -> dict[str, Any]:
     """A feature set in which each feature is the number in the field of its name.
 
     Where there is none, it is missing; for linear functions it takes the place of a missing value.
     """
-    linear = weights_of(formula)
 
     def value_of(column: int, name: str) -> dict[str, Any]:
         factor: dict[str, Any] = {"field": name}
@@ -198,43 +200,49 @@ def _feature_set(formula: Formula, target: Target) -> dict[str, Any]:
 
     features = [
         {"name": name, "params": [], "template_language": "mustache", "template": value_of(column, name)}
-        for column, name in enumerate(formula.names)
+        for column, name in enumerate(formula.features)
     ]
-    return {"featureset": {"name": target.name, "features": features}}
+    return {"featureset": {"name": formula.name, "features": features}}
 
 
-def _scores(rules: Rules, path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What a server makes of the files; NaN where servers that may be meant differ."""
     text = path.read_text(encoding="utf-8")
-    features = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = elastic.feature_values(features, X, names)
+    feature_set = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
+    held, named = elastic.feature_values(feature_set, X, features)
     first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
     agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
     return np.where(agreed, first, np.nan)
 
 
-def _settled(engine: str, kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
-    linear, rules, title = weights_of(formula), missing_rules(engine, target.version), _TITLES[engine]
-    file = target.name + _FEATURE_FILE
-    said = [
-        f"{file} makes a feature set '{target.name}' in which each feature is the number in the field of its name; "
-        "write queries where features are none.",
+def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
+    linear, rules, title = weights_of(formula), missing_rules(engine, server), _TITLES[engine]
+    files, feature_file = _files(formula, linear, rules), formula.name + _FEATURE_FILE
+    remarks = [
+        f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "
+        "same name; replace any that is not a field with your own query.",
         *table_remarks(formula),
-        *_negative(data, formula.names, title),
+        *_negative(data, formula.features, title),
     ]
-    changes: dict[str, Any] = {"scores": partial(_scores, rules)}
     if linear is not None:
-        said += linear_remarks(linear, formula.names, file)
-        changes |= {"constant": linear.constant, "apart": frozenset({"huge"})}  # sums beyond single precision
+        remarks += linear_remarks(linear, formula.features, feature_file)
     else:
-        does = " or ".join(_SAID[rule] for rule in sorted(rules))
-        known = f"{title} {target.version}" if target.version else f"{title} (any version)"
-        said.append(f"{known} {does}; the splits are written for that.")
-    written = kept.files(formula, target)
-    if (size := len(written[""])) > _LARGE:
-        said.append(f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search.")
-    return replace(
-        kept, files=lambda _formula, _target: written, remarks=lambda _formula, _target: tuple(said), **changes
+        does = _what_servers_do(engine, server, f"{title} (any version)")
+        remarks.append(f"{does}; the splits are written for that.")
+    if (size := len(files[""])) > _LARGE:
+        remarks.append(
+            f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search."
+        )
+    return Prepared(
+        formula=formula,
+        files=files,
+        score=partial(_scores, rules),
+        interpreter=f"the rules of {title}'s plug-in",
+        remarks=tuple(remarks),
+        # a sum of huge terms is beyond single precision
+        excluded=frozenset() if linear is None else frozenset({"huge"}),
+        single=True,
+        constant=0.0 if linear is None else linear.constant,
     )
 
 
@@ -255,19 +263,14 @@ def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> l
     ]
 
 
-def _format(engine: str) -> Format:
-    return Format(
+FORMATS = [
+    Format(
         name=engine,
-        title=f"the learning-to-rank plug-in of {_TITLES[engine]}: the body of a _createmodel request",
+        title=f"the learning-to-rank plug-in of {title}: the body of a _createmodel request",
         suffix=".json",
-        precision="single",
-        files=partial(_files, engine),
-        scores=partial(_scores, missing_rules(engine, None)),
-        interpreter=lambda: f"the rules of {_TITLES[engine]}'s plug-in",
+        prepare=partial(_prepare, engine),
         refuses=partial(_refuses, engine),
         versioned=True,
-        settle=partial(_settled, engine),
     )
-
-
-FORMATS = [_format(engine) for engine in _TITLES]
+    for engine, title in _TITLES.items()
+]

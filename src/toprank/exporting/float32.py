@@ -1,4 +1,4 @@
-"""Thresholds for targets that hold features in single precision: the same decisions, bit for bit.
+"""What single precision makes of a model: thresholds that decide the same, bit for bit, and features it cannot hold.
 
 For x in single precision, x <= t holds where x <= f, f the largest single ≤ t, and where x < L, L the next single above
 f. The single nearest to t may lie on the other side of it, and would send documents the wrong way.
@@ -9,9 +9,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["next_single", "single_below"]
+from toprank.compute import FloatArray
+from toprank.rankers.formula import Forest, Formula, LinearFunction
+
+__all__ = ["coarse_features", "next_single", "single_below"]
 
 _LARGEST = np.finfo(np.float32).max
+_WHOLE = float(1 << 24)  # whole numbers beyond are not all there in single precision
+_BEYOND = 1e37  # a threshold that asks whether there is a value at all
+_SOME = 3  # features that are named
 
 
 def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -31,3 +37,56 @@ def next_single(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The smallest single precision number > t (for x < L); ∞ where t is beyond all."""
     with np.errstate(over="ignore"):
         return np.nextafter(single_below(threshold), np.float32(np.inf))
+
+
+# ---- features ----
+
+
+def coarse_features(formula: Formula) -> tuple[str, ...]:
+    """What to say of features whose values single precision rounds: nothing, or one sentence."""
+    sizes = [(j, size) for j in range(formula.n_features) if (size := _coarse(formula, j))]
+    if not sizes:
+        return ()
+    steps = [
+        f"'{formula.features[j]}' (about {size:.4g}, in steps of {np.spacing(np.float32(size)):.2g})"
+        for j, size in sizes
+    ]
+    others = f" and {len(sizes) - _SOME} more" if len(sizes) > _SOME else ""
+    return (
+        f"Single precision cannot hold what the model tells apart in {', '.join(steps[:_SOME])}{others}: values within "
+        "a step of each other are one there, and may lie on the other side of a threshold. Subtract a constant near to "
+        "them before training and in the index, or check on data.",
+    )
+
+
+def _coarse(formula: Formula, feature: int) -> float:
+    """How large the values of a feature are where they are too large or too fine for single precision; else 0."""
+    features, thresholds = formula.thresholds
+    own = np.unique(thresholds[features == feature])
+    own = own[np.abs(own) < _BEYOND]
+    expected = _centres(formula, feature)
+    size = float(np.abs(np.concatenate([own, expected])).max(initial=0.0))
+    collapse = len(np.unique(single_below(own))) < len(own) and size > 1.0
+    kind = "number" if formula.encoding is None else formula.encoding.columns[feature].kind
+    middles = np.nextafter(own, -np.inf)  # LightGBM's thresholds are the next numbers above
+    of_days = np.isin(np.mod(np.concatenate([own, middles]) * 2.0, 1.0).reshape(2, -1), 0.0).any(axis=0).all()
+    timed = kind in ("date", "duration") and (len(expected) > 0 or not of_days)
+    return size if size >= _WHOLE or collapse or timed else 0.0
+
+
+def _centres(formula: Formula, feature: int) -> FloatArray:
+    """What linear functions and networks take for the middle of a feature."""
+    centres: list[float] = []
+    for part, features, *_ in formula.functions:
+        if isinstance(part, Forest):
+            continue
+        for column in np.flatnonzero(features == feature).tolist():
+            middle = float(part.centre[column])
+            if isinstance(part, LinearFunction):
+                centres += [middle] if part.weights[:, column].any() else []
+            elif part.transform == "quantile":
+                centres.append(float(np.abs(part.knots[:, column]).max()))
+            else:
+                # e^80 is beyond all that single precision holds whole, and expm1 does not overflow
+                centres.append(float(np.expm1(min(abs(middle), 80.0))) if part.transform == "log1p" else middle)
+    return np.array(centres)

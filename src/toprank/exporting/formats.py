@@ -1,4 +1,4 @@
-"""`Format`: one way to write a ranker down for others, as a value: what it holds, how it is written, how it scores.
+"""`Format`: one way to write a ranker down for others; `Prepared`: a ranker written down that way, ready to be checked.
 
 Each format has a module with a value `FORMATS` of its own; this registry knows where they live.
 """
@@ -9,98 +9,96 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.exporting.probe_rows import TINY
 from toprank.importing import first_use
-from toprank.rankers.formula import Formula
+from toprank.rankers.formula import TINY, Formula
 
-__all__ = ["Format", "Target", "format_named", "names", "release"]
+__all__ = ["Format", "Prepared", "format_named", "names", "release"]
 
-_SINGLE = 1e-5
-
-
-class Target(NamedTuple):
-    """What a writer is told besides the formula."""
-
-    name: str
-    """The name of the file without its suffix: that of the model inside."""
-    version: str | None = None
-    """Of the server that the file is for."""
+_DOUBLE, _SINGLE = 1e-9, 1e-5
+"""Tolerances. A sum of n terms in another order differs by some n·2⁻⁵³ of its size in double precision, n·2⁻²⁴ in
+single: these allow for millions of terms, and for a hundred, of whose errors most cancel."""
 
 
-@dataclass(frozen=True)
-class Format:
-    """A way to write rankers down.
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A model in a format: its files, and what the check has to know of the program that reads them."""
 
-    Args:
-        name: as `toprank.export` calls it.
-        title: what it is and who reads it, in a few words.
-        suffix: what its files usually end in.
-        precision: what the target computes in; ``double`` is held to no change of any ranking.
-        files: the content of the file, under "", and of files beside it, each under what follows the file's stem.
-        refuses: why it cannot say this formula, as a sentence with a remedy; None: it can.
-        scores: what the file at a path makes of rows of features; the names of the columns come with them.
-        interpreter: who computes `scores`, in words; asked when they have been computed.
-        available: whether `interpreter` is there; else files are written without a comparison.
-        remarks: sentences about what the target asks of its users: ranges of features, limits of size.
-        versioned: whether what it writes depends on the version of a server.
-        apart: kinds of made rows that are counted apart, since the target cannot treat them as `predict` does.
-        tiny: values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or where a target is coarser.
-        rounds_sums: whether sums are rounded to single precision after each tree where the model's are.
-        texts: whether the categories of a table are given as texts, and not as codes.
-        constant: what the target leaves out of every score, which changes no order.
-        settle: the format as it stands for one formula, one server and the data to check on, where any of this depends
-            on them; None: as it is.
-    """
-
-    name: str
-    title: str
-    suffix: str
-    precision: Literal["double", "single"]
-    files: Callable[[Formula, Target], Mapping[str, bytes]]
-    scores: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray]
-    interpreter: Callable[[], str]
-    refuses: Callable[[Formula, Target], str | None] = lambda _formula, _target: None
-    remarks: Callable[[Formula, Target], tuple[str, ...]] = lambda _formula, _target: ()
-    available: Callable[[], bool] = lambda: True
-    versioned: bool = False
-    apart: frozenset[str] = frozenset()
-    tiny: float = TINY
+    formula: Formula
+    files: Mapping[str, bytes]
+    """The content of the file, under "", and of files beside it, each under what follows the file's stem."""
+    score: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray] | None
+    """What the file at a path makes of rows of these features; None: nothing is here that can read it."""
+    interpreter: str
+    """What computes `score`, in words."""
+    remarks: tuple[str, ...] = ()
+    """What whoever uses the file has to know: names, ranges of features, limits of size."""
+    excluded: frozenset[str] = frozenset()
+    """Kinds of made rows that totals leave out, since the program cannot treat them as `predict` does."""
+    single: bool = False
+    """Whether the program computes in single precision; else no ranking may change."""
     rounds_sums: bool = False
+    """Whether sums are rounded to single precision after each tree where the model's are."""
     texts: bool = False
+    """Whether the categories of a table are given as texts, and not as codes."""
+    tiny: float = TINY
+    """Values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or more where a program is coarser.
+    """
     constant: float = 0.0
-    settle: Callable[[Format, Formula, Target, RankingData | None], Format] | None = None
+    """What is missing from every score, which changes no order."""
+
+    @property
+    def adds_otherwise(self) -> bool:
+        """Whether the model's own sums are of single precision, and those of the file are of double."""
+        return self.formula.single_sums and not self.single and not self.rounds_sums
 
     @property
     def tolerance(self) -> float:
-        """Differences up to this share of the score (of 1, where it is smaller) are rounding."""
-        return 1e-9 if self.precision == "double" else _SINGLE
+        """Differences up to this share of the score (of 1, where it is smaller) are rounding.
 
-    def tolerance_for(self, formula: Formula) -> float:
-        """The same for a formula: what a network is fed is rounded to single precision, maybe in another way."""
-        return _SINGLE if formula.has_network or self.adds_otherwise(formula) else self.tolerance
+        What a network is fed is rounded to single precision, and may be rounded otherwise.
+        """
+        return _SINGLE if self.single or self.formula.has_network or self.adds_otherwise else _DOUBLE
 
-    def adds_otherwise(self, formula: Formula) -> bool:
-        """Whether the model's own sums are of single precision, and the target's are of double."""
-        return formula.single_sums and self.precision == "double" and not self.rounds_sums
 
-    def check(self, formula: Formula, target: Target) -> None:
-        """Refuse a formula that the format cannot say, and a version where none is asked for."""
-        if target.version is not None and not self.versioned:
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A way to write rankers down."""
+
+    name: str
+    """As `toprank.export` calls it."""
+    title: str
+    """What it is and who reads it, in a few words."""
+    suffix: str
+    """What its files usually end in."""
+    prepare: Callable[[Formula, str | None, RankingData | None], Prepared]
+    """Writes a formula for a server of some version, None for any; data to check on may be there for remarks."""
+    refuses: Callable[[Formula, str | None], str | None] | None = None
+    """Why it cannot hold a formula on a server, as a sentence with a remedy; None: it can."""
+    versioned: bool = False
+    """Whether what it writes depends on the version of a server."""
+
+    def refusal(self, formula: Formula, server: str | None = None) -> str | None:
+        """Why it cannot hold a formula on a server; None: it can."""
+        return None if self.refuses is None else self.refuses(formula, server)
+
+    def prepared(self, formula: Formula, server: str | None = None, data: RankingData | None = None) -> Prepared:
+        """A formula in this format.
+
+        Raises:
+            DataError: the format cannot hold it, or knows no servers.
+        """
+        if server is not None and not self.versioned:
             raise DataError(f"The format {self.name} does not depend on a server; leave its version out.")
-        reason = self.refuses(formula, target)
-        if reason is not None:
+        if (reason := self.refusal(formula, server)) is not None:
             raise DataError(f"The format {self.name} cannot hold this model: {reason}")
-
-    def settled(self, formula: Formula, target: Target, data: RankingData | None) -> Format:
-        """The format for this export; see `settle`."""
-        return self if self.settle is None else self.settle(self, formula, target, data)
+        return self.prepare(formula, server, data)
 
 
 _HOMES: dict[str, str] = {
@@ -133,7 +131,7 @@ def format_named(name: Any) -> Format:
     if not isinstance(name, str) or name.lower() not in _HOMES:
         raise UnknownNameError("format", str(name), _HOMES)
     formats: list[Format] = first_use(_HOMES[name.lower()]).FORMATS
-    return next(one for one in formats if one.name == name.lower())
+    return next(format for format in formats if format.name == name.lower())
 
 
 def release(version: str) -> tuple[int, int]:
@@ -149,7 +147,7 @@ def release(version: str) -> tuple[int, int]:
 
 
 def renamed(names: Sequence[str], marks: str) -> list[str]:
-    r"""Names in which every mark that a target does not take is an underscore.
+    r"""Names in which every mark that a reader does not take is an underscore.
 
     >>> renamed(["bm25 title", "age"], r"\s")
     ['bm25_title', 'age']
@@ -157,27 +155,27 @@ def renamed(names: Sequence[str], marks: str) -> list[str]:
     return [re.sub(marks, "_", name) or "_" for name in names]
 
 
-def name_refusal(names: Sequence[str], marks: str, target: str, which: str) -> str | None:
-    """Why names cannot be told apart without the marks that a target does not take; `which` these are, in words."""
+def name_refusal(names: Sequence[str], marks: str, reader: str, which: str) -> str | None:
+    """Why names cannot be told apart without the marks that a reader does not take; `which` these are, in words."""
     if len(set(renamed(names, marks))) == len(names):
         return None
     return (
-        f"{target} does not take {which} in names of features, and without them two have one name. Rename them before "
+        f"{reader} does not take {which} in names of features, and without them two have one name. Rename them before "
         "training."
     )
 
 
-def name_remarks(names: Sequence[str], marks: str, target: str) -> tuple[str, ...]:
+def name_remarks(names: Sequence[str], marks: str, reader: str) -> tuple[str, ...]:
     """What was renamed."""
     changed = [(old, new) for old, new in zip(names, renamed(names, marks), strict=True) if old != new]
     if not changed:
         return ()
     some = f"{len(changed)} features are" if len(changed) > 1 else "a feature is"
-    return (f"{target} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
+    return (f"{reader} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
 def table_remarks(formula: Formula) -> tuple[str, ...]:
-    """What a target is to be given in the place of dates, durations and categories."""
+    """What a program is to be given in the place of dates, durations and categories."""
     if formula.encoding is None:
         return ()
     given = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}

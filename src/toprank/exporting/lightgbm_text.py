@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
+from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import not_trees
-from toprank.rankers.formula import Formula, Tree
+from toprank.rankers.formula import Forest, Formula, Tree
 from toprank.rankers.trees.text import Fields, ReadTrees, written_trees
 
 __all__ = ["FORMATS"]
@@ -21,16 +19,13 @@ __all__ = ["FORMATS"]
 _MARKS = r'[\s",:\[\]{}\x00-\x1f\x7f]'
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    del target
-    forest = formula.forest
-    assert forest is not None
+def _text(formula: Formula, forest: Forest) -> bytes:
     trees = [_fields(tree) for tree in forest.trees]
     if forest.intercepts[0] or not trees:
         trees.append(_fields(_leaf(float(forest.intercepts[0]))))
     text = written_trees(ReadTrees(1, None, None, ["none"] * formula.n_features, trees))
-    names = " ".join(renamed(formula.names, _MARKS))
-    return {"": re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1).encode()}
+    names = " ".join(renamed(formula.features, _MARKS))
+    return re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1).encode()
 
 
 def _leaf(value: float) -> Tree:
@@ -68,43 +63,38 @@ def _fields(tree: Tree) -> Fields:
         "shrinkage": np.array([1.0]),
     }
     if sets:
-        fields["cat_boundaries"] = np.concatenate([[0], np.cumsum([len(one) for one in words])])
+        fields["cat_boundaries"] = np.concatenate([[0], np.cumsum([len(packed) for packed in words])])
         fields["cat_threshold"] = np.concatenate(words)
     return fields
 
 
-def _refuses(formula: Formula, target: Target) -> str | None:
-    del target
+def _refuses(formula: Formula, _server: str | None) -> str | None:
     clash = name_refusal(
-        formula.names, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
+        formula.features, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
     )
     return clash or (None if formula.forest is not None else not_trees(formula, "LightGBM's file"))
 
 
-def _remarks(formula: Formula, target: Target) -> tuple[str, ...]:
-    del target
-    return name_remarks(formula.names, _MARKS, "LightGBM")
-
-
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    del names
+def _scores(path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
     import lightgbm
 
     return np.asarray(lightgbm.Booster(model_file=str(path)).predict(X, raw_score=True, num_threads=1))
 
 
-def _interpreter() -> str:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     import lightgbm
 
-    return f"LightGBM {lightgbm.__version__}"
-
-
-def _settled(format: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
-    """LightGBM takes values within ±1e-35 of zero for zero; where the model does not, such rows are counted apart."""
-    del target, data
     forest = formula.forest
     assert forest is not None
-    return format if forest.flushes else replace(format, apart=frozenset({"tiny"}))
+    return Prepared(
+        formula=formula,
+        files={"": _text(formula, forest)},
+        score=_scores,
+        interpreter=f"LightGBM {lightgbm.__version__}",
+        remarks=name_remarks(formula.features, _MARKS, "LightGBM"),
+        # LightGBM takes values within ±1e-35 of zero for zero, whatever the model does
+        excluded=frozenset() if forest.flushes else frozenset({"tiny"}),
+    )
 
 
 FORMATS = [
@@ -112,12 +102,7 @@ FORMATS = [
         name="lightgbm",
         title="LightGBM's text, which many other programs read",
         suffix=".txt",
-        precision="double",
-        files=_files,
+        prepare=_prepare,
         refuses=_refuses,
-        remarks=_remarks,
-        scores=_scores,
-        interpreter=_interpreter,
-        settle=_settled,
     )
 ]

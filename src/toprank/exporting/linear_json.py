@@ -3,55 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.exporting.formats import Format, Target
+from toprank.data.dataset import RankingData
+from toprank.exporting.formats import Format, Prepared
 from toprank.rankers.formula import Formula, Wide
 
 __all__ = ["FORMATS"]
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    linear = formula.linear
-    assert linear is not None
-    said = {
-        "model": target.name,
-        "score": "intercept + the sum over features of weight * value, or of missing where there is no value",
-        "intercept": float(linear.intercepts[0]),
-        "weights": dict(zip(formula.names, linear.weights[0].tolist(), strict=True)),
-        "missing": dict(zip(formula.names, linear.missing[0].tolist(), strict=True)),
-    }
-    return {"": (json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()}
-
-
-def _refuses(formula: Formula, target: Target) -> str | None:
-    del target
+def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:
         return None
     why = "it has a weight for each level of a category" if isinstance(formula.part, Wide) else "it is no weighted sum"
     return f"{why}, and the file holds a weight for each feature. Export it to onnx, c or python."
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    said = json.loads(path.read_bytes())
-    weights, missing = (np.array([said[key][name] for name in names]) for key in ("weights", "missing"))
+def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+    model = json.loads(path.read_bytes())
+    weights, missing = (np.array([model[key][name] for name in features]) for key in ("weights", "missing"))
     gone = np.isnan(X)
-    return np.asarray(np.where(gone, 0.0, X) @ weights + gone @ missing + said["intercept"])
+    return np.asarray(np.where(gone, 0.0, X) @ weights + gone @ missing + model["intercept"])
+
+
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    linear = formula.linear
+    assert linear is not None
+    model = {
+        "model": formula.name,
+        "score": "intercept + the sum over features of weight * value, or of missing where there is no value",
+        "intercept": float(linear.intercepts[0]),
+        "weights": dict(zip(formula.features, linear.weights[0].tolist(), strict=True)),
+        "missing": dict(zip(formula.features, linear.missing[0].tolist(), strict=True)),
+    }
+    text = json.dumps(model, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return Prepared(formula=formula, files={"": text.encode()}, score=_scores, interpreter=f"NumPy {np.__version__}")
 
 
 FORMATS = [
     Format(
-        name="json",
-        title="the weights of a linear model by name",
-        suffix=".json",
-        precision="double",
-        files=_files,
-        refuses=_refuses,
-        scores=_scores,
-        interpreter=lambda: f"NumPy {np.__version__}",
+        name="json", title="the weights of a linear model by name", suffix=".json", prepare=_prepare, refuses=_refuses
     )
 ]

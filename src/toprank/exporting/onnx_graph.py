@@ -6,7 +6,6 @@ Categories of a table are an input of texts, so that no code has to be known out
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import numpy as np
 
 from toprank import __version__
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import needs
-from toprank.exporting.formats import Format, Target
-from toprank.exporting.onnx_nodes import Nodes
+from toprank.exporting.formats import Format, Prepared
+from toprank.exporting.onnx_nodes import GraphNodes
 from toprank.exporting.onnx_trees import forest_outputs, ranks_among
 from toprank.importing import installed
-from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
+from toprank.rankers.formula import Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
@@ -27,17 +27,17 @@ _OPSETS = {"": 18, "ai.onnx.ml": 5}
 _ROWS = 1 << 12  # scored at a time
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
+def _model(formula: Formula) -> bytes:
     onnx = needs("onnx", "export", "The format onnx")
     from onnx import checker, helper, numpy_helper  # noqa: F401 - parts of the package that are not there by themselves
 
-    nodes, double = Nodes(onnx), onnx.TensorProto.DOUBLE
+    nodes, double = GraphNodes(onnx), onnx.TensorProto.DOUBLE
     X, inputs = _inputs(nodes, formula, helper, onnx.TensorProto)
     score = _Graph(nodes, formula.n_features, X).score(formula.part)
     nodes.made.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
     graph = helper.make_graph(
         nodes.made,
-        target.name,
+        formula.name,
         inputs,
         [helper.make_tensor_value_info("scores", double, ["documents"])],
         nodes.constants,
@@ -48,24 +48,25 @@ def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
         graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
     )
     model.producer_version = __version__
-    told: dict[str, Any] = {"features": [name for name in formula.names if name not in formula.levels]}
+    properties: dict[str, Any] = {"features": [name for name in formula.features if name not in formula.levels]}
     if formula.levels:
-        told |= {"categories": list(formula.levels), "levels": formula.levels}
-    helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()})
+        properties |= {"categories": list(formula.levels), "levels": formula.levels}
+    helper.set_model_props(model, {key: json.dumps(value, ensure_ascii=False) for key, value in properties.items()})
     checker.check_model(model)
-    return {"": model.SerializeToString(deterministic=True)}
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
 
 
-def _inputs(nodes: Nodes, formula: Formula, helper: Any, types: Any) -> tuple[str, list[Any]]:
+def _inputs(nodes: GraphNodes, formula: Formula, helper: Any, types: Any) -> tuple[str, list[Any]]:
     """All features as numbers, by name; and the inputs: numbers, and texts where there are categories of a table."""
-    numbers = [name for name in formula.names if name not in formula.levels]
+    numbers = [name for name in formula.features if name not in formula.levels]
     asked = [("features", types.DOUBLE, len(numbers))] if numbers else []
     asked += [("categories", types.STRING, len(formula.levels))] if formula.levels else []
     inputs = [helper.make_tensor_value_info(name, kind, ["documents", width]) for name, kind, width in asked]
     if not formula.levels:
         return "features", inputs
     columns = []
-    for name in formula.names:
+    for name in formula.features:
         if name not in formula.levels:
             place = nodes.constant(np.array([numbers.index(name)]))
             columns.append(nodes("Gather", "features", place, axis=1))
@@ -86,13 +87,13 @@ def _inputs(nodes: Nodes, formula: Formula, helper: Any, types: Any) -> tuple[st
 class _Graph:
     """The nodes of a formula."""
 
-    def __init__(self, nodes: Nodes, d: int, X: str) -> None:
+    def __init__(self, nodes: GraphNodes, d: int, X: str) -> None:
         self.nodes, self.d, self._X = nodes, d, X
 
     def score(self, part: Part) -> str:
         """(n, 1), the score."""
         nodes = self.nodes
-        if isinstance(part, Grades):
+        if isinstance(part, GradeGains):
             return self._expected_gain(part)
         if isinstance(part, Wide):
             return _Graph(nodes, part.width, self._wide(part)).score(part.part)
@@ -102,9 +103,9 @@ class _Graph:
         members = nodes("Concat", *(self.score(term) for _, term in part.terms), axis=1)
         return nodes("MatMul", members, nodes.constant(np.array([[factor] for factor, _ in part.terms])))
 
-    def outputs(self, part: Linear | Forest | Network) -> str:
+    def outputs(self, part: LinearFunction | Forest | Network) -> str:
         """(n, outputs)."""
-        if isinstance(part, Linear):
+        if isinstance(part, LinearFunction):
             return self._linear(part)
         if isinstance(part, Forest):
             return forest_outputs(self.nodes, self._X, part, self.d)
@@ -139,7 +140,7 @@ class _Graph:
             first += width
         return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
 
-    def _linear(self, part: Linear) -> str:
+    def _linear(self, part: LinearFunction) -> str:
         nodes = self.nodes
         centred = nodes("Mul", nodes("Sub", self._X, nodes.constant(part.centre)), nodes.constant(part.scale))
         product = nodes("MatMul", self._filled(centred, np.zeros(self.d)), nodes.constant(part.weights.T))
@@ -195,11 +196,11 @@ class _Graph:
         flat = np.zeros((1, knots.shape[1]))
         rank = nodes("Cast", ranks_among(nodes, X, knots, strict=True), to=nodes.INT64)
 
-        def found(table: FloatArray) -> str:
+        def looked_up(table: FloatArray) -> str:
             return nodes("GatherElements", nodes.constant(table), rank, axis=0)
 
-        begins, slopes = found(np.concatenate([flat, knots])), found(np.concatenate([flat, rises, flat]))
-        start = found(np.concatenate([flat, np.broadcast_to(shares, knots.shape)]))
+        begins, slopes = looked_up(np.concatenate([flat, knots])), looked_up(np.concatenate([flat, rises, flat]))
+        start = looked_up(np.concatenate([flat, np.broadcast_to(shares, knots.shape)]))
         return nodes("Add", nodes("Mul", slopes, nodes("Sub", X, begins)), start)
 
     def _normalised(self, Z: str, weight: FloatArray, bias: FloatArray) -> str:
@@ -249,7 +250,7 @@ class _Graph:
 
     # ---- grades ----
 
-    def _expected_gain(self, part: Grades) -> str:
+    def _expected_gain(self, part: GradeGains) -> str:
         nodes, outputs, gains = self.nodes, self.outputs(part.part), part.gains
         n_grades = len(gains)
         if part.link == "softmax":
@@ -265,7 +266,7 @@ class _Graph:
             return nodes("MatMul", P, nodes.constant(gains[:, None]))
         return self._calibrated(P, part)
 
-    def _calibrated(self, P: str, part: Grades) -> str:
+    def _calibrated(self, P: str, part: GradeGains) -> str:
         """G(0) + Σ_k (G(k) − G(k − 1)) P(≥ k), with P(≥ k) a product of steps."""
         nodes, gains = self.nodes, part.gains
         n = len(gains)
@@ -297,27 +298,27 @@ def _erf_series() -> FloatArray:
 # ---- scoring ----
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     session, levels = _session(path), _levels(path)
-    numbers = [place for place, name in enumerate(names) if name not in levels]
-    texts = {names.index(name): np.array([*known, ""], dtype=object) for name, known in levels.items()}
-    found = []
+    numbers = [place for place, name in enumerate(features) if name not in levels]
+    texts = {features.index(name): np.array([*known, ""], dtype=object) for name, known in levels.items()}
+    scores = []
     for first in range(0, len(X), _ROWS):
         part = X[first : first + _ROWS]
-        given = {"features": np.ascontiguousarray(part[:, numbers])} if numbers else {}
+        inputs = {"features": np.ascontiguousarray(part[:, numbers])} if numbers else {}
         if texts:  # the last one stands for a missing value
             codes = {place: np.where(np.isnan(part[:, place]), -1, part[:, place]).astype(np.int64) for place in texts}
-            given["categories"] = np.column_stack([known[codes[place]] for place, known in texts.items()])
-        found.append(session.run(None, given)[0])
-    return np.concatenate(found)
+            inputs["categories"] = np.column_stack([known[codes[place]] for place, known in texts.items()])
+        scores.append(session.run(None, inputs)[0])
+    return np.concatenate(scores)
 
 
 def _levels(path: Path) -> dict[str, list[str]]:
     """The levels of the categories that a file takes as texts; onnx would take the format from the name."""
     onnx = needs("onnx", "export", "The format onnx")
-    held = {one.key: one.value for one in onnx.load(str(path), format="protobuf").metadata_props}
-    found: dict[str, list[str]] = json.loads(held.get("levels", "{}"))
-    return found
+    properties = {entry.key: entry.value for entry in onnx.load(str(path), format="protobuf").metadata_props}
+    levels: dict[str, list[str]] = json.loads(properties.get("levels", "{}"))
+    return levels
 
 
 def _session(path: Path) -> Any:
@@ -332,20 +333,17 @@ def _session(path: Path) -> Any:
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def _interpreter() -> str:
-    runtime = installed("onnxruntime")
-    return "onnx's reference evaluator" if runtime is None else f"onnxruntime {runtime.__version__}"
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    content, runtime = _model(formula), installed("onnxruntime")
+    return Prepared(
+        formula=formula,
+        files={"": content},
+        score=_scores,
+        interpreter="onnx's reference evaluator" if runtime is None else f"onnxruntime {runtime.__version__}",
+        texts=True,
+    )
 
 
 FORMATS = [
-    Format(
-        name="onnx",
-        title="a graph for ONNX runtimes, in double precision",
-        suffix=".onnx",
-        precision="double",
-        texts=True,
-        files=_files,
-        scores=_scores,
-        interpreter=_interpreter,
-    )
+    Format(name="onnx", title="a graph for ONNX runtimes, in double precision", suffix=".onnx", prepare=_prepare)
 ]

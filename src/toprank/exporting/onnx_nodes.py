@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph, named as they are made."""
+"""GraphNodes of an ONNX graph, named as they are made."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Nodes"]
+__all__ = ["GraphNodes"]
 
 
-class Nodes:
+class GraphNodes:
     """Makes nodes and constants; each call gives the name of what a node computes."""
 
     INT64 = 7

@@ -12,17 +12,16 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError
-from toprank.exporting.onnx_nodes import Nodes
-from toprank.exporting.probe_rows import TINY
+from toprank.exporting.onnx_nodes import GraphNodes
 from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
-from toprank.rankers.formula import MISSING_ZERO, Forest, Tree
+from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree
 
 __all__ = ["forest_outputs", "ranks_among"]
 
 _LEQ, _LT = 0, 1  # modes of nodes
 
 
-class _Splits(NamedTuple):
+class _EnsembleNodes(NamedTuple):
     """All inner nodes of an ensemble; a child is a node, or a leaf where `*_is_leaf`."""
 
     feature: Any
@@ -37,13 +36,13 @@ class _Splits(NamedTuple):
     targets: Any
 
 
-def forest_outputs(nodes: Nodes, X: str, forest: Forest, d: int) -> str:
+def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
     """The outputs of the trees, (n, outputs)."""
     _check_depth(forest)
     if forest.flushes:
         near = nodes("LessOrEqual", nodes("Abs", X), nodes.constant(TINY))
         X = nodes("Where", near, nodes.constant(0.0), X)
-    columns, places = _Columns(nodes, X, d), []
+    columns, places = _FeatureColumns(nodes, X, d), []
     for tree in forest.trees:
         places.append(columns.of_tree(tree))
     alone = np.zeros(forest.outputs)
@@ -67,10 +66,10 @@ def _check_depth(forest: Forest) -> None:
             )
 
 
-class _Columns:
+class _FeatureColumns:
     """The features, and further columns made of them as nodes ask for them."""
 
-    def __init__(self, nodes: Nodes, X: str, d: int) -> None:
+    def __init__(self, nodes: GraphNodes, X: str, d: int) -> None:
         self._nodes, self._X, self._d = nodes, X, d
         self._blocks = [X]
         self._width = d
@@ -122,8 +121,8 @@ class _Columns:
         return self._blocks[0] if len(self._blocks) == 1 else self._nodes("Concat", *self._blocks, axis=1)
 
 
-def _splits(forest: Forest, places: list[tuple[IntArray, FloatArray]]) -> _Splits:
-    parts: dict[str, list[Any]] = {name: [] for name in _Splits._fields}
+def _splits(forest: Forest, places: list[tuple[IntArray, FloatArray]]) -> _EnsembleNodes:
+    parts: dict[str, list[Any]] = {name: [] for name in _EnsembleNodes._fields}
     n_nodes = n_leaves = 0
     for number, (tree, (column, threshold)) in enumerate(zip(forest.trees, places, strict=True)):
         if len(tree.feature) == 0:
@@ -141,10 +140,10 @@ def _splits(forest: Forest, places: list[tuple[IntArray, FloatArray]]) -> _Split
         n_nodes += len(tree.feature)
         n_leaves += len(tree.values)
     roots = parts.pop("roots")
-    return _Splits(**{name: np.concatenate(part) for name, part in parts.items()}, roots=roots)
+    return _EnsembleNodes(**{name: np.concatenate(part) for name, part in parts.items()}, roots=roots)
 
 
-def _ensemble(nodes: Nodes, X: str, splits: _Splits, outputs: int, mode: int) -> str:
+def _ensemble(nodes: GraphNodes, X: str, splits: _EnsembleNodes, outputs: int, mode: int) -> str:
     return nodes(
         "TreeEnsemble",
         X,
@@ -166,14 +165,14 @@ def _ensemble(nodes: Nodes, X: str, splits: _Splits, outputs: int, mode: int) ->
     )
 
 
-def ranks_among(nodes: Nodes, X: str, knots: FloatArray, *, strict: bool) -> str:
+def ranks_among(nodes: GraphNodes, X: str, knots: FloatArray, *, strict: bool) -> str:
     """For each feature how many of its knots (a rising column each) are below x, or `strict`: below or equal to x."""
-    parts: dict[str, list[Any]] = {name: [] for name in _Splits._fields}
+    parts: dict[str, list[Any]] = {name: [] for name in _EnsembleNodes._fields}
     for feature in range(knots.shape[1]):
         cuts, counts = np.unique(knots[:, feature], return_counts=True)
         _search(parts, cuts, np.concatenate([[0], np.cumsum(counts)]), 0, len(cuts), feature)
     columns = {name: np.array(part) for name, part in parts.items() if name != "roots"}
-    splits = _Splits(**columns, roots=parts["roots"])
+    splits = _EnsembleNodes(**columns, roots=parts["roots"])
     return _ensemble(nodes, X, splits, knots.shape[1], _LT if strict else _LEQ)
 
 

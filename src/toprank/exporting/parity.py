@@ -16,13 +16,13 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.exporting.formats import Format, as_rows
+from toprank.exporting.formats import Prepared, as_rows
 from toprank.exporting.probe_rows import KINDS, MOST_ROWS, ProbeRows, probe_rows
-from toprank.exporting.walking import Nodes
+from toprank.exporting.walking import SplitCounts
 from toprank.rankers.formula import Formula
-from toprank.showing.tables import Shown, Table
+from toprank.showing.tables import Kind, Shown, Table, frame_of
 
-__all__ = ["OfKind", "Parity", "Rows", "changed_rankings", "compared", "rows_to_compare"]
+__all__ = ["OfKind", "Parity", "ComparedRows", "changed_rankings", "compared", "rows_to_compare"]
 
 _BLOCK = 1 << 16  # rows scored at a time
 _SOME = 2000  # rows of the data whose values made rows are built around
@@ -41,8 +41,8 @@ class OfKind(NamedTuple):
     rankings_changed: int
     rankings_rounded: int
     """In which only documents within the tolerance of each other changed places."""
-    apart: bool
-    """Whether the target is known to treat such rows in another way; totals leave them out."""
+    excluded: bool
+    """Whether the program that reads the file is known to treat such rows in another way; totals leave them out."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,15 +60,15 @@ class Parity(Shown):
     tolerance: float
     kinds: tuple[OfKind, ...]
     """What was found on each kind of rows."""
-    remarks: tuple[str, ...] = ()
-    """What the target asks of its users."""
-    nodes: Nodes | None = None
+    caveats: tuple[str, ...] = ()
+    """What whoever uses the file has to know, a sentence each."""
+    nodes: SplitCounts | None = None
     """Of a model with trees: the splits that rows were made for, that a row can come to, and that none can."""
     sampled: bool = False
     """Whether splits or categories were drawn, since there are more than rows may meet (`MOST_ROWS`)."""
 
     def _sum(self, name: str) -> int:
-        return sum(getattr(kind, name) for kind in self.kinds if not kind.apart)
+        return sum(getattr(kind, name) for kind in self.kinds if not kind.excluded)
 
     @property
     def rows(self) -> int:
@@ -78,7 +78,7 @@ class Parity(Shown):
     @property
     def largest(self) -> float:
         """The largest difference."""
-        return max((kind.largest for kind in self.kinds if not kind.apart), default=0.0)
+        return max((kind.largest for kind in self.kinds if not kind.excluded), default=0.0)
 
     @property
     def rows_beyond(self) -> int:
@@ -107,60 +107,63 @@ class Parity(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
-        whole = (
+        totals = (
             "format", "interpreter", "holds", "tolerance", "rows", "largest", "rows_beyond", "rankings",
             "rankings_changed", "rankings_rounded",
         )  # fmt: skip
         return {
-            **{name: getattr(self, name) for name in whole},
+            **{name: getattr(self, name) for name in totals},
             "nodes": None if self.nodes is None else {**self.nodes._asdict(), "sampled": self.sampled},
             "kinds": {kind.kind: {k: v for k, v in kind._asdict().items() if k != "kind"} for kind in self.kinds},
-            "remarks": list(self.remarks),
+            "caveats": list(self.caveats),
         }
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each kind of rows: how many there are, how many differ, and by how much."""
+        return frame_of({name: [getattr(row, name) for row in self.kinds] for name in OfKind._fields}, kind)
 
     @override
     def _parts(self) -> Sequence[Any]:
         if not self.kinds:
-            said = f"{self.format}: not checked, since there is no {self.interpreter} here to score it."
-            return [said, self.remarks]
+            return [self._result(), self.caveats]
         lines = [
             (
-                KINDS[k.kind] + (" (counted apart)" if k.apart else ""),
+                KINDS[k.kind] + (" (excluded)" if k.excluded else ""),
                 f"{k.rows:,}", f"{k.largest:.2g}", f"{k.rows_beyond:,}", f"{k.rankings:,}", f"{k.rankings_changed:,}",
                 f"{k.rankings_rounded:,}",
             )
             for k in self.kinds
         ]  # fmt: skip
-        header = (
-            "rows",
-            "number",
-            "largest difference",
-            f"beyond {self.tolerance:g}",
-            "rankings",
-            "changed",
-            "rounded",
-        )
-        return [self._summary(), Table(header, lines, names=1), self.remarks]
+        beyond = f"beyond {self.tolerance:g}"
+        header = ("rows", "number", "largest difference", beyond, "rankings", "changed", "rounded")
+        return [self._result(), Table(header, lines, names=1), self.caveats]
 
-    def _summary(self) -> str:
-        said = (
+    @property
+    def summary(self) -> str:
+        """What was compared and how far it agrees, then what whoever uses the file has to know."""
+        return " ".join([self._result(), *self.caveats])
+
+    def _result(self) -> str:
+        if not self.kinds:
+            return f"{self.format}: not checked, since there is no {self.interpreter} here to score it."
+        text = (
             f"{self.format}, scored by {self.interpreter}: {self.rows:,} rows checked against predict, largest "
             f"difference {self.largest:.2g}, {self.rows_beyond:,} rows beyond {self.tolerance:g}; "
             f"{self.rankings_changed:,} of {self.rankings:,} rankings changed"
         )
         rounded = self.rankings_rounded
-        said += f", {rounded:,} by documents closer than that." if rounded else "."
+        text += f", {rounded:,} by documents closer than that." if rounded else "."
         if self.nodes is None:
-            return said
+            return text
         met, reachable, unreachable = self.nodes
-        said += f" Rows stand at {met:,} of the {reachable:,} splits that a row can come to"
-        said += f" (at {unreachable:,} more none can arrive)." if unreachable else "."
+        text += f" Rows stand at {met:,} of the {reachable:,} splits that a row can come to"
+        text += f" ({unreachable:,} more cannot be reached)." if unreachable else "."
         if self.sampled:
-            said += f" They were drawn: there are more splits and categories than {MOST_ROWS:,} rows can meet."
-        return said
+            text += f" They were drawn: there are more splits and categories than {MOST_ROWS:,} rows can meet."
+        return text
 
 
-class Rows(NamedTuple):
+class ComparedRows(NamedTuple):
     """Rows to compare, the kind of each, the rankings that they make up, and what `predict` gives them."""
 
     given: Any
@@ -169,7 +172,7 @@ class Rows(NamedTuple):
     kinds: npt.NDArray[np.str_]
     queries: Queries
     expected: FloatArray
-    nodes: Nodes | None
+    nodes: SplitCounts | None
     sampled: bool
 
     def blocks(self) -> Iterator[FloatArray]:
@@ -184,28 +187,29 @@ class Rows(NamedTuple):
         return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
 
 
-def rows_to_compare(ranker: Any, formula: Formula, data: RankingData | None, target: Format) -> Rows:
+def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -> ComparedRows:
     """Rows of the data, where some are given, and rows made for the formula; scored by the ranker's own `predict`."""
+    formula = prepared.formula
     given: Any = np.zeros((0, formula.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
         data = data.as_grouped()
         given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made = probe_rows(formula, _some(given), single=target.precision == "single", tiny=target.tiny)
-    if target.texts:
+    made = probe_rows(formula, _some(given), single=prepared.single, tiny=prepared.tiny)
+    if prepared.texts:
         made = made._replace(X=_of_levels(made.X, formula))
     made, scores = _taken(ranker, made)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
     kinds = np.concatenate([np.full(given.shape[0], "data"), made.kinds])
     nodes = made.nodes if sum(made.nodes) else None
-    return Rows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
+    return ComparedRows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
 
 
 def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
     """Rows in which a category of a table is one of its levels, or missing: no text says anything else."""
     for name, levels in formula.levels.items():
-        column = X[:, formula.names.index(name)]
+        column = X[:, formula.features.index(name)]
         column[~np.isin(column, np.arange(len(levels)))] = np.nan
     return X
 
@@ -238,34 +242,36 @@ def _predicted(ranker: Any, X: FloatArray) -> FloatArray:
     return np.asarray(ranker.predict(RankingData(X, **known)))
 
 
-def compared(formula: Formula, target: Format, path: Path, rows: Rows, remarks: tuple[str, ...] = ()) -> Parity:
+def compared(format: str, prepared: Prepared, path: Path, rows: ComparedRows) -> Parity:
     """Score the file at a path and compare.
 
     Raises:
         DataError: the file gives numbers of another count, or ones that are not finite.
     """
-    if not target.available():
-        return Parity(target.name, target.interpreter(), target.tolerance_for(formula), (), remarks)
-    parts = [np.asarray(target.scores(path, block, formula.names), dtype=np.float64) for block in rows.blocks()]
-    scores, tolerance = np.concatenate(parts) + target.constant, target.tolerance_for(formula)
+    tolerance = prepared.tolerance
+    if prepared.score is None:
+        return Parity(format, prepared.interpreter, tolerance, (), prepared.remarks)
+    features = prepared.formula.features
+    parts = [np.asarray(prepared.score(path, block, features), dtype=np.float64) for block in rows.blocks()]
+    scores = np.concatenate(parts) + prepared.constant
     if scores.shape != rows.expected.shape:
         raise DataError(f"The exported file gave {scores.shape} scores for {len(rows.expected)} rows.")
     with np.errstate(invalid="ignore"):
         difference = np.abs(scores - rows.expected) / np.maximum(1.0, np.abs(rows.expected))
+    # a score that is no number, or infinite on both sides, agrees with nothing
     difference = np.where(np.isnan(difference), np.inf, difference)
     changed = changed_rankings(rows.expected, scores, rows.queries, tolerance)
     rounded = changed_rankings(rows.expected, scores, rows.queries) & ~changed
     first = rows.kinds[rows.queries.offsets[:-1]]
-    found = []
+    kinds = []
     for kind in KINDS:
         here, rankings = rows.kinds == kind, first == kind
         if here.any():
             beyond = int((difference[here] > tolerance).sum())
             counts = (int(rankings.sum()), int(changed[rankings].sum()), int(rounded[rankings].sum()))
-            found.append(
-                OfKind(kind, int(here.sum()), float(difference[here].max()), beyond, *counts, kind in target.apart)
-            )
-    return Parity(target.name, target.interpreter(), tolerance, tuple(found), remarks, rows.nodes, rows.sampled)
+            largest = float(difference[here].max())
+            kinds.append(OfKind(kind, int(here.sum()), largest, beyond, *counts, kind in prepared.excluded))
+    return Parity(format, prepared.interpreter, tolerance, tuple(kinds), prepared.remarks, rows.nodes, rows.sampled)
 
 
 def changed_rankings(

@@ -6,17 +6,17 @@ to is met on both of its sides (`walking.py`), and every feature is met far from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.exporting.walking import LARGEST, Grove, Nodes, walks
-from toprank.rankers.formula import TINY, Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
+from toprank.exporting.walking import LARGEST, Grove, SplitCounts, walks
+from toprank.rankers.formula import TINY, Cuts, Forest, Formula, Function, LinearFunction, Network
 
-__all__ = ["KINDS", "MOST_ROWS", "TINY", "Cuts", "ProbeRows", "Seen", "probe_rows", "seen_parts", "thresholds_of"]
+__all__ = ["KINDS", "MOST_ROWS", "ProbeRows", "probe_rows"]
 
 KINDS = {
     "data": "rows of the data that were given",
@@ -47,13 +47,13 @@ class ProbeRows(NamedTuple):
 
     X: FloatArray
     kinds: npt.NDArray[np.str_]
-    nodes: Nodes
+    nodes: SplitCounts
     sampled: bool
     """Whether there were more splits or categories than rows may meet."""
 
 
 def _is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
-    """Which rows hold a value that LightGBM, or a target, takes for zero though it is none."""
+    """Which rows hold a value that LightGBM, or a file's reader, takes for zero though it is none."""
     return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
 
 
@@ -65,14 +65,13 @@ def probe_rows(
     Args:
         formula: what is exported.
         given: rows of data, whose values the made ones are built around; None: values that the formula suggests.
-        single: whether the target holds features in single precision; then every value is one.
+        single: whether the file's reader holds features in single precision; then every value is one.
         tiny: rows with a value this close to zero are of the kind ``tiny``.
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
-    parts = list(seen_parts(formula.part, np.arange(formula.n_features)))
-    cuts, sets = thresholds_of(parts), _categories(formula, parts)
-    pools = [_pool(parts, cuts, sets, j, given, rng) for j in range(formula.n_features)]
+    functions, cuts, sets = formula.functions, formula.thresholds, _categories(formula)
+    pools = [_pool(functions, cuts, sets, j, given, rng) for j in range(formula.n_features)]
     pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
 
     def usual(n: int) -> FloatArray:
@@ -88,7 +87,8 @@ def probe_rows(
     if sets is not None:
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
     most = min(MOST_ROWS, _CELLS // formula.n_features)
-    walked = walks(list(_groves(formula.part)), usual, single=single, tiny=tiny, most=most, seed=seed)
+    groves = [Grove(f.part, f.wide) for f in functions if isinstance(f.part, Forest)]
+    walked = walks(groves, usual, single=single, tiny=tiny, most=most, seed=seed)
     X = np.concatenate([*blocks.values(), walked.X])
     kinds = np.concatenate([*(np.full(len(block), kind) for kind, block in blocks.items()), walked.kinds])
     X = np.where(np.isinf(X), np.copysign(LARGEST, X), X)
@@ -101,66 +101,16 @@ def probe_rows(
     return ProbeRows(np.ascontiguousarray(X[order]), kinds[order], walked.nodes, walked.sampled)
 
 
-def _groves(part: Part, wide: Wide | None = None) -> Iterator[Grove]:
-    """The trees within a part."""
-    if isinstance(part, Blend):
-        for _, term in part.terms:
-            yield from _groves(term, wide)
-    elif isinstance(part, Wide):
-        yield from _groves(part.part, part)
-    elif isinstance(part, Grades):
-        yield from _groves(part.part, wide)
-    elif isinstance(part, Forest):
-        yield Grove(part, wide)
-
-
-class Seen(NamedTuple):
-    """A part, and the feature behind each column that it sees; −1: a level of a category."""
-
-    part: Linear | Forest | Network
-    features: IntArray
-
-
-def seen_parts(part: Part, features: IntArray) -> Iterator[Seen]:
-    """The parts within a part, each with the features behind its columns."""
-    if isinstance(part, Blend):
-        for _, term in part.terms:
-            yield from seen_parts(term, features)
-    elif isinstance(part, Wide):
-        levels = np.full(part.width - len(part.numbers), -1)
-        yield from seen_parts(part.part, np.concatenate([part.numbers, levels]))
-    elif isinstance(part, Grades):
-        yield Seen(part.part, features)
-    else:
-        yield Seen(part, features)
-
-
-Cuts = tuple[IntArray, FloatArray]
-"""Features, and a threshold of each."""
-
-
-def thresholds_of(parts: list[Seen]) -> Cuts:
-    """Every (feature, threshold) once."""
-    found: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
-    for seen in parts:
-        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
-            feature = seen.features[tree.feature]
-            compares = np.array([sets is None for sets in tree.categories], dtype=bool) & (feature >= 0)
-            found.append((feature[compares], tree.threshold[compares]))
-    table = np.unique(np.column_stack([np.concatenate(column) for column in zip(*found, strict=True)]), axis=0)
-    return table[:, 0].astype(np.int64), table[:, 1]
-
-
-def _categories(formula: Formula, parts: list[Seen]) -> Cuts | None:
+def _categories(formula: Formula) -> Cuts | None:
     """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
     found: set[tuple[int, int]] = set()
-    for seen in parts:
-        for tree in seen.part.trees if isinstance(seen.part, Forest) else ():
-            for column, sets in zip(tree.feature.tolist(), tree.categories, strict=True):
-                if sets is not None:
-                    found |= {(int(seen.features[column]), int(one)) for one in sets}
+    for function in formula.functions:
+        for tree in function.part.trees if isinstance(function.part, Forest) else ():
+            for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
+                if wanted is not None:
+                    found |= {(int(function.features[column]), int(category)) for category in wanted}
     for name, levels in formula.levels.items():
-        found |= {(formula.names.index(name), code) for code in range(len(levels))}
+        found |= {(formula.features.index(name), code) for code in range(len(levels))}
     if not found:
         return None
     found |= {(feature, 0) for feature, _ in found}
@@ -169,7 +119,12 @@ def _categories(formula: Formula, parts: list[Seen]) -> Cuts | None:
 
 
 def _pool(
-    parts: list[Seen], cuts: Cuts, sets: Cuts | None, feature: int, given: FloatArray | None, rng: np.random.Generator
+    functions: Sequence[Function],
+    cuts: Cuts,
+    sets: Cuts | None,
+    feature: int,
+    given: FloatArray | None,
+    rng: np.random.Generator,
 ) -> FloatArray:
     """Values that a feature usually takes."""
     if given is not None and len(given):
@@ -181,21 +136,21 @@ def _pool(
     pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
     if sets is not None:
         pools.append(sets[1][sets[0] == feature])
-    for part, features in parts:
-        for column in np.flatnonzero(features == feature).tolist():
-            pools.append(_expected(part, column, rng))
+    for function in functions:
+        for column in np.flatnonzero(function.features == feature).tolist():
+            pools.append(_expected(function.part, column, rng))
     known = np.concatenate([np.asarray(pool, dtype=np.float64) for pool in pools])
     known = known[np.isfinite(known)]
     with np.errstate(over="ignore"):
-        # in single precision, where both kinds of target agree about the value
+        # in single precision, where both kinds of reader agree about the value
         return (known if len(known) else rng.normal(size=64)).astype(np.float32).astype(np.float64)
 
 
-def _expected(part: Linear | Forest | Network, column: int, rng: np.random.Generator) -> FloatArray:
+def _expected(part: LinearFunction | Forest | Network, column: int, rng: np.random.Generator) -> FloatArray:
     """Values of a column as a part was taught to expect them."""
     if isinstance(part, Forest):
         return np.zeros(0)
-    if isinstance(part, Linear):
+    if isinstance(part, LinearFunction):
         return np.asarray(part.centre[column] + rng.normal(size=64) / part.scale[column])
     if part.transform == "quantile":
         return np.asarray(rng.choice(part.knots[:, column], 64))
@@ -243,7 +198,7 @@ def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
 def _large(usual: Usual, numbers: IntArray, single: bool, rng: np.random.Generator) -> FloatArray:
     """One value, or all, of any size from usual up: most of them near to it, where curves still bend.
 
-    Not all where the target adds in single precision: large terms cancel, and rounding is all that is left.
+    Not all where the file's reader adds in single precision: large terms cancel, and rounding is all that is left.
     """
     columns = np.repeat(numbers[:_USUAL], _SIZES)
     X = usual(len(columns) + (0 if single else _USUAL))

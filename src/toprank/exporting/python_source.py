@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from toprank import __version__
 from toprank.compute import FloatArray
-from toprank.exporting.formats import Format, Target
-from toprank.exporting.probe_rows import TINY
-from toprank.rankers.formula import Blend, Forest, Formula, Grades, Linear, Network, Part, Wide
+from toprank.data.dataset import RankingData
+from toprank.exporting.formats import Format, Prepared
+from toprank.rankers.formula import TINY, Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
 
 __all__ = ["FORMATS"]
 
@@ -138,7 +138,7 @@ def _sigmoid(Z):
 _ASK = {"_network": ("_sigmoid",), "_expected_gain": ("_sigmoid",)}
 
 
-class _Writer:
+class _PythonWriter:
     """Formulas as expressions; what they are made of goes into constants and functions."""
 
     def __init__(self) -> None:
@@ -161,39 +161,39 @@ class _Writer:
         if isinstance(part, Wide):
             centre = "None" if part.centre is None else _array(part.centre)
             places = {feature: where.tolist() for feature, where in part.categories}
-            known = self._constant(f"({part.numbers.tolist()!r}, {centre}, {places!r}, {part.width})")
-            return self.score(part.part, f"{self._use('_wide')}({X}, *{known})")
-        if isinstance(part, Grades):
+            constant = self._constant(f"({part.numbers.tolist()!r}, {centre}, {places!r}, {part.width})")
+            return self.score(part.part, f"{self._use('_wide')}({X}, *{constant})")
+        if isinstance(part, GradeGains):
             how = f"{part.link!r}, {_array(part.gains)}, {part.steps!r}, {part.by_score!r}"
             return f"{self._use('_expected_gain')}({self.outputs(part.part, X)}, {how})"
         return f"{self.outputs(part, X)}[:, 0]"
 
-    def outputs(self, part: Linear | Forest | Network, X: str) -> str:
+    def outputs(self, part: LinearFunction | Forest | Network, X: str) -> str:
         """The expression of a part that gives some numbers a row."""
-        if isinstance(part, Linear):
+        if isinstance(part, LinearFunction):
             arrays = (part.centre, part.scale, part.weights, part.intercepts, part.missing)
-            known = self._constant(f"({', '.join(map(_array, arrays))})")
-            return f"{self._use('_linear')}({X}, *{known})"
+            constant = self._constant(f"({', '.join(map(_array, arrays))})")
+            return f"{self._use('_linear')}({X}, *{constant})"
         if isinstance(part, Forest):
             trees = self._constant("[\n" + "".join(f"    {tree},\n" for tree in _trees(part)) + "]")
             how = f"{_array(part.intercepts)}, {part.flushes!r}, {part.single_sums!r}"
             return f"{self._use('_forest')}({X}, {how}, {trees})"
         layers = [
-            f"({_array(one.weights)}, {_array(one.bias)}, {one.activation!r}, "
-            + ("None" if one.norm is None else f"({_array(one.norm[0])}, {_array(one.norm[1])})")
+            f"({_array(layer.weights)}, {_array(layer.bias)}, {layer.activation!r}, "
+            + ("None" if layer.norm is None else f"({_array(layer.norm[0])}, {_array(layer.norm[1])})")
             + ")"
-            for one in part.layers
+            for layer in part.layers
         ]
         inputs = ", ".join(_array(array) for array in (part.centre, part.spread, part.missing, part.knots))
-        known = self._constant(
-            f"({part.transform!r}, {inputs}, [\n" + "".join(f"    {one},\n" for one in layers) + "])"
+        constant = self._constant(
+            f"({part.transform!r}, {inputs}, [\n" + "".join(f"    {layer},\n" for layer in layers) + "])"
         )
-        return f"{self._use('_network')}({X}, *{known})"
+        return f"{self._use('_network')}({X}, *{constant})"
 
 
 def _trees(forest: Forest) -> Iterator[str]:
     for tree in forest.trees:
-        sets = {node: found.tolist() for node, found in enumerate(tree.categories) if found is not None}
+        sets = {node: wanted.tolist() for node, wanted in enumerate(tree.categories) if wanted is not None}
         numbers = (tree.feature, tree.threshold, tree.default_left.astype(int), tree.missing)
         before = ", ".join(repr(array.tolist()) for array in numbers)
         after = ", ".join(repr(array.tolist()) for array in (tree.left, tree.right, tree.values))
@@ -206,28 +206,28 @@ def _array(values: FloatArray) -> str:
     return f"np.array({values.tolist()!r})".replace("inf", "np.inf")
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    writer = _Writer()
+def _source(formula: Formula) -> bytes:
+    writer = _PythonWriter()
     expression = writer.score(formula.part)
     head = _HEAD.format(
-        name=_plain(target.name),
+        name=_plain(formula.name),
         version=__version__,
-        features=repr(list(formula.names)),
+        features=repr(list(formula.features)),
         levels=_levels(formula),
         expression=expression,
     )
     if "_network" in writer.functions:
         head = head.replace("import numpy as np\n", "import math\n\nimport numpy as np\n", 1)
     functions = [_FUNCTIONS[name].format(tiny=TINY) for name in _FUNCTIONS if name in writer.functions]
-    return {"": "\n".join([head, *functions, "", *writer.constants, ""]).encode()}
+    return "\n".join([head, *functions, "", *writer.constants, ""]).encode()
 
 
 def _levels(formula: Formula) -> str:
     if not formula.levels:
         return ""
     listed = "".join(f"    {name!r}: {list(levels)!r},\n" for name, levels in formula.levels.items())
-    said = "# Categories: X holds the place of a level in its list, from 0 on; NaN for any other."
-    return f"\n{said}\nLEVELS = {{\n{listed}}}\n"
+    comment = "# Categories: X holds the place of a level in its list, from 0 on; NaN for any other."
+    return f"\n{comment}\nLEVELS = {{\n{listed}}}\n"
 
 
 def _plain(name: str) -> str:
@@ -235,21 +235,19 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w .-]", "_", name)
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    del names
+def _scores(path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
     module: dict[str, Any] = runpy.run_path(str(path))
     return np.asarray(module["score"](X))
 
 
-FORMATS = [
-    Format(
-        name="python",
-        title="one Python file that needs NumPy alone",
-        suffix=".py",
-        precision="double",
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    return Prepared(
+        formula=formula,
+        files={"": _source(formula)},
+        score=_scores,
+        interpreter=f"NumPy {np.__version__}",
         rounds_sums=True,
-        files=_files,
-        scores=_scores,
-        interpreter=lambda: f"NumPy {np.__version__}",
     )
-]
+
+
+FORMATS = [Format(name="python", title="one Python file that needs NumPy alone", suffix=".py", prepare=_prepare)]

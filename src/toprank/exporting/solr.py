@@ -7,8 +7,6 @@ to single precision, LightGBM's is there again. Small networks go as well: those
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +15,11 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
-from toprank.exporting.formats import Format, Target, release, table_remarks
+from toprank.exporting.formats import Format, Prepared, release, table_remarks
 from toprank.exporting.interpreters import solr
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
 from toprank.exporting.weights import linear_remarks, weights_of
-from toprank.rankers.formula import Formula, Grades, Linear, Network
+from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
 __all__ = ["FORMATS", "before_slack"]
 
@@ -68,7 +66,7 @@ class _Network(NamedTuple):
 def _network(formula: Formula) -> _Network | str:
     """The network of a formula, or why Solr cannot have it."""
     part = formula.part
-    inner = part.part if isinstance(part, Grades) else part
+    inner = part.part if isinstance(part, GradeGains) else part
     remedy = "Export it to onnx, c or python"
     if isinstance(inner, Network):
         if inner.transform != "identity":
@@ -82,15 +80,15 @@ def _network(formula: Formula) -> _Network | str:
             return f"Solr has no activation '{unknown[0]}'. {remedy}, or train with activation='relu' or 'tanh'."
         layers = [(layer.weights, layer.bias, _ACTIVATIONS[layer.activation]) for layer in inner.layers]
         made = _Network(inner.centre, inner.spread, inner.centre + inner.spread * inner.missing, layers)
-    elif isinstance(inner, Linear) and not inner.missing.any():
+    elif isinstance(inner, LinearFunction) and not inner.missing.any():
         layers = [(inner.weights, inner.intercepts, "identity")]
         made = _Network(inner.centre, 1.0 / inner.scale, inner.centre, layers)
     else:
         return f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {remedy}."
-    return _with_grades(made, part, remedy) if isinstance(part, Grades) else made
+    return _with_grades(made, part, remedy) if isinstance(part, GradeGains) else made
 
 
-def _with_grades(made: _Network, part: Grades, remedy: str) -> _Network | str:
+def _with_grades(made: _Network, part: GradeGains, remedy: str) -> _Network | str:
     """Expected gains as two more layers: sums of sigmoids, which softmax is for two grades alone."""
     weights, bias, _ = made.layers[-1]
     if part.steps is not None:
@@ -105,12 +103,12 @@ def _with_grades(made: _Network, part: Grades, remedy: str) -> _Network | str:
     return made._replace(layers=[*made.layers[:-1], (weights, bias, "sigmoid"), last])
 
 
-def _refuses(formula: Formula, target: Target) -> str | None:
-    version = None if target.version is None else release(target.version)
-    if weights_of(formula) is not None:
+def _refuses(formula: Formula, server: str | None) -> str | None:
+    version = None if server is None else release(server)
+    if formula.linear is not None:
         return None
     forest = formula.forest
-    if forest is None and isinstance(formula.part, Grades | Network):
+    if forest is None and isinstance(formula.part, GradeGains | Network):
         network = _network(formula)
         return network if isinstance(network, str) else None
     if (reason := forest_refusal(formula, "a model of Solr")) is not None:
@@ -118,43 +116,45 @@ def _refuses(formula: Formula, target: Target) -> str | None:
     assert forest is not None
     if version is not None and version < _MISSING and not missing_is_zero(plain_trees(forest)):
         return (
-            f"its splits send missing values left and right, and Solr {target.version} takes them for 0. Use Solr 9.2 "
+            f"its splits send missing values left and right, and Solr {server} takes them for 0. Use Solr 9.2 "
             "or later, or train on data whose missing values are filled in as in the index."
         )
     return None
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
+def _files(formula: Formula) -> dict[str, bytes]:
     kind, params, norms, defaults = _contents(formula)
-    features = [{"name": name, **norm} for name, norm in zip(formula.names, norms, strict=True)]
-    model = {"class": _MODEL + kind, "name": target.name, "store": target.name, "features": features}
+    features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
+    model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
     text = f'{_json(model)[:-1]},"params":{params}}}'
     store = [
-        {"store": target.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
-        for name, default in zip(formula.names, defaults, strict=True)
+        {"store": formula.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
+        for name, default in zip(formula.features, defaults, strict=True)
     ]
     files = {"": text.encode(), _FEATURE_FILE: _json(store).encode()}
     if len(files[""]) > _ZOOKEEPER:
-        wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{target.name}_wrapper", "store": target.name}
-        files[_WRAPPER_FILE] = _json({**wrapper, "params": {"resource": f"{target.name}.json"}}).encode()
+        wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{formula.name}_wrapper", "store": formula.name}
+        files[_WRAPPER_FILE] = _json({**wrapper, "params": {"resource": f"{formula.name}.json"}}).encode()
     return files
 
 
 def _contents(formula: Formula) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
     """The class of a model, its params as JSON, and the normalizer and the default of each feature."""
-    nothing: list[dict[str, Any]] = [{} for _ in formula.names]
+    nothing: list[dict[str, Any]] = [{} for _ in formula.features]
     linear = weights_of(formula)
     if linear is not None:
-        weights = {name: float(single_text(weight)) for name, weight in zip(formula.names, linear.weights, strict=True)}
+        weights = {
+            name: float(single_text(weight)) for name, weight in zip(formula.features, linear.weights, strict=True)
+        }
         norms = [_norm(mean, 1.0) for mean in linear.means]
         return "LinearModel", _json({"weights": weights}), norms, [_default(value) for value in linear.filled]
     forest = formula.forest
     if forest is not None:
         trees = plain_trees(forest)
         directed = not missing_is_zero(trees)
-        written = ",".join(f'{{"weight":"1","root":{_tree(tree, formula.names, directed)}}}' for tree in trees)
+        written = ",".join(f'{{"weight":"1","root":{_tree(tree, formula.features, directed)}}}' for tree in trees)
         null = '"isNullSameAsZero":false,' if directed else ""
-        defaults = [_default(np.nan) for _ in formula.names] if directed else nothing
+        defaults = [_default(np.nan) for _ in formula.features] if directed else nothing
         return "MultipleAdditiveTreesModel", f'{{{null}"trees":[{written}]}}', nothing, defaults
     network = _network(formula)
     assert isinstance(network, _Network)
@@ -199,53 +199,59 @@ def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
     return f'{{"feature":{feature},"threshold":"{threshold}"{missing},"left":{left},"right":{right}}}'
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
-    features = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = solr.feature_values(features, X, names)
+def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+    store = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
+    held, named = solr.feature_values(store, X, features)
     return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
 
 
-def _settled(kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
-    del data
-    file, linear, forest = target.name + _FEATURE_FILE, weights_of(formula), formula.forest
-    said = [
-        f"{file} makes a feature store '{target.name}' in which each feature is the value of the field of its name; "
-        "write other features where they are none.",
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    files, linear, forest = _files(formula), weights_of(formula), formula.forest
+    feature_file = formula.name + _FEATURE_FILE
+    remarks = [
+        f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
+        "same name; replace any that is not a field with a feature of your own.",
         *table_remarks(formula),
     ]
-    constant, apart = 0.0, frozenset({"huge"})  # sums beyond single precision
     if linear is not None:
-        said += linear_remarks(linear, formula.names, file)
-        constant = linear.constant
+        remarks += linear_remarks(linear, formula.features, feature_file)
     elif forest is not None:
-        said += _tree_remarks(plain_trees(forest))
-        apart = frozenset({"tiny"})  # closer to zero than Solr's slack can be undone
+        remarks += _tree_remarks(plain_trees(forest))
     else:
-        said.append(f"A missing value counts as its mean, which is the default of the feature in {file}.")
-    written = kept.files(formula, target)
-    if _WRAPPER_FILE in written:
-        said.append(
-            f"The model is {len(written['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
-            f"node's resources as {target.name}.json, and upload {target.name}{_WRAPPER_FILE} in its place."
+        remarks.append(f"A missing value counts as its mean, which is the default of the feature in {feature_file}.")
+    if _WRAPPER_FILE in files:
+        remarks.append(
+            f"The model is {len(files['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
+            f"node's resources as {formula.name}.json, and upload {formula.name}{_WRAPPER_FILE} in its place."
         )
-    changes: dict[str, Any] = {"constant": constant, "apart": apart}
-    return replace(
-        kept, files=lambda _formula, _target: written, remarks=lambda _formula, _target: tuple(said), **changes
+    return Prepared(
+        formula=formula,
+        files=files,
+        score=_scores,
+        interpreter="the rules of Solr's module",
+        remarks=tuple(remarks),
+        # sums of huge terms are beyond single precision; closer to zero than `tiny`, Solr's slack cannot be undone
+        excluded=frozenset({"huge" if forest is None else "tiny"}),
+        single=True,
+        tiny=2e-13,
+        constant=0.0 if linear is None else linear.constant,
     )
 
 
 def _tree_remarks(trees: list[Node]) -> list[str]:
-    said = []
+    remarks = []
     if not missing_is_zero(trees):
-        said.append("Missing values need Solr 9.2 or later, and features whose default is NaN, as the store has them.")
+        remarks.append(
+            "Missing values need Solr 9.2 or later, and features whose default is NaN, as the store has them."
+        )
     cuts = {node.threshold for tree in trees for node in nodes(tree)}
     coarse = sum(1 for cut in cuts if before_slack(cut) + solr.SLACK != single_below(cut))
     if coarse:
-        said.append(
+        remarks.append(
             f"Solr adds 1e-6 to thresholds, which can be undone but for 1e-13 where they are within 1e-6 of zero: "
             f"{coarse:,} of {len(cuts):,} are. Values so close to them may go the other way."
         )
-    return said
+    return remarks
 
 
 FORMATS = [
@@ -253,13 +259,8 @@ FORMATS = [
         name="solr",
         title="Solr's learning-to-rank module: a model for its model store",
         suffix=".json",
-        precision="single",
-        files=_files,
-        scores=_scores,
-        interpreter=lambda: "the rules of Solr's module",
+        prepare=_prepare,
         refuses=_refuses,
         versioned=True,
-        tiny=2e-13,
-        settle=_settled,
     )
 ]

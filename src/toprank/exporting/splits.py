@@ -12,18 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.exporting.float32 import next_single
-from toprank.exporting.probe_rows import TINY
 from toprank.rankers.formula import (
     MISSING_ZERO,
+    TINY,
     Blend,
     Forest,
     Formula,
-    Grades,
-    Linear,
+    GradeGains,
+    LinearFunction,
     Network,
     Tree,
     Wide,
-    as_linear,
 )
 
 __all__ = [
@@ -147,13 +146,13 @@ def not_trees(formula: Formula, file: str) -> str:
         return (
             f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"
         )
-    if as_linear(part) is not None:
+    if formula.linear is not None:
         return f"it is a linear function, and {file} holds trees. Export it to json, onnx, c or python."
-    if isinstance(part, Grades | Forest):
+    if isinstance(part, GradeGains | Forest):
         return f"its score comes from the probabilities of several grades, and {file} has one sum. {remedy}"
     if isinstance(part, Network):
         return f"it is a neural network, and {file} holds trees or a linear function. {remedy}"
-    if isinstance(part, Linear):
+    if isinstance(part, LinearFunction):
         return f"it is a linear function with several outputs, and {file} has one. {remedy}"
     assert isinstance(part, Blend)
     return (

@@ -7,7 +7,6 @@ is the least number above LightGBM's, and the direction is what LightGBM does at
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Target, table_remarks
+from toprank.exporting.formats import Format, Prepared, table_remarks
 from toprank.exporting.interpreters import vespa
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.rankers.formula import Formula
@@ -45,7 +44,7 @@ def _raised(node: Node, by: float) -> Node:
 def _single(trees: list[Node]) -> bool:
     """Whether to write thresholds that are right in single and in double precision."""
     depths = [_depths(tree, 0) for tree in trees]
-    paths, leaves = [np.mean(found) / _MARGIN for found in depths], [len(found) / _MARGIN for found in depths]
+    paths, leaves = [np.mean(depth) / _MARGIN for depth in depths], [len(depth) / _MARGIN for depth in depths]
     return vespa.holds_singles(paths, leaves)
 
 
@@ -55,14 +54,13 @@ def _depths(node: Node, depth: int) -> list[int]:
     return _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
 
 
-def _refuses(formula: Formula, target: Target) -> str | None:
-    del target
+def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.forest is None:
         return "Vespa takes trees from LightGBM's JSON, and all other models as ONNX. Export it to onnx."
     if (reason := forest_refusal(formula, "Vespa's importer of trees")) is not None:
         return reason
     used = {node for tree in _trees(formula) for node in _features(tree)}
-    wrong = [formula.names[column] for column in sorted(used) if not vespa.is_rank_feature(formula.names[column])]
+    wrong = [formula.features[column] for column in sorted(used) if not vespa.is_rank_feature(formula.features[column])]
     if wrong:
         return (
             f"'{wrong[0]}' can be no name in a ranking expression, and Vespa takes names of features as they are. Name "
@@ -75,18 +73,15 @@ def _features(node: Node) -> set[int]:
     return {node.feature} | _features(node.left) | _features(node.right) if isinstance(node, Split) else set()
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    del target
-    trees = _trees(formula)
-    single = _single(trees)
+def _text(formula: Formula, trees: list[Node], single: bool) -> str:
     written = ",".join(
         f'{{"tree_index":{number},"num_leaves":{len(_depths(tree, 0))},"tree_structure":{_tree(tree, single)}}}'
         for number, tree in enumerate(trees)
     )
     head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
-    rest = {**head, "feature_names": list(formula.names), "feature_infos": {}, "pandas_categorical": []}
+    rest = {**head, "feature_names": list(formula.features), "feature_infos": {}, "pandas_categorical": []}
     text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
-    return {"": f'{text[:-1]},"tree_info":[{written}]}}'.encode()}
+    return f'{text[:-1]},"tree_info":[{written}]}}'
 
 
 def _tree(node: Node, single: bool) -> str:
@@ -101,35 +96,40 @@ def _tree(node: Node, single: bool) -> str:
     )
 
 
-def _scores(single: bool | None, path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+def _scores(single: bool, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What Vespa makes of the file; where a model is large, NaN where single and double precision differ in a split."""
     text = path.read_text(encoding="utf-8")
     if not single:
-        return vespa.score(text, X, names, single=single)
-    kept, other = (vespa.score(text, X, names, single=one) for one in (True, False))
+        return vespa.score(text, X, features, single=False)
+    kept, other = (vespa.score(text, X, features, single=precision) for precision in (True, False))
+    # leaves are rounded to single precision, 2⁻²⁴ of each; the other side of a split is further away
     return np.where(np.abs(kept - other) <= 1e-6 * np.maximum(1.0, np.abs(kept)), kept, np.nan)
 
 
-def _settled(kept: Format, formula: Formula, target: Target, data: RankingData | None) -> Format:
-    del data
-    single = _single(_trees(formula))
-    said = [
-        f'Put the file into models/ of the application package; in a rank profile it is lightgbm("{target.name}.json").'
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    trees = _trees(formula)
+    single = _single(trees)
+    remarks = [
+        f"Put the file into models/ of the application package; in a rank profile it is "
+        f'lightgbm("{formula.name}.json").',
+        *table_remarks(formula),
     ]
-    said += table_remarks(formula)
     if not formula.named:
-        said.append(
-            f"The features have made-up names ({formula.names[0]} …): define functions of these names in the profile."
+        remarks.append(
+            f"The features have made-up names ({formula.features[0]} …): define functions of these names in the "
+            "profile."
         )
     if single:
-        said.append(
+        remarks.append(
             "The model is so large that Vespa may hold it in single precision; its thresholds are right in both."
         )
-    return replace(
-        kept,
-        remarks=lambda _formula, _target: tuple(said),
-        precision="single" if single else "double",
-        scores=partial(_scores, single),
+    return Prepared(
+        formula=formula,
+        files={"": _text(formula, trees, single).encode()},
+        score=partial(_scores, single),
+        interpreter="the rules of Vespa's importer",
+        remarks=tuple(remarks),
+        single=single,
     )
 
 
@@ -138,11 +138,7 @@ FORMATS = [
         name="vespa",
         title="Vespa: trees as a LightGBM model that its importer reads",
         suffix=".json",
-        precision="double",
-        files=_files,
-        scores=partial(_scores, None),
-        interpreter=lambda: "the rules of Vespa's importer",
+        prepare=_prepare,
         refuses=_refuses,
-        settle=_settled,
     )
 ]

@@ -1,7 +1,7 @@
 """Rows that walk to every split of every tree: on its threshold and just above it, missing, in a category and outside.
 
 The way to a split asks something of each feature on it: an interval, or some of the categories. Whatever can be had in
-the precision of the target is put into a row, so that a single wrong number of an export changes a score.
+the precision of the file's reader is put into a row, so that a single wrong number of an export changes a score.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from toprank.compute import FloatArray
 from toprank.exporting.float32 import next_single, single_below
 from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
 
-__all__ = ["LARGEST", "Grove", "Nodes", "Walked", "walks"]
+__all__ = ["LARGEST", "Grove", "SplitCounts", "Walked", "walks"]
 
 LARGEST = float(np.nextafter(np.finfo(np.float32).max, np.float32(0)))
-"""Rows hold no larger number: the largest of all is what targets write for a threshold beyond all."""
+"""Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""
 _FAR = 1e30  # a threshold beyond asks whether there is a value at all
 _ROWS_OF_A_SPLIT = 3
 _NONE = (1.0, 0.0)  # an interval without numbers
 BoolArray = npt.NDArray[np.bool_]
 
 
-class Nodes(NamedTuple):
+class SplitCounts(NamedTuple):
     """Splits of the trees of a model."""
 
     met: int
     """How many had rows that stand at them."""
     reachable: int
-    """How many some row can come to, in the precision of the target."""
+    """How many some row can come to, in the precision of the file's reader."""
     unreachable: int
     """How many no row can come to, since the splits above them send every value elsewhere."""
 
@@ -42,7 +42,7 @@ class Walked(NamedTuple):
 
     X: FloatArray
     kinds: npt.NDArray[np.str_]
-    nodes: Nodes
+    nodes: SplitCounts
     sampled: bool
 
 
@@ -53,12 +53,12 @@ class Grove(NamedTuple):
     wide: Wide | None
 
 
-class _Splits(NamedTuple):
+class _Questions(NamedTuple):
     """What the splits of a tree ask of features: x <= threshold, or where there is a mask, one of known values."""
 
     feature: list[int]
     below: list[float]
-    """The largest number that is not above the threshold, in the precision of the target."""
+    """The largest number that is not above the threshold, in the precision of the file's reader."""
     above: list[float]
     """The next one."""
     nan_left: list[bool]
@@ -88,7 +88,7 @@ def walks(
     Args:
         groves: the trees.
         usual: makes so many rows of values as the model expects them; rows differ from these where they must.
-        single: whether the target holds features in single precision.
+        single: whether the file's reader holds features in single precision.
         tiny: where a split can be met with such small numbers, it is met with a zero or larger ones as well.
         most: how many rows there may be; beyond, splits are drawn at random.
         seed: decides all that is drawn.
@@ -113,7 +113,9 @@ def walks(
                 made.stand_at(tree, node, path)
         first += len(tree.feature)
     X, kinds = made.rows(usual, single)
-    return Walked(X, kinds, Nodes(met, reachable, total - reachable), met < reachable or (share < 1.0 and asked > 0))
+    return Walked(
+        X, kinds, SplitCounts(met, reachable, total - reachable), met < reachable or (share < 1.0 and asked > 0)
+    )
 
 
 def _everything(single: bool) -> _Interval:
@@ -158,7 +160,7 @@ def _is_level(wide: Wide | None, column: int) -> bool:
 
 
 def _around(threshold: float, single: bool) -> tuple[float, float]:
-    """The last number up to a threshold and the first one above it, in the precision of the target."""
+    """The last number up to a threshold and the first one above it, in the precision of the file's reader."""
     if single:
         return float(single_below(threshold)), float(next_single(threshold))
     return threshold, float(np.nextafter(threshold, np.inf))
@@ -167,7 +169,7 @@ def _around(threshold: float, single: bool) -> tuple[float, float]:
 # ---- splits ----
 
 
-def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: bool) -> _Splits:
+def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: bool) -> _Questions:
     forest, wide = grove
     threshold, nan_left, kind = tree.threshold, tree.nan_left.copy(), tree.missing
     if wide is not None and wide.centre is not None:
@@ -179,7 +181,7 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
         bool(tree.default_left[node]) if by_default[node] else bool(threshold[node] >= 0.0) if forest.flushes else None
         for node in range(len(feature))
     ]
-    found = _Splits(
+    found = _Questions(
         feature, [b for b, _ in edges], [a for _, a in edges], nan_left.tolist(), zero_left, by_default,
         [None] * len(feature), tree.left.tolist(), tree.right.tolist(),
     )  # fmt: skip
@@ -202,7 +204,7 @@ def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
     return threshold, np.where(inside, tree.threshold >= 0.0, tree.nan_left)
 
 
-def _mask(splits: _Splits, node: int, values: FloatArray, tree: Tree, wide: Wide | None, column: int) -> BoolArray:
+def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: Wide | None, column: int) -> BoolArray:
     """Which of the values of a feature go left at a split."""
     missing = np.isnan(values)
     wanted = tree.categories[node]
@@ -220,7 +222,7 @@ def _mask(splits: _Splits, node: int, values: FloatArray, tree: Tree, wide: Wide
     return np.asarray(left)
 
 
-def _by_mask(tree: _Splits) -> list[int]:
+def _by_mask(tree: _Questions) -> list[int]:
     return [node for node, mask in enumerate(tree.masks) if mask is not None]
 
 
@@ -228,7 +230,7 @@ def _by_mask(tree: _Splits) -> list[int]:
 
 
 def _reached(
-    tree: _Splits, values: dict[int, FloatArray], everything: _Interval
+    tree: _Questions, values: dict[int, FloatArray], everything: _Interval
 ) -> Iterator[tuple[int, dict[int, _State]]]:
     """Every split that some row comes to, with what the features on the way there may be."""
     path: dict[int, _State] = {}
@@ -252,7 +254,7 @@ def _reached(
 
 
 def _sides(
-    tree: _Splits, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
+    tree: _Questions, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
 ) -> tuple[_State, _State]:
     """What the feature of a split may be where it goes left, and where it goes right."""
     feature, mask = tree.feature[node], tree.masks[node]
@@ -304,7 +306,7 @@ class _Made:
         self._drawn_at: list[_Value] = []  # of splits
         self._fixed: list[_Value] = []  # of rows
 
-    def stand_at(self, tree: _Splits, node: int, path: dict[int, _State]) -> None:
+    def stand_at(self, tree: _Questions, node: int, path: dict[int, _State]) -> None:
         """Rows at a split: equal but for the feature that it asks for."""
         feature = tree.feature[node]
         for other, state in path.items():
@@ -326,7 +328,7 @@ class _Made:
         places = np.flatnonzero(state[:-1])
         return float(self._values[feature][places[self._rng.integers(len(places))]]) if len(places) else float("nan")
 
-    def _probes(self, tree: _Splits, node: int, own: _State | None) -> list[_Probe]:
+    def _probes(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
         if tree.masks[node] is not None:
             return self._of_categories(tree, node, own)
         assert not isinstance(own, np.ndarray)
@@ -357,7 +359,7 @@ class _Made:
         wider = [sign * min(0.0, sign * found), -sign * 1.01 * self._tiny]
         return [found, *[v for v in wider if v != found and any(lo <= v <= hi for lo, hi in pieces)][:1]]
 
-    def _of_categories(self, tree: _Splits, node: int, own: _State | None) -> list[_Probe]:
+    def _of_categories(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
         feature, mask = tree.feature[node], tree.masks[node]
         values = self._values[feature]
         known = np.ones(len(values), dtype=bool) if own is None else own

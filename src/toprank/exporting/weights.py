@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.rankers.formula import Blend, Formula, Linear, Part
+from toprank.rankers.formula import Formula, LinearFunction
 
-__all__ = ["Weights", "linear_remarks", "weights_of"]
+__all__ = ["CentredWeights", "linear_remarks", "weights_of"]
 
 
-class Weights(NamedTuple):
+class CentredWeights(NamedTuple):
     """Σ_j w_j (x_j − mean_j), which is the score less `constant`."""
 
     weights: FloatArray
@@ -27,36 +27,31 @@ class Weights(NamedTuple):
     """What to put in the place of a missing value, for the same score."""
 
 
-def weights_of(formula: Formula) -> Weights | None:
+def weights_of(formula: Formula) -> CentredWeights | None:
     """The linear function of a formula; None where it is no linear function with one output."""
     linear = formula.linear
     if linear is None:
         return None
+    first = formula.functions[0].part
+    assert isinstance(first, LinearFunction)
     weights = linear.weights[0]
     used = weights != 0.0
-    centre = np.where(used, _first(formula.part).centre, 0.0).astype(np.float32).astype(np.float64)
+    centre = np.where(used, first.centre, 0.0).astype(np.float32).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         filled = np.where(used, linear.missing[0] / weights, 0.0)
-    return Weights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)
+    return CentredWeights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)
 
 
-def _first(part: Part) -> Linear:
-    while isinstance(part, Blend):
-        part = part.terms[0][1]
-    assert isinstance(part, Linear)
-    return part
-
-
-def linear_remarks(linear: Weights, names: tuple[str, ...], file: str) -> list[str]:
+def linear_remarks(linear: CentredWeights, features: tuple[str, ...], file: str) -> list[str]:
     """What to know about a linear function in an engine without intercepts and missing values."""
-    said = []
+    remarks = []
     if linear.constant:
-        said.append(f"Scores there lack the constant {linear.constant:.6g}, which changes no order.")
+        remarks.append(f"Scores there lack the constant {linear.constant:.6g}, which changes no order.")
     filled = np.flatnonzero(linear.filled)
     if len(filled):
         column = int(filled[0])
-        said.append(
+        remarks.append(
             f"A missing value counts as its mean in the model, and as 0 in the engine: {file} has means as defaults "
-            f"('{names[column]}': {linear.filled[column]:.6g}); give them to features of your own as well."
+            f"('{features[column]}': {linear.filled[column]:.6g}); give them to features of your own as well."
         )
-    return said
+    return remarks

@@ -7,18 +7,18 @@ granted that the right child of a node follows the left one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.exporting.formats import Format, Target, name_refusal, name_remarks, renamed
+from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.importing import installed
-from toprank.rankers.formula import Formula
+from toprank.rankers.formula import Forest, Formula
 
 __all__ = ["FORMATS"]
 
@@ -28,10 +28,7 @@ _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
-    del target
-    forest = formula.forest
-    assert forest is not None
+def _text(formula: Formula, forest: Forest) -> bytes:
     trees = [_tree(number, _finite(node), formula.n_features) for number, node in enumerate(plain_trees(forest))]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
@@ -41,7 +38,7 @@ def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
     }
     learner = {
         "attributes": {},
-        "feature_names": renamed(formula.names, _MARKS),
+        "feature_names": renamed(formula.features, _MARKS),
         "feature_types": ["float"] * formula.n_features,
         "gradient_booster": {"model": model, "name": "gbtree"},
         "learner_model_param": {
@@ -53,7 +50,7 @@ def _files(formula: Formula, target: Target) -> Mapping[str, bytes]:
         },
         "objective": {"name": "rank:pairwise", "lambdarank_param": {}},
     }
-    return {"": json.dumps({"learner": learner, "version": _VERSION}, ensure_ascii=False, allow_nan=False).encode()}
+    return json.dumps({"learner": learner, "version": _VERSION}, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _finite(node: Node) -> Node:
@@ -102,22 +99,15 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
     }
 
 
-def _refuses(formula: Formula, target: Target) -> str | None:
-    del target
-    return name_refusal(formula.names, _MARKS, "XGBoost", "'[', ']', '<' and control characters") or forest_refusal(
-        formula, "XGBoost's file"
-    )
-
-
-def _remarks(formula: Formula, target: Target) -> tuple[str, ...]:
-    del target
-    return name_remarks(formula.names, _MARKS, "XGBoost")
+def _refuses(formula: Formula, _server: str | None) -> str | None:
+    clash = name_refusal(formula.features, _MARKS, "XGBoost", "'[', ']', '<' and control characters")
+    return clash or forest_refusal(formula, "XGBoost's file")
 
 
 # ---- scoring ----
 
 
-def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
+def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     library = installed("xgboost")
     if library is None:
         return interpreted(path, X)
@@ -126,7 +116,7 @@ def _scores(path: Path, X: FloatArray, names: tuple[str, ...]) -> FloatArray:
             raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
     booster = library.Booster(params={"nthread": 1}, model_file=str(path))
     rows = library.DMatrix(
-        X.astype(np.float32), feature_names=renamed(names, _MARKS), feature_types=["float"] * len(names)
+        X.astype(np.float32), feature_names=renamed(features, _MARKS), feature_types=["float"] * len(features)
     )
     return np.asarray(booster.predict(rows, output_margin=True))
 
@@ -148,21 +138,17 @@ def interpreted(path: Path, X: FloatArray) -> FloatArray:
     return total.astype(np.float64)
 
 
-def _interpreter() -> str:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+    assert formula.forest is not None
     library = installed("xgboost")
-    return "our own reader of the file" if library is None else f"XGBoost {library.__version__}"
-
-
-FORMATS = [
-    Format(
-        name="xgboost",
-        title="XGBoost's JSON",
-        suffix=".json",
-        precision="single",
-        files=_files,
-        refuses=_refuses,
-        remarks=_remarks,
-        scores=_scores,
-        interpreter=_interpreter,
+    return Prepared(
+        formula=formula,
+        files={"": _text(formula, formula.forest)},
+        score=_scores,
+        interpreter="our own reader of the file" if library is None else f"XGBoost {library.__version__}",
+        remarks=name_remarks(formula.features, _MARKS, "XGBoost"),
+        single=True,
     )
-]
+
+
+FORMATS = [Format(name="xgboost", title="XGBoost's JSON", suffix=".json", prepare=_prepare, refuses=_refuses)]

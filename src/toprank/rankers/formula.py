@@ -7,9 +7,10 @@ An exported file is written from the formula alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,12 @@ from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.trees.text import Fields
 
 __all__ = [
-    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Forest", "Formula", "Grades", "Layer", "Linear",
-    "Network", "Part", "Tree", "Wide", "as_forest", "as_linear", "before_rounding", "centred", "dense_layers",
-    "formula_of", "stump", "tree_of",
+    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Cuts", "Forest", "Formula", "Function",
+    "GradeGains", "Layer", "LinearFunction", "Network", "Part", "Tree", "Wide", "before_rounding", "centred",
+    "dense_layers", "formula_of", "stump", "tree_of",
 ]  # fmt: skip
 
+T = TypeVar("T")
 BoolArray = npt.NDArray[np.bool_]
 MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
 """LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
@@ -35,7 +37,7 @@ TINY = float(np.float32(1e-35))
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearFunction:
     """Outputs k: b_k + Σ_j (w_kj (x_j − c_j) a_j, or m_kj where x_j is missing)."""
 
     centre: FloatArray
@@ -52,12 +54,14 @@ class Linear:
         """How many numbers a document gets."""
         return len(self.intercepts)
 
-    def folded(self) -> Linear:
+    def folded(self) -> LinearFunction:
         """The same of raw features, centre and scale folded into weights and intercepts; equal but for rounding."""
         weights = self.weights * self.scale
         d = len(self.centre)
         shift = weights @ self.centre
-        return Linear(np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.centre)
+        return LinearFunction(
+            np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.centre
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +175,7 @@ class Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Grades:
+class GradeGains:
     """Σ_k gains[k] P(k | x), with P from the outputs of a part.
 
     ``softmax``: P(k) ∝ exp(output k). ``cumulative``: P(grade ≥ k) = σ(output k − 1). Then, where `steps` are given,
@@ -179,7 +183,7 @@ class Grades:
     gain within the range of the gains.
     """
 
-    part: Linear | Forest | Network
+    part: LinearFunction | Forest | Network
     link: Literal["softmax", "cumulative"]
     gains: FloatArray
     steps: tuple[tuple[float, float], ...] | None = None
@@ -204,10 +208,10 @@ class Wide:
     categories: tuple[tuple[int, IntArray], ...]
     """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
     width: int
-    part: Linear | Forest | Network | Grades
+    part: LinearFunction | Forest | Network | GradeGains
 
     @classmethod
-    def of(cls, one_hot: OneHot, part: Linear | Forest | Network | Grades) -> Wide:
+    def of(cls, one_hot: OneHot, part: LinearFunction | Forest | Network | GradeGains) -> Wide:
         """The columns that a ranker has learnt from."""
         encoding = one_hot.encoding
         numbers = np.setdiff1d(np.arange(len(encoding.columns)), encoding.categories)
@@ -215,44 +219,91 @@ class Wide:
         return cls(numbers, centre, tuple(one_hot.places()), one_hot.width, part)
 
 
-Part = Linear | Forest | Network | Grades | Blend | Wide
+Part = LinearFunction | Forest | Network | GradeGains | Blend | Wide
+
+
+class Function(NamedTuple):
+    """An innermost part of a formula, and what it sees."""
+
+    part: LinearFunction | Forest | Network
+    features: IntArray
+    """The feature behind each column; −1: a level of a category."""
+    wide: Wide | None
+    """What makes the columns, where they are not the features themselves."""
+    grades: GradeGains | None
+    """What takes the outputs for those of grades."""
+
+
+def _functions(part: Part, features: IntArray, wide: Wide | None = None) -> Iterator[Function]:
+    if isinstance(part, Blend):
+        for _, term in part.terms:
+            yield from _functions(term, features, wide)
+    elif isinstance(part, Wide):
+        levels = np.full(part.width - len(part.numbers), -1)
+        yield from _functions(part.part, np.concatenate([part.numbers, levels]), part)
+    else:
+        grades = part if isinstance(part, GradeGains) else None
+        yield Function(part.part if isinstance(part, GradeGains) else part, features, wide, grades)
+
+
+Cuts = tuple[IntArray, FloatArray]
+"""Features, and a threshold of each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """A ranker as a formula: the names of the features that it takes, in order, and what is made of them."""
+    """A ranker as a formula: the features that it takes, by name and in order, and what is made of them."""
 
-    names: tuple[str, ...]
+    features: tuple[str, ...]
     part: Part
     encoding: Encoding | None = None
-    """What the features are, where some are no plain numbers: the target is given codes of categories, and days."""
+    """What the features are, where some are no plain numbers: files take codes of categories, and days."""
     named: bool = True
     """Whether the training data named the features; else the names are made."""
+    name: str = "model"
+    """What files call the model."""
 
     @cached_property
-    def linear(self) -> Linear | None:
-        """The linear function that this is, see `as_linear`; None where it is none."""
-        return as_linear(self.part)
+    def functions(self) -> tuple[Function, ...]:
+        """The linear functions, forests and networks that it is made of."""
+        return tuple(_functions(self.part, np.arange(self.n_features)))
+
+    @cached_property
+    def linear(self) -> LinearFunction | None:
+        """The same as a linear function of raw features with one output, if it is one or a blend of such."""
+        return _linear(self.part)
 
     @cached_property
     def forest(self) -> Forest | None:
-        """The trees that this is, see `as_forest`; None where it is more."""
-        return as_forest(self.part)
+        """The same as trees with one output, if it is such or a blend of such: its factors are in their leaves."""
+        return _forest(self.part)
+
+    @cached_property
+    def thresholds(self) -> Cuts:
+        """Every (feature, threshold) of its trees once."""
+        cuts: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
+        for function in self.functions:
+            for tree in function.part.trees if isinstance(function.part, Forest) else ():
+                feature = function.features[tree.feature]
+                compares = np.array([sets is None for sets in tree.categories], dtype=bool) & (feature >= 0)
+                cuts.append((feature[compares], tree.threshold[compares]))
+        table = np.unique(np.column_stack([np.concatenate(column) for column in zip(*cuts, strict=True)]), axis=0)
+        return table[:, 0].astype(np.int64), table[:, 1]
 
     @property
     def n_features(self) -> int:
         """How many features a document has."""
-        return len(self.names)
+        return len(self.features)
 
     @property
     def has_network(self) -> bool:
         """Whether a network is a part of it."""
-        return _has_network(self.part)
+        return any(isinstance(function.part, Network) for function in self.functions)
 
     @property
     def single_sums(self) -> bool:
         """Whether trees are a part of it whose sum is rounded to single precision after each of them."""
-        return _single_sums(self.part)
+        return any(isinstance(function.part, Forest) and function.part.single_sums for function in self.functions)
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
@@ -262,19 +313,7 @@ class Formula:
         return {self.encoding.names[j]: self.encoding.columns[j].levels for j in self.encoding.categories}
 
 
-def _has_network(part: Part) -> bool:
-    if isinstance(part, Blend):
-        return any(_has_network(term) for _, term in part.terms)
-    return _has_network(part.part) if isinstance(part, Grades | Wide) else isinstance(part, Network)
-
-
-def _single_sums(part: Part) -> bool:
-    if isinstance(part, Blend):
-        return any(_single_sums(term) for _, term in part.terms)
-    return _single_sums(part.part) if isinstance(part, Grades | Wide) else isinstance(part, Forest) and part.single_sums
-
-
-def formula_of(ranker: Any) -> Formula:
+def formula_of(ranker: Any, name: str = "model") -> Formula:
     """The formula of a fitted ranker.
 
     Raises:
@@ -283,72 +322,65 @@ def formula_of(ranker: Any) -> Formula:
     check_is_fitted(ranker)
     names = getattr(ranker, "feature_names_in_", None)
     if names is not None:
-        formula = Formula(tuple(str(name) for name in names), ranker.formula(), ranker.encoding_)
+        formula = Formula(tuple(str(feature) for feature in names), ranker.formula(), ranker.encoding_, name=name)
         _check_texts(formula)
         return formula
     first, d = getattr(ranker, "first_feature_id_", None), ranker.n_features_in_
     made = [f"x{j}" for j in range(d)] if first is None else [f"feature_{first + j}" for j in range(d)]
-    return Formula(tuple(made), ranker.formula(), named=False)
+    return Formula(tuple(made), ranker.formula(), named=False, name=name)
 
 
 def _check_texts(formula: Formula) -> None:
     """Refuse names and levels that no file can hold: half of a character of two, as broken decoding leaves behind."""
-    told = [("feature", name, name) for name in formula.names]
-    told += [("level of the category", name, level) for name, levels in formula.levels.items() for level in levels]
-    for what, name, text in told:
+    texts = [("feature", name, name) for name in formula.features]
+    texts += [("level of the category", name, level) for name, levels in formula.levels.items() for level in levels]
+    for kind, name, text in texts:
         if any("\ud800" <= mark <= "\udfff" for mark in text):
             raise DataError(
-                f"The {what} {name!a} holds half a character ({text!a}), which no file can say. Rename it before "
-                "training: text.encode(errors='replace').decode()."
+                f"The {kind} {name!a} holds half a character ({text!a}), which cannot be written to a file. Rename it "
+                "before training: text.encode(errors='replace').decode()."
             )
 
 
-# ---- parts of one kind, for what knows no other ----
+def _alike(part: Part, kind: Callable[[Part], T | None]) -> list[tuple[float, T]]:
+    """The terms of a blend if all of them are of one kind; else none."""
+    terms = part.terms if isinstance(part, Blend) else ()
+    known = [(factor, term) for factor, inner in terms if (term := kind(inner)) is not None]
+    return known if len(known) == len(terms) else []
 
 
-def as_linear(part: Part) -> Linear | None:
-    """A linear function with one output, of raw features: weights, an intercept, and what missing values add.
-
-    A blend of linear functions is one; None where the part is no linear function.
-    """
-    if isinstance(part, Linear) and part.outputs == 1:
+def _linear(part: Part) -> LinearFunction | None:
+    if isinstance(part, LinearFunction) and part.outputs == 1:
         return part.folded()
-    if not isinstance(part, Blend):
-        return None
-    found = [(factor, as_linear(term)) for factor, term in part.terms]
-    known = [(factor, linear) for factor, linear in found if linear is not None]
-    if len(known) < len(found) or not known:
+    if not (terms := _alike(part, _linear)):
         return None
     summed = [
-        np.sum([factor * getattr(linear, name) for factor, linear in known], axis=0)
+        np.sum([factor * getattr(linear, name) for factor, linear in terms], axis=0)
         for name in ("weights", "intercepts", "missing")
     ]
-    return Linear(known[0][1].centre, known[0][1].scale, *summed)
+    return LinearFunction(terms[0][1].centre, terms[0][1].scale, *summed)
 
 
-def as_forest(part: Part) -> Forest | None:
-    """Trees with one output, factors of a blend in their leaves; None where the part is more than trees."""
+def _forest(part: Part) -> Forest | None:
     if isinstance(part, Forest) and part.outputs == 1:
         return part
-    if not isinstance(part, Blend):
+    if not (terms := _alike(part, _forest)):
         return None
-    found = [(factor, as_forest(term)) for factor, term in part.terms]
-    known = [(factor, forest) for factor, forest in found if forest is not None]
-    if len(known) < len(found) or not known:
-        return None
-    if len({forest.flushes for _, forest in known}) > 1:
-        known = [(factor, forest.unflushed()) for factor, forest in known]
-    trees = [replace(tree, values=factor * tree.values) for factor, forest in known for tree in forest.trees]
-    intercept = np.sum([factor * forest.intercepts for factor, forest in known], axis=0)
-    return Forest(tuple(trees), intercept, known[0][1].flushes)
+    if len({forest.flushes for _, forest in terms}) > 1:
+        terms = [(factor, forest.unflushed()) for factor, forest in terms]
+    trees = [replace(tree, values=factor * tree.values) for factor, forest in terms for tree in forest.trees]
+    intercept = np.sum([factor * forest.intercepts for factor, forest in terms], axis=0)
+    return Forest(tuple(trees), intercept, terms[0][1].flushes)
 
 
 # ---- how rankers make them ----
 
 
-def centred(centre: FloatArray, weights: FloatArray, intercept: float) -> Linear:
+def centred(centre: FloatArray, weights: FloatArray, intercept: float) -> LinearFunction:
     """An intercept and Σ_j w_j (x_j − c_j), where a missing value adds nothing."""
-    return Linear(centre, np.ones(len(centre)), weights[None, :], np.array([intercept]), np.zeros((1, len(centre))))
+    return LinearFunction(
+        centre, np.ones(len(centre)), weights[None, :], np.array([intercept]), np.zeros((1, len(centre)))
+    )
 
 
 def stump(feature: int, threshold: float, above: float) -> Tree:

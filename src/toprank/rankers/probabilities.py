@@ -35,7 +35,7 @@ from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.formula import Forest, Grades, Linear, Network
+from toprank.rankers.formula import Forest, GradeGains, LinearFunction, Network
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import gain_table
 
@@ -314,12 +314,14 @@ class GradeProbabilities(Ranker):
             return probabilities
         return self.calibration_.probabilities(probabilities, self.gains_)
 
-    def _expected(self, part: Linear | Forest | Network, link: Literal["softmax", "cumulative"] = "softmax") -> Grades:
+    def _expected(
+        self, part: LinearFunction | Forest | Network, link: Literal["softmax", "cumulative"] = "softmax"
+    ) -> GradeGains:
         """The expected gain as a formula, from that of the outputs."""
         known = self.calibration_
         if known is None:
-            return Grades(part, link, self.gains_)
-        return Grades(part, link, self.gains_, known.steps, known.by_score)
+            return GradeGains(part, link, self.gains_)
+        return GradeGains(part, link, self.gains_, known.steps, known.by_score)
 
     @property
     def _by_likelihood(self) -> bool:

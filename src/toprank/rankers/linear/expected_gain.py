@@ -23,7 +23,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite
-from toprank.rankers.formula import Linear, Part
+from toprank.rankers.formula import LinearFunction, Part
 from toprank.rankers.linear.penalty_path import PathRanker, penalty_path
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
@@ -304,7 +304,9 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             )
         standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
         weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
-        linear = Linear(standard.centre, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape))
+        linear = LinearFunction(
+            standard.centre, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape)
+        )
         return self._expected(linear, "cumulative" if ordinal else "softmax")
 
     def predict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from os.path import isdir
 from pathlib import Path
@@ -15,11 +16,11 @@ import numpy as np
 from toprank.data.bytesource import check_name, output
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, FileError, Remedy, warn_user
-from toprank.exporting.coarse import coarse_features
-from toprank.exporting.formats import Format, Target, format_named, names
-from toprank.exporting.parity import Parity, Rows, compared, rows_to_compare
+from toprank.exporting.float32 import coarse_features
+from toprank.exporting.formats import Prepared, format_named, names
+from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_compare
 from toprank.rankers.base import Ranker
-from toprank.rankers.formula import Formula, formula_of
+from toprank.rankers.formula import formula_of
 
 __all__ = ["DifferenceError", "DifferenceWarning", "export", "refusals"]
 
@@ -47,11 +48,11 @@ def export(
     server_version: str | None = None,
     allow_changes: bool = True,
 ) -> Parity:
-    """Write a fitted ranker in the format of another system, from raw features: the target takes what `predict` takes.
+    """Write a fitted ranker in the format of another system, from raw features: the file takes what `predict` takes.
 
-    Before it takes its name the file is scored, by the target itself where that is installed, and compared with
-    `predict`: on rows that walk to every split of every tree, on odd ones and, with `check`, on data. Where the target
-    computes in double precision a difference is an error, and nothing is written.
+    Before it takes its name the file is scored, by the other system itself where that is installed, and compared with
+    `predict`: on rows that walk to every split of every tree, on odd ones and, with `check`, on data. Where the other
+    system computes in double precision a difference is an error, and nothing is written.
 
     Args:
         ranker: a fitted ranker, or what `toprank.auto` found; scores must not depend on the other documents of the
@@ -59,9 +60,9 @@ def export(
         to: the format: see `toprank.exporting.names()`.
         path: the file to write.
         check: a `RankingData` to compare on as well; its first rows and some of the made ones, with their scores, are
-            written beside the model (``FILE.check.json``), for a test in the target's own pipeline.
+            written beside the model (``FILE.check.json``), for a test where the file is used.
         server_version: of Elasticsearch, OpenSearch …, where the format depends on it.
-        allow_changes: whether to write a file also where the target cannot score every row as the model does, with a
+        allow_changes: whether to write a file even if the other system cannot score every row as the model does, with a
             `DifferenceWarning`, or where nothing is there to score it.
 
     Returns:
@@ -78,32 +79,28 @@ def export(
     >>> parity.rows_beyond, parity.rankings_changed
     (0, 0)
     """
-    target = format_named(to)
+    format = format_named(to)
     if not isinstance(path, str | PathLike):
-        raise DataError(f"An export is named by its path, such as 'model{target.suffix}', not by {path!r}.")
+        raise DataError(f"An export is named by its path, such as 'model{format.suffix}', not by {path!r}.")
     if check is not None and not isinstance(check, RankingData):
         raise DataError("check must be a RankingData, to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
     check_name(path)
     place = Path(fspath(path))
     if isdir(place):
-        raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + target.suffix)}.")
-    told = Target(place.stem, server_version)
+        raise FileError(f"{place} is a folder; name a file in it, for example {place / ('model' + format.suffix)}.")
     ranker = _chosen(ranker)
-    formula = formula_of(ranker)
+    formula = formula_of(ranker, place.stem)
     check = None if check is None else _of_its_features(ranker, check)
-    target.check(formula, told)
-    target = target.settled(formula, told, check)
-    contents = target.files(formula, told)
-    rows = rows_to_compare(ranker, formula, check, target)
+    prepared = format.prepared(formula, server_version, check)
+    prepared = replace(prepared, remarks=(*prepared.remarks, *_about_precision(prepared)))
+    rows = rows_to_compare(ranker, prepared, check)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
-        trial = _written(Path(folder) / place.name, contents)
-        remarks = (*target.remarks(formula, told), *_about_sums(formula, target))
-        if target.precision == "single":
-            remarks += coarse_features(formula)
-        parity = compared(formula, target, trial, rows, remarks)
-    _tell_differences(parity, target, formula, allow_changes)
-    self_test = _self_test(formula, target, rows)
-    _written(place, contents)
+        trial = Path(folder) / place.name
+        _write(trial, prepared.files)
+        parity = compared(format.name, prepared, trial, rows)
+    _judge(parity, prepared, allow_changes)
+    self_test = _self_test(format.name, prepared, rows)
+    _write(place, prepared.files)
     if check is not None:
         with output(place.with_name(place.name + ".check.json")) as stream:
             stream.write(self_test)
@@ -122,8 +119,8 @@ def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str
     >>> [name for name, reason in refusals(ranker).items() if reason is None and name in ("json", "xgboost")]
     ['json']
     """
-    formula = formula_of(_chosen(ranker))
-    return {name: format_named(name).refuses(formula, Target("model", (versions or {}).get(name))) for name in names()}
+    formula, servers = formula_of(_chosen(ranker)), versions or {}
+    return {name: format_named(name).refusal(formula, servers.get(name)) for name in names()}
 
 
 def _chosen(ranker: Any) -> Ranker:
@@ -132,7 +129,7 @@ def _chosen(ranker: Any) -> Ranker:
     if not isinstance(chosen, Ranker):
         raise DataError(
             f"Only rankers of toprank can be exported, not a {type(ranker).__name__}. Of a pipeline export the ranker, "
-            "and have the target be given features as the steps before it make them."
+            "and give the file features as the steps before it make them."
         )
     return chosen
 
@@ -146,16 +143,17 @@ def _of_its_features(ranker: Ranker, data: RankingData) -> RankingData:
     return known.replace(X=known.X[:, :n], feature_names=None if names is None else names[:n])
 
 
-def _written(place: Path, contents: Any) -> Path:
-    for beside, content in contents.items():
-        file = place if not beside else place.with_name(place.stem + beside)
+def _write(place: Path, files: Mapping[str, bytes]) -> None:
+    for beside, content in files.items():
+        file = place.with_name(place.stem + beside) if beside else place
         with output(file, compress=False) as stream:
             stream.write(content)
-    return place
 
 
-def _about_sums(formula: Formula, target: Format) -> tuple[str, ...]:
-    if not target.adds_otherwise(formula):
+def _about_precision(prepared: Prepared) -> tuple[str, ...]:
+    if prepared.single:
+        return coarse_features(prepared.formula)
+    if not prepared.adds_otherwise:
         return ()
     return (
         "The model rounds its sum to single precision after each tree, and this format adds in double precision: "
@@ -164,11 +162,14 @@ def _about_sums(formula: Formula, target: Format) -> tuple[str, ...]:
     )
 
 
-def _tell_differences(parity: Parity, target: Format, formula: Formula, allowed: bool) -> None:
-    """Refuse what should not be; warn where a target of single precision, or without some words, cannot do better."""
-    made = [kind for kind in parity.kinds if kind.kind != "data" and not kind.apart]
-    rounds = target.precision == "single" or target.adds_otherwise(formula)
-    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not formula.has_network) for kind in made):
+def _judge(parity: Parity, prepared: Prepared, allowed: bool) -> None:
+    """Refuse what should not be; warn where single precision, or what the format lacks, allows no better."""
+    made = [kind for kind in parity.kinds if kind.kind != "data" and not kind.excluded]
+    rounds = prepared.single or prepared.adds_otherwise
+    networks = (
+        prepared.formula.has_network
+    )  # rounding may order documents otherwise that a network tells apart by a hair
+    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not networks) for kind in made):
         raise DifferenceError(
             f"The export was not written: it does not score as the model does. {parity}\n"
             "This is a fault of toprank, not of the model; please report it with the model.",
@@ -176,41 +177,44 @@ def _tell_differences(parity: Parity, target: Format, formula: Formula, allowed:
         )
     if parity.holds or (allowed and not parity.kinds):
         return
-    said = f"The format {target.name} does not score every row as the model does: {parity.rows_beyond:,} of "
-    said += f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
-    said += f"{parity.rankings:,} rankings change."
+    problem = (
+        f"The format {parity.format} does not score every row as the model does: {parity.rows_beyond:,} of "
+        f"{parity.rows:,} rows differ by more than {parity.tolerance:g}, {parity.rankings_changed:,} of "
+        f"{parity.rankings:,} rankings change."
+    )
     if not parity.kinds:
-        said = f"The export could not be checked: there is no {parity.interpreter} here to score it."
+        problem = f"The export could not be checked: there is no {parity.interpreter} here to score it."
     if not allowed:
         raise DifferenceError(
-            f"{said} Nothing was written;",
+            f"{problem} Nothing was written;",
             parity,
             remedy=Remedy("{allow_changes} writes it all the same.", allow_changes=True),
         )
-    warn_user(f"{said} Print what export returns to see which.", DifferenceWarning)
+    warn_user(f"{problem} Print what export returns to see which.", DifferenceWarning)
 
 
-def _self_test(formula: Formula, target: Format, rows: Rows) -> bytes:
-    """Some rows of each kind with their scores, for the target's own tests; a missing value is null."""
-    apart = np.isin(rows.kinds, list(target.apart))
-    kinds = [np.flatnonzero((rows.kinds == kind) & ~apart) for kind in dict.fromkeys(rows.kinds.tolist())]
+def _self_test(format: str, prepared: Prepared, rows: ComparedRows) -> bytes:
+    """Some rows of each kind with their scores, for tests where the file is used; a missing value is null."""
+    formula = prepared.formula
+    excluded = np.isin(rows.kinds, list(prepared.excluded))
+    kinds = [np.flatnonzero((rows.kinds == kind) & ~excluded) for kind in dict.fromkeys(rows.kinds.tolist())]
     each = max(1, _SELF_TEST // max(1, len(kinds)))
     chosen = np.sort(np.concatenate([places[:each] for places in kinds]))
     chosen = chosen[~np.isinf(rows.take(chosen)).any(axis=1)]  # JSON has no word for them
     values: list[list[Any]] = [
         [None if np.isnan(value) else value for value in row] for row in rows.take(chosen).tolist()
     ]
-    for name, levels in formula.levels.items() if target.texts else ():
-        place = formula.names.index(name)
+    for name, levels in formula.levels.items() if prepared.texts else ():
+        place = formula.features.index(name)
         for row in values:
             row[place] = None if row[place] is None else levels[int(row[place])]
-    said = {
-        "format": target.name,
-        "features": list(formula.names),
-        "tolerance": target.tolerance_for(formula),
+    content = {
+        "format": format,
+        "features": list(formula.features),
+        "tolerance": prepared.tolerance,
         "rows": "rows",
-        "scores": (rows.expected[chosen] - target.constant).tolist(),
+        "scores": (rows.expected[chosen] - prepared.constant).tolist(),
     }
-    whole = json.dumps(said, ensure_ascii=False, allow_nan=False, indent=1)
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
     listed = ",\n  ".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in values)  # a row a line
-    return (whole.replace('"rows": "rows"', f'"rows": [\n  {listed}\n ]', 1) + "\n").encode()
+    return (text.replace('"rows": "rows"', f'"rows": [\n  {listed}\n ]', 1) + "\n").encode()
